@@ -1,0 +1,27 @@
+"""The compiled kernel and its debug switch; everything else is in pyproject.toml.
+
+``FLOWSCHED_DEBUG=1`` builds it with bounds, overflow and initialisation checks on, for the tests.
+"""
+
+import os
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+debug = os.environ.get("FLOWSCHED_DEBUG", "0") not in ("", "0")
+
+setup(
+    ext_modules=cythonize(
+        [Extension("flowsched._cs", ["src/flowsched/_cs.pyx"], extra_compile_args=["-O1", "-g"] if debug else ["-O3"])],
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": debug,
+            "wraparound": False,
+            "initializedcheck": debug,
+            "overflowcheck": False,
+            "cdivision": True,
+            "freethreading_compatible": True,
+        },
+        force=True,  # a change of directives alone does not make Cython translate again
+    )
+)

@@ -1,0 +1,234 @@
+"""What happens in the world: immutable events, each of which `to_dict` turns into JSON and `from_dict` back.
+
+`time` is the caller's clock (any unit, only differences count).  None means "at the time of the next round".
+Ids are the caller's hashables; only ids that JSON can carry (str, int, float, bool, None, and tuples of them)
+survive `to_dict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from flowsched.cluster.model import Task
+from flowsched.exceptions import InputError
+
+__all__ = [
+    "Event",
+    "JobRemoved",
+    "JobSubmitted",
+    "MachineAdded",
+    "MachineDrained",
+    "MachineFailed",
+    "MachineRemoved",
+    "MachineUpdated",
+    "TaskCompleted",
+    "TaskFailed",
+    "TaskRemoved",
+    "TaskStarted",
+    "TaskSubmitted",
+    "UsageSampled",
+    "UserAdded",
+    "UserRemoved",
+    "UserUpdated",
+    "from_dict",
+    "to_dict",
+]
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Base of all events."""
+
+    time: float | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineAdded(Event):
+    """A machine joins, or comes back after `MachineFailed`."""
+
+    id: Hashable
+    capacity: Mapping[str, float] | Sequence[float]
+    rack: Hashable | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUpdated(Event):
+    """Some properties of a machine change; None leaves one as it is.  Ends a drain (`MachineDrained`)."""
+
+    id: Hashable
+    capacity: Mapping[str, float] | Sequence[float] | None = None
+    rack: Hashable | None = None
+    labels: Mapping[str, str] | None = None
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDrained(Event):
+    """The machine takes no new tasks; those that run there go on."""
+
+    id: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class MachineFailed(Event):
+    """The machine is gone for now; its tasks wait again.  `MachineAdded` brings it back."""
+
+    id: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class MachineRemoved(Event):
+    """The machine is gone for good; its tasks wait again."""
+
+    id: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted(Event):
+    """A job arrives with its tasks; lower `priority` is better."""
+
+    id: Hashable
+    tasks: Sequence[Task] = ()
+    user: Hashable | None = None
+    priority: int = 0
+    gang: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSubmitted(Event):
+    """One more task of a known job."""
+
+    job: Hashable
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted(Event):
+    """A task already runs on a machine (adopted: the scheduler did not place it)."""
+
+    task: Hashable
+    machine: Hashable
+    devices: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCompleted(Event):
+    """A running task is done and leaves."""
+
+    task: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed(Event):
+    """A running task died; it waits again, or leaves if `retry` is False."""
+
+    task: Hashable
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRemoved(Event):
+    """A task leaves, whether it runs or waits."""
+
+    task: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class JobRemoved(Event):
+    """A job leaves with all its tasks."""
+
+    job: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class UserAdded(Event):
+    """A user joins."""
+
+    id: Hashable
+    quota: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class UserUpdated(Event):
+    """A user's quota changes."""
+
+    id: Hashable
+    quota: float
+
+
+@dataclass(frozen=True, slots=True)
+class UserRemoved(Event):
+    """A user leaves; refused while it still has jobs."""
+
+    id: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSampled(Event):
+    """What a running task really uses, as measured."""
+
+    task: Hashable
+    usage: Mapping[str, float]
+
+
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__: kind
+    for kind in (
+        MachineAdded, MachineUpdated, MachineDrained, MachineFailed, MachineRemoved, JobSubmitted, TaskSubmitted, TaskStarted,
+        TaskCompleted, TaskFailed, TaskRemoved, JobRemoved, UserAdded, UserUpdated, UserRemoved, UsageSampled,
+    )
+}  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Task):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+def _hashable(value: Any) -> Any:
+    """JSON's lists become tuples again: ids are hashables."""
+    return tuple(_hashable(v) for v in value) if isinstance(value, list) else value
+
+
+def to_dict(event: Event) -> dict[str, Any]:
+    """The event as a dict that ``json.dumps`` takes; ``kind`` names the class."""
+    return {"kind": type(event).__name__, **{f.name: _plain(getattr(event, f.name)) for f in fields(event)}}
+
+
+def from_dict(record: Mapping[str, Any]) -> Event:
+    """The event that `to_dict` wrote.
+
+    Raises
+    ------
+    InputError
+        Unknown kind, or fields that do not belong to it.
+    """
+    values = dict(record)
+    kind = _KINDS.get(values.pop("kind", None))  # type: ignore[arg-type]
+    if kind is None:
+        raise InputError(f"event: unknown kind {record.get('kind')!r}; known: {', '.join(_KINDS)}")
+    unknown = values.keys() - {f.name for f in fields(kind)}
+    if unknown:
+        raise InputError(f"event {kind.__name__}: unknown field {sorted(unknown)[0]!r}")
+    values = {k: _hashable(v) for k, v in values.items()}
+    if "tasks" in values:
+        values["tasks"] = tuple(_task(t) for t in values["tasks"])
+    if "task" in values and isinstance(values["task"], Mapping):
+        values["task"] = _task(values["task"])
+    return kind(**values)
+
+
+def _task(record: Mapping[str, Any]) -> Task:
+    return Task(**{k: _hashable(v) for k, v in record.items()})

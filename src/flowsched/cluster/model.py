@@ -1,0 +1,214 @@
+"""The things of the world as immutable values: resources, tasks, jobs, machines, users.
+
+Quantities are given as numbers (int or float) and kept as int64 *micro-units* (1e-6 of the caller's unit), so
+that taking and giving back a resource a million times leaves exactly what was there.  A demand is rounded up, a
+capacity down: rounding never over-commits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+
+__all__ = ["GPU_MODEL", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
+
+MICRO = 1_000_000
+"""Micro-units per unit of any resource."""
+
+GPU_MODEL = "gpu_model"
+"""The label of a machine that names the model of its GPUs."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(mapping)) if mapping else _NOTHING
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Names of the resources, and which of them is counted device by device.
+
+    Parameters
+    ----------
+    names : sequence of str
+        All resources, in the order of every vector.
+    device : str or None
+        The resource that consists of separate devices (GPUs).  A machine has a whole number of them; a task asks for
+        a whole number, or for a share of one (0 < share < 1).
+    """
+
+    names: tuple[str, ...]
+    device: str | None = "gpu"
+    index: Mapping[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        names = tuple(self.names)
+        if not names or any(not isinstance(n, str) or not n for n in names):
+            raise InputError(f"resources: non-empty names expected, got {self.names!r}")
+        if len(set(names)) != len(names):
+            raise InputError(f"resources: a name occurs twice in {names!r}")
+        object.__setattr__(self, "names", names)
+        object.__setattr__(self, "device", self.device if self.device in names else None)
+        object.__setattr__(self, "index", MappingProxyType({n: i for i, n in enumerate(names)}))
+
+    @property
+    def device_index(self) -> int:
+        """Position of the device resource, -1 without one."""
+        return -1 if self.device is None else self.index[self.device]
+
+    def _vector(self, what: str, amounts: Mapping[str, float] | Sequence[float], up: bool) -> NDArray[np.int64]:
+        if not isinstance(amounts, Mapping):
+            values = list(amounts)
+            if len(values) != len(self.names):
+                raise InputError(f"{what}: {len(self.names)} amounts expected ({', '.join(self.names)}), got {len(values)}")
+            amounts = dict(zip(self.names, values, strict=True))
+        vector = np.zeros(len(self.names), np.int64)
+        for name, amount in amounts.items():
+            if name not in self.index:
+                raise InputError(f"{what}: unknown resource {name!r}; the resources are {', '.join(self.names)}")
+            try:
+                exact = amount * MICRO
+                finite = math.isfinite(exact)
+            except (TypeError, OverflowError):
+                raise InputError(f"{what}[{name!r}]: a number expected, got {amount!r}") from None
+            if not finite or exact < 0 or exact >= 2**62:
+                raise InputError(f"{what}[{name!r}]: a finite number from 0 to {2**62 // MICRO} expected, got {amount!r}")
+            # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
+            nearest = round(exact)
+            if abs(exact - nearest) > 1e-3:
+                nearest = math.ceil(exact) if up else math.floor(exact)
+            vector[self.index[name]] = nearest
+        return vector
+
+    def demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
+        """Demand vector in micro-units.
+
+        Parameters
+        ----------
+        what : str
+            How an error message calls it.
+        amounts : mapping of str to number, or sequence of number
+            By resource name, or in the order of the names; what is not named is 0.
+
+        Returns
+        -------
+        ndarray of int64, shape (len(names),)
+
+        Raises
+        ------
+        InputError
+            Unknown resource, negative or non-finite amount, more than one device but not a whole number of them.
+        """
+        vector = self._vector(what, amounts, up=True)
+        if self.device is not None:
+            amount = int(vector[self.device_index])
+            if amount > MICRO and amount % MICRO:
+                raise InputError(
+                    f"{what}[{self.device!r}]: a share of one device or a whole number of devices expected, got {amount / MICRO:g}"
+                )
+        vector.flags.writeable = False
+        return vector
+
+    def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
+        """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
+        vector = self._vector(what, amounts, up=False)
+        if self.device is not None and vector[self.device_index] % MICRO:
+            raise InputError(f"{what}[{self.device!r}]: a whole number of devices expected, got {vector[self.device_index] / MICRO:g}")
+        vector.flags.writeable = False
+        return vector
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One unit of work that runs on one machine.
+
+    Parameters
+    ----------
+    id : hashable
+        Unique in the cluster.
+    demand : mapping of str to number, or sequence of number
+        What it takes of each resource while it runs.  ``{"gpu": 0.5}`` is half of one GPU, ``{"gpu": 2}`` two whole ones.
+    constraints : mapping of str to sequence of str
+        Label of the machine -> allowed values, all of which must hold; ``{"gpu_model": ("T4", "P100")}``.
+    """
+
+    id: Hashable
+    demand: Mapping[str, float] | Sequence[float] = _NOTHING
+    constraints: Mapping[str, Sequence[str]] = _NOTHING
+
+    def __post_init__(self) -> None:
+        demand = self.demand
+        object.__setattr__(self, "demand", _frozen(demand) if isinstance(demand, Mapping) else tuple(demand))
+        for label, allowed in self.constraints.items():
+            if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):
+                raise InputError(f"task {self.id!r}: constraints[{label!r}] must be a sequence of label values, got {allowed!r}")
+        object.__setattr__(self, "constraints", _frozen({k: tuple(sorted(set(v))) for k, v in sorted(self.constraints.items())}))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Tasks that belong together.
+
+    Parameters
+    ----------
+    id : hashable
+    user : hashable or None
+    priority : int
+        Lower is better (1 goes before 2).
+    gang : int or None
+        Run at least so many of its tasks at the same time, or none.
+    deadline : float or None
+        In the time of the events.
+    """
+
+    id: Hashable
+    user: Hashable | None = None
+    priority: int = 0
+    gang: int | None = None
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One machine of the cluster.
+
+    Parameters
+    ----------
+    id : hashable
+    capacity : mapping of str to number, or sequence of number
+    rack : hashable or None
+    labels : mapping of str to str
+        What constraints refer to; ``labels["gpu_model"]`` names the model of its GPUs.
+    slots : int or None
+        How many tasks it may run at once; None for no limit but its resources.
+    """
+
+    id: Hashable
+    capacity: Mapping[str, float] | Sequence[float] = _NOTHING
+    rack: Hashable | None = None
+    labels: Mapping[str, str] = _NOTHING
+    slots: int | None = None
+
+    def __post_init__(self) -> None:
+        capacity = self.capacity
+        object.__setattr__(self, "capacity", _frozen(capacity) if isinstance(capacity, Mapping) else tuple(capacity))
+        object.__setattr__(self, "labels", _frozen({k: self.labels[k] for k in sorted(self.labels)}))
+        if self.slots is not None and (isinstance(self.slots, bool) or not isinstance(self.slots, int) or self.slots < 0):
+            raise InputError(f"machine {self.id!r}: slots must be a whole number >= 0 or None, got {self.slots!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who owns jobs; `quota` is the proportion of the cluster that the user is entitled to."""
+
+    id: Hashable
+    quota: float = 1.0

@@ -1,0 +1,125 @@
+"""Every failure by its own name.
+
+``FlowschedError`` is the root.  A subclass also derives from the built-in exception that a caller without
+knowledge of flowsched would catch (``ValueError`` for bad input, ``KeyError`` for an unknown id, ...).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CostRangeError",
+    "DimacsError",
+    "DuplicateIdError",
+    "FlowschedError",
+    "InfeasibleError",
+    "InputError",
+    "TimeLimitError",
+    "TraceError",
+    "UnboundedError",
+    "UnknownIdError",
+    "UnknownMachineError",
+    "UnknownTaskError",
+]
+
+
+class FlowschedError(Exception):
+    """Root of all errors that flowsched raises on purpose."""
+
+
+class InputError(FlowschedError, ValueError):
+    """An argument has the wrong shape, type or value; the message names the argument and the index."""
+
+
+class InfeasibleError(FlowschedError):
+    """No flow meets all supplies within the bounds.
+
+    Attributes
+    ----------
+    cut : ndarray of bool, shape (n,)
+        True for the nodes of a set whose net supply exceeds what can leave it.  All False where the
+        supplies sum to less than zero (then no set of nodes sends too much: too little is sent in all).
+    """
+
+    cut: NDArray[np.bool_]
+
+    def __init__(self, message: str, cut: NDArray[np.bool_]) -> None:
+        super().__init__(message)
+        self.cut = cut
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.cut)
+
+
+class UnboundedError(FlowschedError):
+    """A cycle of negative cost has unlimited capacity, so the cost has no minimum.
+
+    Attributes
+    ----------
+    cycle : ndarray of int64
+        Arcs of such a cycle, in order: each starts where the one before it ends.
+    """
+
+    cycle: NDArray[np.int64]
+
+    def __init__(self, message: str, cycle: NDArray[np.int64]) -> None:
+        super().__init__(message)
+        self.cycle = cycle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.cycle)
+
+
+class CostRangeError(FlowschedError, OverflowError):
+    """Costs (or capacities, or supplies) are so large that the exact 64-bit arithmetic could overflow."""
+
+
+class TimeLimitError(FlowschedError, TimeoutError):
+    """The time limit passed before any valid answer was known."""
+
+
+class DimacsError(FlowschedError, ValueError):
+    """A DIMACS file is malformed; the message gives the line number.
+
+    Attributes
+    ----------
+    line : int
+        Number of the offending line, from 1.
+    """
+
+    line: int
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.line)
+
+
+class TraceError(FlowschedError, ValueError):
+    """A trace is malformed or lacks a column; the message names the file, the line and the column."""
+
+
+class UnknownIdError(FlowschedError, KeyError):
+    """An event or a call names something that the cluster does not know."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0])
+
+
+class UnknownTaskError(UnknownIdError):
+    """No such task."""
+
+
+class UnknownMachineError(UnknownIdError):
+    """No such machine."""
+
+
+class DuplicateIdError(FlowschedError, ValueError):
+    """The id of a new job, task, machine or user is already taken."""
