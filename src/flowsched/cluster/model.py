@@ -142,8 +142,8 @@ class Task:
     """
 
     id: Hashable
-    demand: Mapping[str, float] | Sequence[float] = _NOTHING
-    constraints: Mapping[str, Sequence[str]] = _NOTHING
+    demand: Mapping[str, float] | Sequence[float] = field(default_factory=lambda: _NOTHING)
+    constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
 
     def __post_init__(self) -> None:
         demand = self.demand
@@ -193,9 +193,9 @@ class Machine:
     """
 
     id: Hashable
-    capacity: Mapping[str, float] | Sequence[float] = _NOTHING
+    capacity: Mapping[str, float] | Sequence[float] = field(default_factory=lambda: _NOTHING)
     rack: Hashable | None = None
-    labels: Mapping[str, str] = _NOTHING
+    labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     slots: int | None = None
 
     def __post_init__(self) -> None:
