@@ -1,0 +1,276 @@
+"""What a simulation measured.
+
+`Recorder` is written by the engine while it runs; `Metrics` is what the caller gets.  Everything in `Metrics` follows
+from the workload, the policy and the seed, except what stands under ``wall_clock`` in `Metrics.to_dict`: how long the
+decisions took on this computer.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.model import MICRO
+
+if TYPE_CHECKING:
+    from flowsched.scheduler import Reason
+
+__all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Recorder", "Usage"]
+
+ROUND_COLUMNS = (
+    "time", "events", "nodes", "arcs", "changes", "solves", "placed", "preempted", "migrated", "conflicts",
+    "apply", "update", "solve", "read", "schedule", "commit",
+)  # fmt: skip
+"""One row per round; from ``apply`` on in seconds of wall-clock time.  ``schedule`` contains update, solve and read."""
+
+WALL_CLOCK = ROUND_COLUMNS[ROUND_COLUMNS.index("apply") :]
+"""The columns that differ from run to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Percentiles:
+    """A distribution in brief; all nan where `n` is 0."""
+
+    n: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, values: NDArray[np.float64]) -> Percentiles:
+        """Of an array."""
+        if not len(values):
+            return cls(0, *[math.nan] * 5)
+        p50, p90, p99 = np.percentile(values, (50, 90, 99))
+        return cls(len(values), float(values.mean()), float(p50), float(p90), float(p99), float(values.max()))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of a resource was allocated.
+
+    Attributes
+    ----------
+    capacity : float
+        At the end, in the workload's unit.
+    mean : float
+        Time-weighted fraction of the capacity between the first and the last arrival.
+    mean_overall : float
+        The same from the start to the end of the run.
+    peak, final : float
+        Largest and last fraction.
+    peak_amount : float
+        Largest amount, in the workload's unit.
+    """
+
+    capacity: float
+    mean: float
+    mean_overall: float
+    peak: float
+    final: float
+    peak_amount: float
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The result of a simulation.
+
+    Attributes
+    ----------
+    facts : mapping
+        What was simulated: workload, machines, policy, interval, seed, end, ...
+    tasks : mapping of str to int
+        Tasks by what became of them: ``completed``, ``running``, ``waiting``, ``never_fits``, ``not_arrived``.
+    placed : int
+        Tasks that started at least once.
+    waiting : mapping of str to int
+        The waiting tasks (those that never fit included) by reason code.
+    reasons : mapping of task to Reason
+        Why each waiting task waits, as the last round said.
+    usage : mapping of str to Usage
+        By resource.
+    counts : mapping
+        ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
+        ``machine_failures``, ``lost_seconds`` (work that preemptions, migrations and failures threw away).
+    waits : ndarray of float64
+        Seconds from arrival to first start of every task that started, in order of arrival.
+    series : mapping of str to ndarray
+        The state over time (``time``, ``running``, ``waiting``, ``used_<resource>``, ``capacity_<resource>``): each
+        value holds until the next time.
+    rounds : mapping of str to ndarray
+        One entry per round in each of `ROUND_COLUMNS`.
+    wall_seconds : float
+        How long the simulation took.
+    """
+
+    facts: Mapping[str, Any]
+    tasks: Mapping[str, int]
+    placed: int
+    waiting: Mapping[str, int]
+    reasons: Mapping[Hashable, Reason]
+    usage: Mapping[str, Usage]
+    counts: Mapping[str, float]
+    waits: NDArray[np.float64]
+    series: Mapping[str, NDArray[Any]]
+    rounds: Mapping[str, NDArray[Any]]
+    wall_seconds: float
+
+    def account(self) -> dict[str, int]:
+        """Every task in exactly one place; the counts sum to ``facts["tasks"]``.
+
+        Waiting tasks are given by reason code (``waiting:NO_FIT`` ...).
+        """
+        rest = {k: self.tasks[k] for k in ("completed", "running", "not_arrived")}
+        return rest | {f"waiting:{code}": n for code, n in self.waiting.items()}
+
+    def wait(self) -> Percentiles:
+        """Of the seconds from arrival to first start."""
+        return Percentiles.of(self.waits)
+
+    def latency(self, phase: str = "schedule") -> Percentiles:
+        """Of the wall-clock seconds that a round took; `phase` is one of `WALL_CLOCK`."""
+        return Percentiles.of(self.rounds[phase])
+
+    def to_dict(self, *, series: bool = True) -> dict[str, Any]:
+        """Everything as values that JSON can carry; what depends on the computer is under ``wall_clock`` only.
+
+        Parameters
+        ----------
+        series : bool
+            With the time series and the table of rounds, or the summary alone.
+        """
+        seconds = {phase: asdict(self.latency(phase)) for phase in WALL_CLOCK}
+        out: dict[str, Any] = {
+            "facts": dict(self.facts),
+            "tasks": {**self.tasks, "placed": self.placed},
+            "account": self.account(),
+            "usage": {name: asdict(u) for name, u in self.usage.items()},
+            "wait_seconds": asdict(self.wait()),
+            "counts": dict(self.counts),
+            "network": {k: int(self.rounds[k].max(initial=0)) for k in ("nodes", "arcs")},
+            "wall_clock": {"run_seconds": self.wall_seconds, "latency_seconds": seconds},
+        }
+        if series:
+            out["series"] = {k: v.tolist() for k, v in self.series.items()}
+            out["rounds"] = {k: v.tolist() for k, v in self.rounds.items() if k not in WALL_CLOCK}
+            out["wall_clock"]["rounds"] = {k: self.rounds[k].tolist() for k in WALL_CLOCK}
+        return _without_nan(out)  # type: ignore[no-any-return]
+
+    def to_json(self, path: str | Path, *, series: bool = True) -> None:
+        """Write `to_dict` to a file."""
+        Path(path).write_text(json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+class Recorder:
+    """Samples of the state and rows of the rounds, as they come."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        self.resources = tuple(resources)
+        self._time = array("d")
+        self._running = array("q")
+        self._waiting = array("q")
+        self._used = [array("q") for _ in resources]
+        self._capacity = [array("q") for _ in resources]
+        self._rounds = [array("d") for _ in ROUND_COLUMNS]
+
+    @property
+    def n_rounds(self) -> int:
+        """Rounds so far."""
+        return len(self._rounds[0])
+
+    def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
+        """The state from `time` on; of several samples at one time the last counts."""
+        if self._time and self._time[-1] == time:
+            for column in (self._time, self._running, self._waiting, *self._used, *self._capacity):
+                column.pop()
+        self._time.append(time)
+        self._running.append(running)
+        self._waiting.append(waiting)
+        for column, value in zip(self._used, used, strict=True):
+            column.append(value)
+        for column, value in zip(self._capacity, capacity, strict=True):
+            column.append(value)
+
+    def round(self, *row: float) -> None:
+        """One round, in the order of `ROUND_COLUMNS`."""
+        for column, value in zip(self._rounds, row, strict=True):
+            column.append(value)
+
+    def series(self) -> Mapping[str, NDArray[Any]]:
+        """As `Metrics.series`; amounts in the workload's unit."""
+        out: dict[str, NDArray[Any]] = {
+            "time": np.array(self._time),
+            "running": np.array(self._running),
+            "waiting": np.array(self._waiting),
+        }
+        for name, used, capacity in zip(self.resources, self._used, self._capacity, strict=True):
+            out[f"used_{name}"] = np.array(used) / MICRO
+            out[f"capacity_{name}"] = np.array(capacity) / MICRO
+        return MappingProxyType(out)
+
+    def rounds(self) -> Mapping[str, NDArray[Any]]:
+        """As `Metrics.rounds`."""
+        floats = {"time", *WALL_CLOCK}
+        return MappingProxyType(
+            {
+                name: np.array(column) if name in floats else np.array(column).astype(np.int64)
+                for name, column in zip(ROUND_COLUMNS, self._rounds, strict=True)
+            }
+        )
+
+    def usage(self, first: float, last: float, end: float) -> Mapping[str, Usage]:
+        """As `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
+        series = self.series()
+        time = series["time"]
+        return MappingProxyType({name: _usage(time, series[f"used_{name}"], series[f"capacity_{name}"], first, last, end) for name in self.resources})
+
+
+def reason_counts(codes: Sequence[str]) -> Mapping[str, int]:
+    """How often each reason code occurs, most frequent first."""
+    return MappingProxyType(dict(sorted(Counter(codes).items(), key=lambda item: (-item[1], item[0]))))
+
+
+def _usage(
+    time: NDArray[Any], used: NDArray[Any], capacity: NDArray[Any], first: float, last: float, end: float
+) -> Usage:
+    if not len(time):
+        return Usage(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
+    until = np.r_[time[1:], max(end, time[-1])]
+
+    def mean(start: float, stop: float) -> float:
+        held = np.clip(np.minimum(until, stop) - np.maximum(time, start), 0.0, None)
+        available = float(held @ capacity)
+        return float(held @ used) / available if available > 0 else float(share[-1])
+
+    return Usage(
+        capacity=float(capacity[-1]),
+        mean=mean(first, min(last, end)),
+        mean_overall=mean(0.0, end),
+        peak=float(share.max()),
+        final=float(share[-1]),
+        peak_amount=float(used.max()),
+    )
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has neither nan nor infinity: null, and "inf"."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    if isinstance(value, Mapping):
+        return {str(k): _without_nan(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(v) for v in value]
+    return value

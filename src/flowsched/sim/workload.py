@@ -1,0 +1,336 @@
+"""What arrives when, and on which machines it may run: the input of a simulation.
+
+Times are seconds from the start of the workload.  Resources are ``cpu`` in cores, ``mem`` in MiB and ``gpu`` in GPUs
+where the workload has real units; a trace with normalised amounts (Google 2011) keeps its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
+from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
+from flowsched.exceptions import InputError
+from flowsched.sim import openb_model
+
+__all__ = ["QOS_PRIORITY", "Arrival", "Load", "Workload"]
+
+QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "Burstable": 1, "BE": 2})
+"""Quality of service -> priority (lower is better): latency-sensitive before burstable before best effort."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Tasks that arrive together.
+
+    Parameters
+    ----------
+    time : float
+    job : JobSubmitted
+        The job and the tasks that arrive now.  A job that has arrived before gets them as further tasks.
+    durations : sequence of float
+        How long each of ``job.tasks`` runs once it has started; ``math.inf`` for one that never ends.
+    """
+
+    time: float
+    job: JobSubmitted
+    durations: Sequence[float]
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.time) and self.time >= 0):
+            raise InputError(f"arrival of job {self.job.id!r}: time must be a finite number >= 0, got {self.time!r}")
+        if len(self.durations) != len(self.job.tasks):
+            raise InputError(
+                f"arrival of job {self.job.id!r}: one duration per task expected, "
+                f"got {len(self.durations)} for {len(self.job.tasks)} tasks"
+            )
+        for task, duration in zip(self.job.tasks, self.durations, strict=True):
+            if not duration >= 0:
+                raise InputError(f"task {task.id!r}: the duration must be a number >= 0, got {duration!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much of one resource a workload asks for, were every task to start the moment it arrives.
+
+    Attributes
+    ----------
+    capacity : float
+        Of all machines together.
+    mean, peak : float
+        Fraction of the capacity in use: mean between the first and the last arrival, and at the worst moment.
+    """
+
+    capacity: float
+    mean: float
+    peak: float
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Arrivals and machines.
+
+    Parameters
+    ----------
+    name : str
+        How reports call it.
+    arrivals : sequence of Arrival
+        Sorted by time here; what arrives at the same time keeps its order.
+    machines : sequence of Machine
+        Present from the start.
+    machine_events : sequence of Event
+        Machines that come, change, fail or go; each event has its ``time``.
+    resources : tuple of str
+        The names that demands and capacities use.
+    horizon : float or None
+        When a simulation ends unless told otherwise; None for when nothing is left to happen.
+    facts : mapping of str to Any
+        For the report: where it comes from, how it was scaled.
+
+    Raises
+    ------
+    InputError
+        A task id occurs twice, a machine event has no time.
+    """
+
+    name: str
+    arrivals: Sequence[Arrival]
+    machines: Sequence[Machine]
+    machine_events: Sequence[Event] = ()
+    resources: tuple[str, ...] = ("cpu", "mem", "gpu")
+    horizon: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "arrivals", tuple(sorted(self.arrivals, key=lambda a: a.time)))
+        object.__setattr__(self, "machines", tuple(self.machines))
+        for i, event in enumerate(self.machine_events):
+            if event.time is None or not (math.isfinite(event.time) and event.time >= 0):
+                raise InputError(f"machine_events[{i}]: a finite time >= 0 expected, got {event.time!r}")
+        object.__setattr__(self, "machine_events", tuple(sorted(self.machine_events, key=lambda e: e.time or 0.0)))
+        object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
+        seen: set[Hashable] = set()
+        for arrival in self.arrivals:
+            for task in arrival.job.tasks:
+                if task.id in seen:
+                    raise InputError(f"workload {self.name!r}: task {task.id!r} arrives twice")
+                seen.add(task.id)
+
+    @property
+    def n_tasks(self) -> int:
+        """Number of tasks."""
+        return sum(len(a.durations) for a in self.arrivals)
+
+    def compress(self, factor: float) -> Self:
+        """The same tasks arriving `factor` times as fast; how long they run and the machines' events stay.
+
+        Raises
+        ------
+        InputError
+            `factor` is not a finite number > 0.
+        """
+        if not (math.isfinite(factor) and factor > 0):
+            raise InputError(f"compress: a finite factor > 0 expected, got {factor!r}")
+        if not self.arrivals:
+            return self
+        first = self.arrivals[0].time
+        return replace(
+            self,
+            arrivals=[replace(a, time=first + (a.time - first) / factor) for a in self.arrivals],
+            horizon=None if self.horizon is None else first + (self.horizon - first) / factor,
+            facts={**self.facts, "compress": float(self.facts.get("compress", 1.0)) * factor},
+        )
+
+    def head(self, tasks: int) -> Self:
+        """Only the arrivals that hold the first `tasks` tasks.
+
+        Raises
+        ------
+        InputError
+            `tasks` is negative.
+        """
+        if tasks < 0:
+            raise InputError(f"limit: a number of tasks >= 0 expected, got {tasks!r}")
+        kept: list[Arrival] = []
+        left = tasks
+        for arrival in self.arrivals:
+            if left <= 0:
+                break
+            n = min(left, len(arrival.durations))
+            kept.append(replace(arrival, job=replace(arrival.job, tasks=tuple(arrival.job.tasks[:n])), durations=arrival.durations[:n]))
+            left -= n
+        horizon = self.horizon if len(kept) == len(self.arrivals) or not kept else min(self.horizon or math.inf, kept[-1].time)
+        return replace(self, arrivals=kept, horizon=None if horizon is None or math.isinf(horizon) else horizon)
+
+    def hold(self) -> Self:
+        """The same arrivals, but no task ever ends: the cluster fills up."""
+        return replace(
+            self,
+            arrivals=[replace(a, durations=(math.inf,) * len(a.durations)) for a in self.arrivals],
+            facts={**self.facts, "hold": True},
+        )
+
+    def load(self) -> dict[str, Load]:
+        """The load that the workload offers, by resource.
+
+        Machines count from the start, or from the first `MachineAdded`; that they fail is left out.
+        """
+        resources = Resources(self.resources)
+        capacity = sum(
+            (resources.capacity(f"machine {m.id!r}", m.capacity) for m in _all_machines(self.machines, self.machine_events)),
+            np.zeros(len(resources.names), np.int64),
+        )
+        start = np.array([a.time for a in self.arrivals for _ in a.durations])
+        length = np.array([d for a in self.arrivals for d in a.durations])
+        demand = np.array([resources.demand(f"task {t.id!r}", t.demand) for a in self.arrivals for t in a.job.tasks])
+        demand = demand.reshape(-1, len(resources.names))
+        mean = _mean_in_use(start, length, demand)
+        peak = _peak_in_use(start, length, demand)
+        share = np.divide(1.0, capacity, out=np.zeros(len(capacity)), where=capacity > 0)
+        return {
+            name: Load(float(capacity[i]) / MICRO, float(mean[i] * share[i]), float(peak[i] * share[i]))
+            for i, name in enumerate(resources.names)
+        }
+
+    @classmethod
+    def model(cls, *, tasks: int = 8000, load: float = 0.9, scale: float = 0.25, seed: int = 0) -> Self:
+        """A synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
+
+        It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
+        with what is left of their durations, the others one by one.  It ends with the last arrival.
+
+        Parameters
+        ----------
+        tasks : int
+            How many tasks arrive, those of the start included.
+        load : float
+            Demand for the scarcest resource as a fraction of the capacity; sets how fast tasks arrive.
+        scale : float
+            Size of the cluster; 1 is 1,523 machines with 6,212 GPUs.
+        seed : int
+            Same seed, same workload.
+
+        Raises
+        ------
+        InputError
+            An argument out of range.
+        """
+        if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
+            raise InputError(f"tasks: a whole number >= 1 expected, got {tasks!r}")
+        for what, value in (("load", load), ("scale", scale)):
+            if not (math.isfinite(value) and value > 0):
+                raise InputError(f"{what}: a finite number > 0 expected, got {value!r}")
+        rng = np.random.default_rng(seed)
+        machines = _model_machines(scale)
+        arrivals = _model_arrivals(machines, tasks, load, rng)
+        return cls(
+            name="model of openb",
+            arrivals=arrivals,
+            machines=machines,
+            horizon=arrivals[-1].time,
+            facts={"scale": scale, "load": load, "tasks": tasks, "seed": seed},
+        )
+
+
+def _all_machines(machines: Sequence[Machine], events: Sequence[Event]) -> Iterable[Machine]:
+    """Every machine that is ever there, as it first came."""
+    known = {m.id for m in machines}
+    yield from machines
+    for event in events:
+        if isinstance(event, MachineAdded) and event.id not in known:
+            known.add(event.id)
+            yield Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+
+
+def _mean_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]) -> NDArray[np.float64]:
+    if not len(start) or start[-1] == start[0]:
+        return np.zeros(demand.shape[1])
+    inside = np.minimum(start + length, start[-1]) - start
+    return np.asarray(inside @ demand.astype(np.float64) / (start[-1] - start[0]))
+
+
+def _peak_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]) -> NDArray[np.float64]:
+    end = start + length
+    # What ends at an instant has left before what starts at it.
+    order = np.lexsort((np.r_[np.ones(len(start)), np.zeros(len(end))], np.r_[start, end]))
+    steps = np.r_[demand, -demand][order]
+    return np.asarray(np.cumsum(steps, axis=0).max(axis=0, initial=0), np.float64)
+
+
+def _model_machines(scale: float) -> list[Machine]:
+    counts = np.array([row[0] for row in openb_model.SHAPES])
+    machines = []
+    for (_, cpu, mem, gpus, model), n in zip(openb_model.SHAPES, _apportion(counts, scale), strict=True):
+        labels = {GPU_MODEL: model} if model else {}
+        for _ in range(n):
+            machines.append(Machine(f"m{len(machines):04d}", {"cpu": cpu / 1000, "mem": mem, "gpu": gpus}, labels=labels))
+    return machines
+
+
+def _apportion(counts: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
+    """`counts` times `scale` in whole numbers of the right sum (largest remainders), at least one in all."""
+    exact = counts * scale
+    whole = np.floor(exact).astype(np.int64)
+    left = max(round(float(exact.sum())), 1) - int(whole.sum())
+    whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
+    return whole
+
+
+def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: np.random.Generator) -> list[Arrival]:
+    count, cpu, mem, gpus, milli = np.array(openb_model.CLASSES).T
+    kinds = [openb_model.kind(int(g), int(s)) for g, s in zip(gpus, milli, strict=True)]
+    demand = np.column_stack([cpu / 1000, mem, np.where(gpus == 1, milli / 1000, gpus)])
+    capacity = np.sum([[m.capacity[r] for r in ("cpu", "mem", "gpu")] for m in machines], axis=0)  # type: ignore[call-overload]
+
+    # Little's law: tasks at work = arrival rate x mean duration.
+    weight = count / count.sum()
+    mean = np.array([_quantile_mean(openb_model.DURATIONS[k]) for k in kinds])
+    work = (weight * mean) @ demand
+    rate = load / float(np.max(work[capacity > 0] / capacity[capacity > 0]))
+    resident = min(round(rate * float(weight @ mean)), tasks)
+
+    # Whoever looks at a random moment finds long tasks in proportion to their length, each somewhere in its middle.
+    at_work = weight * mean / (weight @ mean)
+    picks = np.r_[rng.choice(len(count), resident, p=at_work), rng.choice(len(count), tasks - resident, p=weight)]
+    level = rng.random(tasks)
+    durations = np.empty(tasks)
+    for kind, quantiles in openb_model.DURATIONS.items():
+        mine = np.array([kinds[c] == kind for c in picks], bool)
+        old = mine & (np.arange(tasks) < resident)
+        new = mine & ~old
+        durations[new] = _draw(quantiles, level[new])
+        pool = _draw(quantiles, (np.arange(4096) + 0.5) / 4096)
+        durations[old] = rng.choice(pool, int(old.sum()), p=pool / pool.sum()) * rng.random(int(old.sum()))
+
+    gaps = _draw(openb_model.GAPS, rng.random(tasks - resident)) / (_quantile_mean(openb_model.GAPS) * rate)
+    times = np.r_[np.zeros(resident), np.cumsum(gaps)]
+    qos = [tuple(openb_model.QOS[k]) for k in kinds]
+    odds = {k: np.cumsum(list(q.values())) / sum(q.values()) for k, q in openb_model.QOS.items()}
+    luck = rng.random(tasks)
+    arrivals = []
+    for i, c in enumerate(picks):
+        name = qos[c][int(np.searchsorted(odds[kinds[c]], luck[i], side="right"))]
+        amounts = {"cpu": float(demand[c, 0]), "mem": float(demand[c, 1]), "gpu": float(demand[c, 2])}
+        task = Task(f"t{i:06d}", amounts)
+        job = JobSubmitted(f"j{i:06d}", (task,), priority=QOS_PRIORITY[name])
+        # Whole microseconds, so that no platform's last digit decides which of two events is first.
+        arrivals.append(Arrival(round(float(times[i]), 6), job, (round(float(durations[i]), 6),)))
+    return arrivals
+
+
+def _draw(quantiles: Sequence[float], level: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Values at `level` (0 to 1, uniform) of the distribution below its last quantile; linear in log(1 + value)."""
+    known = np.log1p(np.asarray(quantiles, np.float64))
+    return np.expm1(np.interp(level * openb_model.LEVELS[-1], openb_model.LEVELS, known))
+
+
+def _quantile_mean(quantiles: Sequence[float]) -> float:
+    """Mean of what `_draw` gives."""
+    return float(_draw(quantiles, (np.arange(4096) + 0.5) / 4096).mean())
