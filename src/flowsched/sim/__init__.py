@@ -1,0 +1,28 @@
+"""Simulated clusters: a workload, a scheduler, and what came of it.
+
+`Workload` (the bundled model) or `load_trace` (openb, Google 2011) say what arrives when; `Simulation` runs it under
+a scheduler; `Metrics` holds what was measured and `write_report` draws it.  Needs ``pip install 'flowsched[sim]'``.
+"""
+
+from flowsched.sim.audit import AuditError
+from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
+from flowsched.sim.metrics import Metrics, Percentiles, Usage
+from flowsched.sim.traces import load_trace
+from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
+
+__all__ = [
+    "QOS_PRIORITY",
+    "UNDECIDED",
+    "Arrival",
+    "AuditError",
+    "Load",
+    "Metrics",
+    "Percentiles",
+    "Progress",
+    "Schedules",
+    "Simulation",
+    "Trace",
+    "Usage",
+    "Workload",
+    "load_trace",
+]

@@ -1,55 +1,36 @@
-"""The simulation: arrivals, departures and machine events drive a scheduler through simulated time.
+"""The simulation: a scheduler, asked round after round what to do in a simulated world.
 
 What happens at one instant is told to the scheduler together, and decided in one round.  The engine never looks into
-the scheduler: it hears deltas, and keeps and audits books of its own (`flowsched.sim.audit`).
+the scheduler: it hears deltas, and its world keeps and audits books of its own.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from flowsched.cluster.events import (
-    Event,
-    JobSubmitted,
-    MachineAdded,
-    MachineDrained,
-    MachineFailed,
-    MachineRemoved,
-    MachineUpdated,
-    TaskCompleted,
-    TaskSubmitted,
-)
-from flowsched.cluster.model import Machine, Resources
+from flowsched.cluster.events import Event
+from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.rounds import Commit, ReasonCode, Round, RoundStats
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
-from flowsched.sim.workload import Arrival, Workload
-
-try:
-    import simpy
-except ImportError as missing:  # pragma: no cover
-    raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
-
-if TYPE_CHECKING:
-    from flowsched.scheduler import Commit, Delta, Round, RoundStats
+from flowsched.sim.workload import Workload
+from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 
 UNDECIDED = "UNDECIDED"
 """Reason code of the tasks that have waited through no round yet when the run ends."""
 
+_HOPELESS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
+
 _PATIENCE = 10
 """Rounds in a row that may change nothing, with nothing left to happen, before the run ends."""
-
-_NOT_ARRIVED, _WAITING, _RUNNING, _COMPLETED = range(4)
-_KINDS = ("place", "preempt", "migrate")
 
 
 class Schedules(Protocol):
@@ -61,7 +42,7 @@ class Schedules(Protocol):
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide."""
 
-    def commit(self, round: Round) -> Commit:
+    def commit(self, round: Round, /) -> Commit:
         """Make the decision so, but for what has become stale."""
 
 
@@ -88,19 +69,6 @@ class _Decision:
     schedule: float
 
 
-@dataclass(slots=True)
-class _TaskState:
-    """One task.  `left` is the run time that is still needed; `attempt` counts starts, so that a stale end is known."""
-
-    id: Hashable
-    arrived: float
-    left: float
-    state: int = _NOT_ARRIVED
-    attempt: int = 0
-    started: float = math.nan
-    first_start: float = math.nan
-
-
 class Simulation:
     """One run of a workload under a scheduler.
 
@@ -112,7 +80,8 @@ class Simulation:
     machines : sequence of Machine, optional
         Instead of the workload's.
     interval : float or None
-        Rounds at multiples of so many seconds, whenever something happened since the last one or tasks wait.
+        Rounds at multiples of so many seconds: whenever something happened since the last one, and while tasks wait
+        (then every round in a row that finds nothing new and changes nothing doubles the pause to the next).
     on_events : bool
         Rounds at once after everything that happens.
     charge_solver : bool, float or callable
@@ -154,7 +123,7 @@ class Simulation:
         preempted: Literal["restart", "resume"] = "restart",
         time_limit: float | None = None,
         seed: int = 0,
-        facts: dict[str, Any] | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> None:
         if interval is not None and not (math.isfinite(interval) and interval > 0):
             raise InputError(f"interval: a finite number of seconds > 0 or None expected, got {interval!r}")
@@ -169,7 +138,6 @@ class Simulation:
         self._interval = interval
         self._on_events = on_events
         self._charge = charge_solver
-        self._resume = preempted == "resume"
         self._time_limit = time_limit
         self._facts = {
             "interval": interval,
@@ -179,20 +147,15 @@ class Simulation:
             "seed": seed,
             **(facts or {}),
         }
-        self._env = simpy.Environment()
-        self._books = AuditBooks(Resources(self.workload.resources))
+        self._clock = Clock()
+        self._world = World(self._clock, self.workload, preempted == "resume", self._happened)
         self._recorder = Recorder(self.workload.resources)
-        self._tasks: dict[Hashable, _TaskState] = {}
-        self._jobs: set[Hashable] = set()
-        self._n_state = [self.workload.n_tasks, 0, 0, 0]
-        self._news: list[Event] = []
+        self._counts = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts"), 0)
         self._round_at = math.inf
         self._last_round_at = -math.inf
         self._idle_rounds = 0
         self._deciding = False
         self._last_round: Round | None = None
-        self._counts: dict[str, float] = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts", "machine_failures"), 0)
-        self._lost = 0.0
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
         self._end = math.nan
@@ -218,35 +181,37 @@ class Simulation:
         InputError
             `until` is negative, or the simulation has run before.
         """
-        end = self.workload.horizon if until is None else until
-        if end is not None and not end >= 0:
+        if until is not None and not until >= 0:
             raise InputError(f"until: a number of seconds >= 0 expected, got {until!r}")
         if not math.isnan(self._end):
             raise InputError("run: a simulation runs once; make a new one with a fresh scheduler")
-        last = math.inf if end is None else end
+        last = self.workload.horizon if until is None else until
+        last = math.inf if last is None else last
         self._end = 0.0
         self._progress = progress
-        clock = time.perf_counter()
+        begin = time.perf_counter()
         try:
-            self._open()
-            while self._env.peek() <= last and math.isfinite(self._env.peek()):
-                self._env.step()
-            if math.isfinite(self._env.peek()):
+            self._world.open()
+            while not self._clock.quiet and self._clock.peek() <= last:
+                self._clock.step()
+            if not self._clock.quiet:
                 self._end = last
         finally:
-            self._wall = time.perf_counter() - clock
+            self._wall = time.perf_counter() - begin
         return self.metrics()
 
     def metrics(self) -> Metrics:
-        """What was measured so far; for a run that was interrupted."""
-        waiting = [t.id for t in self._tasks.values() if t.state == _WAITING]
-        reasons = self._last_round.waiting if self._last_round else {}
-        reasons = {task: reasons[task] for task in waiting if task in reasons}
-        codes = [reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]
-        never = codes.count("NEVER_FITS")
+        """What was measured so far: also of a run that was interrupted."""
+        count = self._world.count
+        states = self._world.tasks.values()
+        waiting = [t.id for t in states if t.state == WAITING]
+        told = self._last_round.waiting if self._last_round else {}
+        reasons = {task: told[task] for task in waiting if task in told}
+        hopeless = sum(reason.code in _HOPELESS for reason in reasons.values())
+        waits = np.array([t.first_start - t.arrived for t in states], np.float64)
+        waits = waits[np.isfinite(waits)]
         arrivals = self.workload.arrivals
         first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
-        first_starts = np.array([t.first_start - t.arrived for t in self._tasks.values()], np.float64)
         return Metrics(
             facts={
                 "workload": self.workload.name,
@@ -255,133 +220,74 @@ class Simulation:
                 "tasks": self.workload.n_tasks,
                 **self._facts,
                 "end": self._end,
-                "nothing_left": math.isinf(self._env.peek()),
+                "nothing_left": self._clock.quiet,
             },
             tasks={
-                "completed": self._n_state[_COMPLETED],
-                "running": self._n_state[_RUNNING],
-                "waiting": len(waiting) - never,
-                "never_fits": never,
-                "not_arrived": self._n_state[_NOT_ARRIVED],
+                "completed": count[COMPLETED],
+                "running": count[RUNNING],
+                "waiting": len(waiting) - hopeless,
+                "never_fits": hopeless,
+                "not_arrived": count[NOT_ARRIVED],
             },
-            placed=int(np.isfinite(first_starts).sum()),
-            waiting=reason_counts(codes),
+            placed=len(waits),
+            waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
             reasons=reasons,
             usage=self._recorder.usage(first, last, self._end),
-            counts={"rounds": self._recorder.n_rounds, **self._counts, "lost_seconds": self._lost},
-            waits=first_starts[np.isfinite(first_starts)],
+            counts={
+                "rounds": self._recorder.n_rounds,
+                **self._counts,
+                "machine_failures": self._world.failures,
+                "lost_seconds": self._world.lost_seconds,
+            },
+            waits=waits,
             series=self._recorder.series(),
             rounds=self._recorder.rounds(),
             wall_seconds=self._wall,
         )
 
-    # What happens
-
-    def _open(self) -> None:
-        for machine in self.workload.machines:
-            self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
-        self._env.process(self._machine_events())
-        self._env.process(self._arrivals())
-
-    def _machine_events(self) -> Generator[simpy.Event, Any, None]:
-        for when, events in groupby(self.workload.machine_events, key=lambda e: e.time):
-            assert when is not None
-            yield self._env.timeout(max(when - self._env.now, 0.0))
-            for event in events:
-                self._machine_event(event)
-
-    def _arrivals(self) -> Generator[simpy.Event, Any, None]:
-        for when, arrivals in groupby(self.workload.arrivals, key=lambda a: a.time):
-            yield self._env.timeout(max(when - self._env.now, 0.0))
-            for arrival in arrivals:
-                self._arrive(arrival)
-
-    def _arrive(self, arrival: Arrival) -> None:
-        now, job = self._env.now, arrival.job
-        self._books.register(job.tasks)
-        for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            self._tasks[task.id] = state = _TaskState(task.id, now, duration)
-            self._turn(state, _WAITING)
-        if job.id in self._jobs:
-            self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
-        else:
-            self._jobs.add(job.id)
-            self._tell(replace(job, time=now))
-
-    def _machine_event(self, event: Event) -> None:
-        now = self._env.now
-        if isinstance(event, MachineAdded):
-            self._books.add_machine(Machine(event.id, event.capacity, event.rack, event.labels, event.slots))
-        elif isinstance(event, MachineUpdated):
-            old = self._books.machine(event.id)
-            changes = {k: getattr(event, k) for k in ("capacity", "rack", "labels", "slots") if getattr(event, k) is not None}
-            if old is not None and not self._books.update_machine(replace(old, **changes)):
-                # What runs there would not fit any more: the machine restarts with its new properties.
-                new = replace(old, **changes)
-                self._machine_event(MachineFailed(event.id))
-                event = MachineAdded(new.id, new.capacity, new.rack, new.labels, new.slots)
-                self._books.add_machine(new)
-        elif isinstance(event, MachineFailed | MachineRemoved):
-            self._counts["machine_failures"] += isinstance(event, MachineFailed)
-            for task in self._books.remove_machine(event.id):
-                self._stop(self._tasks[task])
-        elif not isinstance(event, MachineDrained):
-            raise InputError(f"machine_events: a machine's event expected, got {event!r}")
-        self._tell(replace(event, time=now))
-
-    def _on_end(self, event: simpy.Event) -> None:
-        task, attempt = event.value
-        if task.attempt != attempt or task.state != _RUNNING:
-            return
-        self._books.release(task.id, self._env.now)
-        self._books.forget(task.id)
-        self._turn(task, _COMPLETED)
-        self._tell(TaskCompleted(task.id, time=self._env.now))
-
-    def _tell(self, *events: Event) -> None:
-        """Keep news for the scheduler, and have a round decide on it."""
-        self._news += events
+    def _happened(self) -> None:
         self._idle_rounds = 0
         self._sample()
         if not self._deciding:
-            self._plan(self._env.now if self._on_events else self._tick())
+            self._plan(self._next())
 
-    # Rounds
+    def _sample(self) -> None:
+        self._end = self._clock.now
+        books, count = self._world.books, self._world.count
+        self._recorder.sample(self._end, count[RUNNING], count[WAITING], books.used, books.capacity)
+
+    def _next(self) -> float:
+        """When to decide on news."""
+        return self._clock.now if self._on_events else self._tick()
 
     def _tick(self, skip: int = 0) -> float:
         """The next multiple of the interval that has had no round yet, or the one `skip` later."""
         assert self._interval is not None
-        tick = math.ceil(self._env.now / self._interval)
+        tick = math.ceil(self._clock.now / self._interval)
         tick += tick * self._interval <= self._last_round_at
-        return max((tick + skip) * self._interval, self._env.now)
+        return max((tick + skip) * self._interval, self._clock.now)
 
     def _plan(self, at: float) -> None:
         """A round at this time, unless an earlier one is planned."""
         if at < self._round_at:
             self._round_at = at
-            # Whatever else happens at the same instant was put into the queue before this.
-            self._on(at - self._env.now, at, self._on_round)
+            self._clock.after(at - self._clock.now, at, self._decide)
 
-    def _on(self, delay: float, value: Any, callback: Callable[[simpy.Event], None]) -> None:
-        callbacks = self._env.timeout(delay, value).callbacks
-        assert callbacks is not None
-        callbacks.append(callback)
-
-    def _on_round(self, event: simpy.Event) -> None:
-        if event.value != self._round_at:
+    def _decide(self, at: float) -> None:
+        if at != self._round_at:
             return
-        self._round_at, self._last_round_at = math.inf, event.value
+        self._round_at, self._last_round_at = math.inf, at
         self._deciding = True
-        news = len(self._news)
+        news = len(self._world.news)
         begin = time.perf_counter()
-        self._flush()
+        self._tell()
         told = time.perf_counter()
-        decided = self.scheduler.schedule(self._env.now, self._time_limit)
+        decided = self.scheduler.schedule(self._clock.now, self._time_limit)
         done = time.perf_counter()
-        decision = _Decision(decided, self._env.now, news, told - begin, done - told)
+        decision = _Decision(decided, self._clock.now, news, told - begin, done - told)
         delay = self._price(decision)
         if delay > 0:
-            self._on(delay, decision, lambda e: self._commit(e.value))
+            self._clock.after(delay, decision, self._commit)
         else:
             self._commit(decision)
 
@@ -393,91 +299,43 @@ class Simulation:
             return decision.apply + decision.schedule if self._charge else 0.0
         return self._charge
 
-    def _flush(self) -> None:
-        if self._news:
-            news, self._news = self._news, []
+    def _tell(self) -> None:
+        """Pass the news on."""
+        if self._world.news:
+            news, self._world.news = self._world.news, []
             self.scheduler.apply(*news)
 
     def _commit(self, decision: _Decision) -> None:
-        late = bool(self._news)
+        late = bool(self._world.news)
         begin = time.perf_counter()
-        self._flush()
+        self._tell()
         commit = self.scheduler.commit(decision.round)
         seconds = time.perf_counter() - begin
-        done = self._carry_out(commit.accepted, decision.round)
+        done = self._world.carry_out(commit.accepted)
         self._last_round = decision.round
         self._deciding = False
         self._record(decision, done, len(commit.conflicts), seconds)
         self._sample()
         if late:
-            self._plan(self._env.now if self._on_events else self._tick())
+            self._plan(self._next())
         elif self._interval is not None:
-            self._plan_next(idle=not decision.news and not any(done))
+            self._plan_again(idle=not decision.news and not any(done))
         if self._progress is not None:
-            n = self._n_state
-            self._progress(Progress(self._env.now, self._recorder.n_rounds, sum(n), n[_COMPLETED], n[_RUNNING], n[_WAITING]))
+            count = self._world.count
+            rounds = self._recorder.n_rounds
+            self._progress(Progress(self._clock.now, rounds, sum(count), count[COMPLETED], count[RUNNING], count[WAITING]))
 
-    def _plan_next(self, idle: bool) -> None:
-        """Another round at the interval while tasks wait; every idle one in a row doubles the pause to the next."""
+    def _plan_again(self, idle: bool) -> None:
+        """Another round at the interval while tasks wait."""
         self._idle_rounds = self._idle_rounds + 1 if idle else 0
-        if self._n_state[_WAITING] and (self._idle_rounds < _PATIENCE or math.isfinite(self._env.peek())):
+        if self._world.count[WAITING] and not (self._idle_rounds >= _PATIENCE and self._clock.quiet):
             self._plan(self._tick(skip=2**self._idle_rounds - 1))
 
-    def _carry_out(self, deltas: Sequence[Delta], decided: Round) -> tuple[int, int, int]:
-        """Make the accepted deltas so, in their order, and audit the machines that took tasks; counts by kind."""
-        now, filled = self._env.now, {}
-        done = [0, 0, 0]
-        for delta in deltas:
-            task = self._tasks.get(delta.task)
-            if task is None:
-                raise AuditError(f"at {now:g} s: {delta!r} concerns no task in the system")
-            if delta.kind != "place":
-                self._books.release(task.id, now)
-                self._stop(task)
-            if delta.kind != "preempt":
-                self._books.place(task.id, delta.machine, decided.devices.get(task.id, ()), now)
-                self._start(task)
-                filled[delta.machine] = None
-            done[_KINDS.index(delta.kind)] += 1
-        self._books.check(filled, now)
-        for name, n in zip(("placements", "preemptions", "migrations"), done, strict=True):
-            self._counts[name] += n
-        return done[0], done[1], done[2]
-
     def _record(self, decision: _Decision, done: tuple[int, int, int], conflicts: int, seconds: float) -> None:
+        for name, n in zip(self._counts, (*done, conflicts), strict=True):
+            self._counts[name] += n
         stats = decision.round.stats
-        self._counts["conflicts"] += conflicts
         self._recorder.round(
             decision.time, decision.news, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
             decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
         )  # fmt: skip
-
-    # Tasks
-
-    def _start(self, task: _TaskState) -> None:
-        now = self._env.now
-        self._turn(task, _RUNNING)
-        task.attempt += 1
-        task.started = now
-        if math.isnan(task.first_start):
-            task.first_start = now
-        if math.isfinite(task.left):
-            self._on(task.left, (task, task.attempt), self._on_end)
-
-    def _stop(self, task: _TaskState) -> None:
-        ran = self._env.now - task.started
-        if self._resume:
-            task.left = max(task.left - ran, 0.0)
-        else:
-            self._lost += ran
-        self._turn(task, _WAITING)
-
-    def _turn(self, task: _TaskState, state: int) -> None:
-        self._n_state[task.state] -= 1
-        self._n_state[state] += 1
-        task.state = state
-
-    def _sample(self) -> None:
-        now = self._env.now
-        self._end = now
-        self._recorder.sample(now, self._n_state[_RUNNING], self._n_state[_WAITING], self._books.used, self._books.capacity)

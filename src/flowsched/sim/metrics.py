@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.model import MICRO
 
 if TYPE_CHECKING:
-    from flowsched.scheduler import Reason
+    from flowsched.rounds import Reason
 
 __all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Recorder", "Usage"]
 
@@ -92,7 +92,8 @@ class Metrics:
     facts : mapping
         What was simulated: workload, machines, policy, interval, seed, end, ...
     tasks : mapping of str to int
-        Tasks by what became of them: ``completed``, ``running``, ``waiting``, ``never_fits``, ``not_arrived``.
+        Tasks by what became of them: ``completed``, ``running``, ``waiting``, ``never_fits`` (they wait, but no machine
+        is large enough, or their constraints exclude all that are: NEVER_FITS and FILTERED), ``not_arrived``.
     placed : int
         Tasks that started at least once.
     waiting : mapping of str to int

@@ -20,7 +20,7 @@ from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
 from flowsched.sim import openb_model
 
-__all__ = ["QOS_PRIORITY", "Arrival", "Load", "Workload"]
+__all__ = ["QOS_PRIORITY", "Arrival", "Load", "Trace", "Workload"]
 
 QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "Burstable": 1, "BE": 2})
 """Quality of service -> priority (lower is better): latency-sensitive before burstable before best effort."""
@@ -73,7 +73,7 @@ class Load:
     peak: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Workload:
     """Arrivals and machines.
 
@@ -122,6 +122,9 @@ class Workload:
                 if task.id in seen:
                     raise InputError(f"workload {self.name!r}: task {task.id!r} arrives twice")
                 seen.add(task.id)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.n_tasks} tasks, {len(self.machines)} machines>"
 
     @property
     def n_tasks(self) -> int:
@@ -237,6 +240,22 @@ class Workload:
             horizon=arrivals[-1].time,
             facts={"scale": scale, "load": load, "tasks": tasks, "seed": seed},
         )
+
+
+@dataclass(frozen=True, repr=False)
+class Trace(Workload):
+    """A recorded workload.
+
+    Parameters
+    ----------
+    different_machine : frozenset
+        Jobs of which the trace says that no two tasks may share a machine (Google 2011); recorded, not enforced.
+    notes : sequence of str
+        What had to be assumed where the trace is silent, with counts.
+    """
+
+    different_machine: frozenset[Hashable] = frozenset()
+    notes: Sequence[str] = field(default=())
 
 
 def _all_machines(machines: Sequence[Machine], events: Sequence[Event]) -> Iterable[Machine]:

@@ -1,0 +1,226 @@
+"""The simulated world: tasks that arrive, run and end, machines that come and go, and the books on them.
+
+It turns what happens into news for the scheduler, and the scheduler's deltas into what happens next.  It knows
+nothing of rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Hashable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+from flowsched.cluster.events import (
+    Event,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+    TaskCompleted,
+    TaskSubmitted,
+)
+from flowsched.cluster.model import Machine, Resources
+from flowsched.exceptions import InputError
+from flowsched.rounds import Delta, Migrate, Place, Preempt
+from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.workload import Arrival, Workload
+
+try:
+    import simpy
+except ImportError as missing:  # pragma: no cover
+    raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
+
+__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "Clock", "TaskState", "World"]
+
+NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
+
+
+class Clock(simpy.Environment):
+    """Simulated time."""
+
+    def after(self, delay: float, value: Any, callback: Callable[[Any], None]) -> None:
+        """Call ``callback(value)`` when `delay` has passed, after what was to happen at that time already."""
+        callbacks = self.timeout(delay, value).callbacks
+        assert callbacks is not None
+        callbacks.append(lambda event: callback(event.value))
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is left to happen."""
+        return math.isinf(self.peek())
+
+
+@dataclass(slots=True)
+class TaskState:
+    """One task.  `left` is the run time that is still needed; `attempt` counts starts, so that a stale end is known."""
+
+    id: Hashable
+    arrived: float
+    left: float
+    state: int = NOT_ARRIVED
+    attempt: int = 0
+    started: float = math.nan
+    first_start: float = math.nan
+
+
+class World:
+    """What is and what happens.
+
+    Parameters
+    ----------
+    clock : Clock
+    workload : Workload
+    resume : bool
+        A stopped task keeps its progress, or else starts again from nothing.
+    happened : callable
+        Called after everything that happens; the events for the scheduler gather in `news`.
+
+    Attributes
+    ----------
+    tasks : dict of task to TaskState
+        All that have arrived, in order of arrival.
+    count : list of int
+        Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
+    lost_seconds : float
+        Work thrown away.
+    """
+
+    def __init__(self, clock: Clock, workload: Workload, resume: bool, happened: Callable[[], None]) -> None:
+        self.clock = clock
+        self.books = AuditBooks(Resources(workload.resources))
+        self.tasks: dict[Hashable, TaskState] = {}
+        self.count = [workload.n_tasks, 0, 0, 0]
+        self.news: list[Event] = []
+        self.failures = 0
+        self.lost_seconds = 0.0
+        self._workload = workload
+        self._resume = resume
+        self._happened = happened
+        self._jobs: set[Hashable] = set()
+
+    def open(self) -> None:
+        """Set up the machines and let time begin."""
+        for machine in self._workload.machines:
+            self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
+        self.clock.process(self._machine_events())
+        self.clock.process(self._arrivals())
+
+    def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
+        """Make deltas so, in their order, and audit the machines that took tasks.
+
+        Returns
+        -------
+        tuple of int
+            Placements, preemptions, migrations.
+
+        Raises
+        ------
+        AuditError
+            They cannot be.
+        """
+        now = self.clock.now
+        filled: dict[Hashable, None] = {}
+        for delta in deltas:
+            task = self.tasks.get(delta.task)
+            if task is None:
+                raise AuditError(f"at {now:g} s: {delta!r} concerns no task in the system")
+            if not isinstance(delta, Place):
+                self.books.release(task.id, now)
+                self._stop(task)
+            if not isinstance(delta, Preempt):
+                self.books.place(task.id, delta.machine, delta.devices, now)
+                self._start(task)
+                filled[delta.machine] = None
+        self.books.check(filled, now)
+        kinds = [type(delta) for delta in deltas]
+        return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
+
+    def _machine_events(self) -> Generator[simpy.Event, Any, None]:
+        for when, events in groupby(self._workload.machine_events, key=lambda e: e.time):
+            assert when is not None
+            yield self.clock.timeout(max(when - self.clock.now, 0.0))
+            for event in events:
+                self._machine_event(event)
+
+    def _arrivals(self) -> Generator[simpy.Event, Any, None]:
+        for when, arrivals in groupby(self._workload.arrivals, key=lambda a: a.time):
+            yield self.clock.timeout(max(when - self.clock.now, 0.0))
+            for arrival in arrivals:
+                self._arrive(arrival)
+
+    def _arrive(self, arrival: Arrival) -> None:
+        now, job = self.clock.now, arrival.job
+        self.books.register(job.tasks)
+        for task, duration in zip(job.tasks, arrival.durations, strict=True):
+            self.tasks[task.id] = state = TaskState(task.id, now, duration)
+            self._turn(state, WAITING)
+        if job.id in self._jobs:
+            self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
+        else:
+            self._jobs.add(job.id)
+            self._tell(replace(job, time=now))
+
+    def _machine_event(self, event: Event) -> None:
+        if isinstance(event, MachineAdded):
+            self.books.add_machine(Machine(event.id, event.capacity, event.rack, event.labels, event.slots))
+        elif isinstance(event, MachineUpdated):
+            event = self._updated(event)
+        elif isinstance(event, MachineFailed | MachineRemoved):
+            self.failures += isinstance(event, MachineFailed)
+            for task in self.books.remove_machine(event.id):
+                self._stop(self.tasks[task])
+        elif not isinstance(event, MachineDrained):
+            raise InputError(f"machine_events: a machine's event expected, got {event!r}")
+        self._tell(replace(event, time=self.clock.now))
+
+    def _updated(self, event: MachineUpdated) -> Event:
+        """Change a machine; where what runs there would not fit any more, it restarts with its new properties."""
+        old = self.books.machine(event.id)
+        if old is None:
+            return event
+        changes = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
+        new = replace(old, **changes)
+        if self.books.update_machine(new):
+            return event
+        self._machine_event(MachineFailed(event.id))
+        self.books.add_machine(new)
+        return MachineAdded(new.id, new.capacity, new.rack, new.labels, new.slots)
+
+    def _start(self, task: TaskState) -> None:
+        now = self.clock.now
+        self._turn(task, RUNNING)
+        task.attempt += 1
+        task.started = now
+        if math.isnan(task.first_start):
+            task.first_start = now
+        if math.isfinite(task.left):
+            self.clock.after(task.left, (task, task.attempt), self._end)
+
+    def _stop(self, task: TaskState) -> None:
+        ran = self.clock.now - task.started
+        if self._resume:
+            task.left = max(task.left - ran, 0.0)
+        else:
+            self.lost_seconds += ran
+        self._turn(task, WAITING)
+
+    def _end(self, attempt: tuple[TaskState, int]) -> None:
+        task, number = attempt
+        if task.attempt != number or task.state != RUNNING:
+            return
+        self.books.release(task.id, self.clock.now)
+        self.books.forget(task.id)
+        self._turn(task, COMPLETED)
+        self._tell(TaskCompleted(task.id, time=self.clock.now))
+
+    def _turn(self, task: TaskState, state: int) -> None:
+        self.count[task.state] -= 1
+        self.count[state] += 1
+        task.state = state
+
+    def _tell(self, *events: Event) -> None:
+        self.news += events
+        self._happened()
