@@ -1,0 +1,1548 @@
+# cython: embedsignature=False
+"""The kernel: min-cost flow on a network that is kept alive, mutated in place and re-optimised where it changed.
+
+The problem
+-----------
+A network has nodes v with supply b(v) (> 0 sends) and arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost
+w(a).  Wanted is a flow f within its bounds, b(v) + inflow(v) - outflow(v) = 0 at every node, of least cost
+sum w(a) f(a).
+
+Symbols and signs
+-----------------
+Every arc a with id k is two *half-arcs*: 2k (forward, at u, cost w) and 2k+1 (backward, at v, cost -w); the mate of h is
+h ^ 1.  ``res[h]`` is the residual capacity: c - f forward, f - l backward; h is *residual* when res[h] > 0.
+p is the potential; the *reduced cost* of h = (u, v) is rc(h) = cost(h) + p(u) - p(v), so rc(mate) = -rc.
+The *excess* of v is e(v) = b(v) + inflow(v) - outflow(v); a node with e < 0 has a *deficit*.
+
+The invariant
+-------------
+(I)  rc(h) >= 0 for every residual half-arc h, except for those in ``bent`` (below).
+
+It holds between calls, after *every* mutation and at every step of `repair`.  A flow without excess under which (I)
+holds is optimal, and p proves it.  Mutations keep (I) at once, at the cost of what they touch: a half-arc that would
+break it is mended by moving the potential of an endpoint of low degree, if that endpoint's own arcs allow it; else the
+half-arc is saturated, which books an excess at its head and a deficit at its tail.  So the epsilon that a change leaves behind is always 0, and
+solving means routing excesses to deficits; what the change does not reach is never looked at.
+A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``bent`` and mended
+when solving starts, by `unbend`: shortest augmenting cycles through it, until its reduced cost is 0 or the cycle is unlimited.
+
+Incremental cost scaling at epsilon = 0 (`repair`)
+--------------------------------------------------
+From each excess (and backward from each deficit):
+
+`walk`    local push-relabel.  A path grows along residual arcs of reduced cost 0.  Where its tip has none, the tip is relabelled
+          exactly (its potential falls until its best arc has reduced cost 0) and the path steps back; where it
+          meets a deficit, flow is pushed along it.  After ``budget`` scanned half-arcs the excess goes to
+`search`  a shortest-path search on reduced costs, from both ends once the near one has become large.  Potentials move on settled
+          nodes only, so (I) holds whenever it stops.
+
+One node may be the *hub*: the one that takes most of the flow (the sink of a scheduling network).  It ends every path, whatever its
+own excess: excesses flow into it, deficits draw from it, and as supplies sum to 0 it is even in the end.  So its thousands
+of arcs are not scanned in a round that touches ten of them.
+
+Cost scaling (`scale`)
+----------------------
+Goldberg and Tarjan's successive approximation, with raw costs: epsilon = the largest cost, divided by ``ALPHA`` down to 1; `refine`
+turns an epsilon'-optimal flow (rc >= -epsilon' on residual half-arcs) into an epsilon-optimal one by FIFO push-relabel.  The flow is then *not yet* optimal (that would take
+epsilon < 1/n); `repair` finishes it exactly: every residual half-arc of negative reduced cost is saturated, which restores (I), and the excesses are routed.
+
+Complexity: `walk` and `search` look only at the adjacency of nodes that they reach; `refine` is O(V^2 E) a phase.
+References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990);
+A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); the Sirius paper (incremental cost scaling, ICS).
+
+Who calls whom: network.py -> `Network` methods -> mutations: `bend` -> `nudge`, `push`; solving: `run` -> `unbend`, `scale` -> `refine`,
+`repair` -> `walk`, `search`.  Nothing here knows of clusters.  Python objects are touched only to grow arrays, to look
+for signals and to hand out results.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+import time
+
+import numpy as np
+
+from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
+
+cdef extern from *:
+    """
+    #include <stdint.h>
+    #if defined(_MSC_VER)
+    #include <intrin.h>
+    static int fs_low_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return (int)i; }
+    static int fs_high_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return (int)i; }
+    static void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
+        int64_t h; uint64_t l = (uint64_t)_mul128(a, b, &h);
+        unsigned char carry = _addcarry_u64(0, *lo, l, lo);
+        *hi = (int64_t)((uint64_t)*hi + (uint64_t)h + carry);
+    }
+    #else
+    static inline int fs_low_bit(uint64_t x) { return __builtin_ctzll(x); }
+    static inline int fs_high_bit(uint64_t x) { return 63 - __builtin_clzll(x); }
+    static inline void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
+        unsigned __int128 t = ((unsigned __int128)(uint64_t)*hi << 64) | *lo;
+        t += (unsigned __int128)((__int128)a * b);
+        *hi = (int64_t)(uint64_t)(t >> 64); *lo = (uint64_t)t;
+    }
+    #endif
+    """
+    int fs_low_bit(uint64_t x) nogil
+    int fs_high_bit(uint64_t x) nogil
+    void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) nogil
+
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+
+cdef struct Half:
+    int64_t cost       # of this half-arc; the mate's is the negative
+    int32_t head       # the node that it leads to
+    int32_t code       # 2 * arc id + (0 forward | 1 backward)
+
+cdef struct Node:
+    int32_t first      # half[first : first + size] is its block; while dead: the next free id
+    int32_t size
+    # Its half-arcs by state: [0, d0) residual, mate not; [d0, d1) both residual; [d1, d2) only the mate; [d2, d3) neither.
+    # So [0, d1) is what flow can leave by and [d0, d2) what flow can arrive by.
+    int32_t d[4]       # d[3] == -1: the id is free
+
+cdef struct Label:
+    int64_t dist
+    int32_t par        # the half-arc by which the search came here, -1 at a root
+    int32_t stamp      # the label is valid if this equals the search's stamp; negative once settled
+    int32_t next       # neighbours in the queue's bucket
+    int32_t prev       # -1 - bucket at the front of the bucket
+
+cdef struct Heap:      # a radix heap: bucket i > 0 holds keys that differ from `last` first at bit i - 1
+    uint64_t mask      # of non-empty buckets 0..63; bucket 64 cannot occur, keys are < 2**62
+    int64_t last       # the smallest key taken so far; no key is below it
+    int32_t front[64]
+
+HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("code", "i4")])
+NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,))])
+LABEL = np.dtype([("dist", "i8"), ("par", "i4"), ("stamp", "i4"), ("next", "i4"), ("prev", "i4")])
+
+INF = 2**62            # an unlimited capacity, exactly
+cdef int64_t CINF = <int64_t> 1 << 62
+# Half-arcs with at least so much residual capacity are never saturated: fewer than 2**31 half-arcs below it sum to less than 2**62.
+cdef int64_t BIG = <int64_t> 1 << 31
+# (nodes + 1) * |cost| and every |p| stay below it: then no reduced cost, no path length and no step of a potential overflows.
+cdef int64_t POT_MAX = <int64_t> 1 << 59
+cdef int64_t FAR = <int64_t> 1 << 62
+cdef int32_t LOW_DEGREE = 32
+cdef int64_t ALPHA = 8
+
+cdef enum:
+    OK = 0
+    INFEASIBLE = 1
+    UNBOUNDED = 2
+    RANGE = 3
+    LATE = 4
+    INTERRUPTED = 5
+    HANDOVER = 6
+
+cdef enum:
+    REPAIR = 0
+    SCALING = 1
+
+cdef enum:
+    PUSHES
+    RELABELS
+    AUGMENTATIONS
+    WALK_SCANS
+    SEARCH_SCANS
+    SEARCHES
+    SETTLED
+    REFINES
+    COUNTERS
+
+COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
+
+
+cdef inline int64_t mag(int64_t x) noexcept nogil:
+    return -x if x < 0 else x
+
+
+cdef int32_t size_class(int32_t size) noexcept nogil:
+    """Index of the smallest block class of at least `size` half-arcs: exact up to 16, then four to the octave."""
+    cdef int bits
+    if size <= 16:
+        return size
+    bits = fs_high_bit(<uint64_t>(size - 1))
+    return 17 + 4 * (bits - 4) + ((size - 1) >> (bits - 2)) - 4
+
+
+cdef int32_t class_size(int32_t index) noexcept nogil:
+    if index <= 16:
+        return index
+    return (5 + (index - 17) % 4) << ((index - 17) // 4 + 2)
+
+
+@cython.final
+cdef class Network:
+    """Residual network in flat arrays; ids are dense and reused after removal (see the head of this file)."""
+
+    # -- by node id -----------------------------------------------------------------------------------------
+    cdef int64_t[::1] pot          # potential p
+    cdef int64_t[::1] exc          # excess e(v) = b(v) + inflow - outflow, after a solve all 0
+    cdef int64_t[::1] sup          # supply b(v)
+    cdef Node[::1] node
+    cdef Label[::1] label          # label[2 v + side], scratch of `search` and of `refine`
+    cdef int32_t[::1] mark         # scratch of `walk` and `reach`: v is on the path if mark[v] == stamp
+    cdef int32_t[::1] order        # scratch: nodes settled by `search`, side 0 from the left, side 1 from the right; path of `walk`
+    cdef int32_t[::1] active       # every node of non-zero excess is in active[:nactive], once; others may be
+    cdef int32_t[::1] plog         # index in the journal of potentials, -1 if p(v) is that of the last solution
+    cdef unsigned char[::1] listed # 1 if in `active`
+    # -- by half-arc code -----------------------------------------------------------------------------------
+    cdef int64_t[::1] res          # residual capacity
+    cdef int32_t[::1] pos          # where it stands: half[pos[h]].code == h; pos[2k] == -1: arc id k is free, pos[2k+1] the next free one
+    # -- by arc id ------------------------------------------------------------------------------------------
+    cdef int32_t[::1] alog         # index in the journal of flows, -1 if the flow is that of the last solution
+    cdef int64_t[::1] low          # lower bound; of length 0 while all are 0
+    # -- the arena of adjacency blocks ----------------------------------------------------------------------
+    cdef Half[::1] half
+    cdef int32_t[::1] spare        # first free block by size class, linked through half[first].head
+    cdef int64_t top               # half[top:] was never used
+    # -- journals: what the last solution was, where it is no longer -----------------------------------------
+    cdef int32_t[::1] jarc
+    cdef int64_t[::1] jflow
+    cdef int32_t[::1] jnode
+    cdef int64_t[::1] jpot
+    cdef int32_t njarc, njnode
+    cdef bint solved               # there is a last solution; until then nothing is journalled and it counts as flow 0
+    # -- residual half-arcs with rc < 0 that are too large to saturate ----------------------------------------
+    cdef int32_t[::1] bent
+    cdef int32_t nbent
+    # -- counts ---------------------------------------------------------------------------------------------
+    cdef int32_t n, m              # ids ever used: 0..n-1, 0..m-1
+    cdef int32_t live_nodes, live_arcs
+    cdef int32_t free_node, free_arc
+    cdef int32_t nactive
+    cdef int64_t supply_sum
+    cdef int64_t volume            # sum of |supply| and of lower bounds: bounds every excess
+    cdef int64_t cost_bound        # no arc has |cost| above it; lowered when it matters
+    cdef int64_t broken            # largest -rc that a mutation has caused since the last solution
+    cdef int64_t cost_hi
+    cdef uint64_t cost_lo          # sum of w(a) f(a), 128 bits
+    cdef int32_t hub
+    cdef int64_t hub_seen          # supply and size at the last look for a hub
+    cdef int32_t stamp
+    # -- one solve ------------------------------------------------------------------------------------------
+    cdef int64_t budget            # half-arcs that one walk may scan
+    cdef int64_t fuel              # work until the next look at clock and signals
+    cdef double deadline           # time.monotonic, 0 without
+    cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
+    cdef int64_t count[COUNTERS]
+    cdef Heap heap[2]
+    cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
+    cdef object pending            # what a signal handler raised
+    cdef cython.pymutex lock
+
+    def __init__(self):
+        self.pot = np.zeros(0, np.int64)
+        self.exc = np.zeros(0, np.int64)
+        self.sup = np.zeros(0, np.int64)
+        self.node = np.zeros(0, NODE)
+        self.label = np.zeros(0, LABEL)
+        self.mark = np.zeros(0, np.int32)
+        self.order = np.zeros(2, np.int32)
+        self.active = np.zeros(0, np.int32)
+        self.plog = np.zeros(0, np.int32)
+        self.listed = np.zeros(0, np.uint8)
+        self.res = np.zeros(0, np.int64)
+        self.pos = np.zeros(0, np.int32)
+        self.alog = np.zeros(0, np.int32)
+        self.low = np.zeros(0, np.int64)
+        self.half = np.zeros(0, HALF)
+        self.spare = np.full(160, -1, np.int32)
+        self.jarc = np.zeros(16, np.int32)
+        self.jflow = np.zeros(16, np.int64)
+        self.jnode = np.zeros(16, np.int32)
+        self.jpot = np.zeros(16, np.int64)
+        self.bent = np.zeros(4, np.int32)
+        self.free_node = self.free_arc = self.hub = -1
+        self.budget = 3000
+        self.cycle = np.zeros(0, np.int32)
+
+    # == arrays that grow =====================================================================================
+
+    cdef int grow_nodes(self, int64_t wanted) except -1:
+        cdef int64_t size = self.pot.shape[0]
+        if wanted <= size:
+            return 0
+        if wanted >= 2**31 - 2:
+            raise CostRangeError("the network would have more than 2**31 nodes")
+        size = max(wanted, min(size + size // 2 + 16, 2**31 - 2))
+        self.pot = _grown(self.pot, size, 0)
+        self.exc = _grown(self.exc, size, 0)
+        self.sup = _grown(self.sup, size, 0)
+        self.node = _grown(self.node, size, 0)
+        self.label = _grown(self.label, 2 * size, 0)
+        self.mark = _grown(self.mark, size, 0)
+        self.order = np.zeros(size + 2, np.int32)
+        self.active = _grown(self.active, size, 0)
+        self.plog = _grown(self.plog, size, -1)
+        self.listed = _grown(self.listed, size, 0)
+        return 0
+
+    cdef int grow_arcs(self, int64_t wanted) except -1:
+        cdef int64_t size = self.alog.shape[0]
+        if wanted <= size:
+            return 0
+        if wanted >= 2**30 - 2:
+            raise CostRangeError("the network would have more than 2**30 arcs")
+        size = max(wanted, min(size + size // 2 + 16, 2**30 - 2))
+        self.res = _grown(self.res, 2 * size, 0)
+        self.pos = _grown(self.pos, 2 * size, -1)
+        self.alog = _grown(self.alog, size, -1)
+        if self.low.shape[0]:
+            self.low = _grown(self.low, size, 0)
+        return 0
+
+    cdef int grow_half(self, int64_t wanted) except -1:
+        cdef int64_t size = self.half.shape[0]
+        if wanted <= size:
+            return 0
+        if wanted >= 2**31 - 2:
+            raise CostRangeError("the network would have more than 2**31 half-arcs")
+        self.half = _grown(self.half, max(wanted, min(size + size // 2 + 64, 2**31 - 2)), 0)
+        return 0
+
+    cdef int grow_journal(self) except -1:
+        if self.njarc == self.jarc.shape[0]:
+            self.jarc = _grown(self.jarc, 2 * self.njarc, 0)
+            self.jflow = _grown(self.jflow, 2 * self.njarc, 0)
+        if self.njnode == self.jnode.shape[0]:
+            self.jnode = _grown(self.jnode, 2 * self.njnode, 0)
+            self.jpot = _grown(self.jpot, 2 * self.njnode, 0)
+        return 0
+
+    # == adjacency ============================================================================================
+
+    cdef int reserve(self, int32_t v, int32_t degree) except -1:
+        """Make v's block large enough for `degree` half-arcs."""
+        cdef int32_t k, first, old = self.node[v].first, size = self.node[v].size, i
+        if degree <= size:
+            return 0
+        k = size_class(degree)
+        if self.spare[k] >= 0:
+            first = self.spare[k]
+            self.spare[k] = self.half[first].head
+        else:
+            self.grow_half(self.top + class_size(k))
+            first = <int32_t>self.top
+            self.top += class_size(k)
+        for i in range(self.node[v].d[3]):
+            self.half[first + i] = self.half[old + i]
+            self.pos[self.half[first + i].code] = first + i
+        self.free_block(old, size)
+        self.node[v].first = first
+        self.node[v].size = class_size(k)
+        return 0
+
+    cdef int free_block(self, int32_t first, int32_t size) except -1:
+        if size:
+            self.half[first].head = self.spare[size_class(size)]
+            self.spare[size_class(size)] = first
+        return 0
+
+    cdef inline int place(self, int32_t at, Half rec) except -1 nogil:
+        self.half[at] = rec
+        self.pos[rec.code] = at
+        return 0
+
+    cdef inline int state(self, int32_t h) except -1 nogil:
+        """0 residual, 1 both, 2 only the mate, 3 neither: the region of the adjacency block."""
+        if self.res[h] > 0:
+            return 1 if self.res[h ^ 1] > 0 else 0
+        return 2 if self.res[h ^ 1] > 0 else 3
+
+    cdef int shift(self, int32_t v, int32_t h, int before, int after) except -1 nogil:
+        """Move half-arc h of v from region `before` of its block to region `after`; 4 is outside."""
+        cdef int32_t first = self.node[v].first, hole = self.pos[h], last
+        cdef Half rec = self.half[hole]
+        cdef int r
+        for r in range(before, after):
+            self.node[v].d[r] -= 1
+            last = first + self.node[v].d[r]
+            if last != hole:
+                self.place(hole, self.half[last])
+                hole = last
+        for r in range(before - 1, after - 1, -1):
+            last = first + self.node[v].d[r]
+            self.node[v].d[r] += 1
+            if last != hole:
+                self.place(hole, self.half[last])
+                hole = last
+        if after < 4:
+            self.place(hole, rec)
+        return 0
+
+    cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost) except -1:
+        """Append half-arc h to v's block, in the region of its state."""
+        cdef Half rec
+        self.reserve(v, self.node[v].d[3] + 1)
+        rec.cost, rec.head, rec.code = cost, head, h
+        self.place(self.node[v].first + self.node[v].d[3], rec)
+        self.shift(v, h, 4, self.state(h))
+        return 0
+
+    cdef inline int32_t head(self, int32_t h) except -1 nogil:
+        return self.half[self.pos[h]].head
+
+    cdef inline int32_t tail(self, int32_t h) except -1 nogil:
+        return self.half[self.pos[h ^ 1]].head
+
+    cdef inline int64_t reduced(self, int32_t h) except? -1 nogil:
+        cdef Half rec = self.half[self.pos[h]]
+        return rec.cost + self.pot[self.tail(h)] - self.pot[rec.head]
+
+    # == flow and potentials, with their journals ==============================================================
+
+    cdef inline int64_t flow_of(self, int32_t k) except? -1 nogil:
+        return self.res[2 * k + 1] + (self.low[k] if self.low.shape[0] else 0)
+
+    cdef inline int note_flow(self, int32_t k) except -1 nogil:
+        if self.solved and self.alog[k] < 0:
+            if self.njarc == self.jarc.shape[0]:
+                with gil:
+                    self.grow_journal()
+            self.jarc[self.njarc] = k
+            self.jflow[self.njarc] = self.flow_of(k)
+            self.alog[k] = self.njarc
+            self.njarc += 1
+        return 0
+
+    cdef inline int set_pot(self, int32_t v, int64_t p) except -1 nogil:
+        if self.solved and self.plog[v] < 0:
+            if self.njnode == self.jnode.shape[0]:
+                with gil:
+                    self.grow_journal()
+            self.jnode[self.njnode] = v
+            self.jpot[self.njnode] = self.pot[v]
+            self.plog[v] = self.njnode
+            self.njnode += 1
+        self.pot[v] = p
+        return 0
+
+    cdef inline int book(self, int32_t v, int64_t amount) except -1 nogil:
+        """Add to v's excess."""
+        self.exc[v] += amount
+        if not self.listed[v]:
+            self.listed[v] = 1
+            self.active[self.nactive] = v
+            self.nactive += 1
+        return 0
+
+    cdef int move(self, int32_t h, int64_t amount) except -1 nogil:
+        """Send `amount` along half-arc h; the excesses at its ends are the caller's."""
+        cdef int before = self.state(h), after
+        cdef int32_t u = self.tail(h), v = self.head(h)
+        self.note_flow(h >> 1)
+        fs_muladd(&self.cost_hi, &self.cost_lo, amount, self.half[self.pos[h]].cost)
+        self.res[h] -= amount
+        self.res[h ^ 1] += amount
+        after = self.state(h)
+        self.count[PUSHES] += 1
+        if before != after:
+            self.shift(u, h, before, after)
+            self.shift(v, h ^ 1, before ^ 2 if before & 1 == 0 else before, after ^ 2 if after & 1 == 0 else after)
+        return 0
+
+    cdef int push(self, int32_t h, int64_t amount) except -1 nogil:
+        """Send `amount` along h as a preflow push: its tail loses, its head gains excess."""
+        self.book(self.tail(h), -amount)
+        self.book(self.head(h), amount)
+        return self.move(h, amount)
+
+    cdef int resize(self, int32_t h, int64_t residual) except -1 nogil:
+        """Set the residual capacity of h, the flow being what it is."""
+        cdef int before = self.state(h), after
+        self.res[h] = residual
+        after = self.state(h)
+        if before != after:
+            self.shift(self.tail(h), h, before, after)
+            self.shift(self.head(h), h ^ 1, before ^ 2 if before & 1 == 0 else before, after ^ 2 if after & 1 == 0 else after)
+        return 0
+
+    cdef int nudge(self, int32_t v, int64_t amount) except? -1 nogil:
+        """Add `amount` to v's potential if v's residual half-arcs allow it (and are few); whether it was done."""
+        cdef int32_t first = self.node[v].first, i, lo, hi, w
+        cdef int64_t rc
+        if amount > 0:      # half-arcs into v come closer to rc < 0
+            lo, hi = self.node[v].d[0], self.node[v].d[2]
+        else:               # half-arcs out of v do
+            lo, hi = 0, self.node[v].d[1]
+        if hi - lo > LOW_DEGREE:
+            return 0
+        for i in range(first + lo, first + hi):
+            w = self.half[i].head
+            if w == v:
+                continue
+            rc = self.half[i].cost + self.pot[v] - self.pot[w]
+            if (amount > 0 and -rc < amount) or (amount < 0 and rc < -amount):
+                return 0
+        if not -POT_MAX < self.pot[v] + amount < POT_MAX:
+            return 0
+        self.set_pot(v, self.pot[v] + amount)
+        return 1
+
+    cdef int bend(self, int32_t h) except -1:
+        """Restore invariant (I) for half-arc h."""
+        cdef int64_t rc
+        cdef int32_t u, v
+        if self.res[h] <= 0:
+            return 0
+        rc = self.reduced(h)
+        if rc >= 0:
+            return 0
+        self.broken = max(self.broken, -rc)
+        u, v = self.tail(h), self.head(h)
+        if u != v and (self.nudge(u, -rc) or self.nudge(v, rc)):
+            return 0
+        if self.res[h] < BIG:
+            self.push(h, self.res[h])
+        else:
+            if self.nbent == self.bent.shape[0]:
+                self.bent = _grown(self.bent, 2 * self.nbent, 0)
+            self.bent[self.nbent] = h
+            self.nbent += 1
+        return 0
+
+    # == mutations ============================================================================================
+
+    cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
+        cdef Py_ssize_t i
+        for i in range(ids.shape[0]):
+            if not 0 <= ids[i] < self.n:
+                raise InputError(f"{name}[{i}]: no node {ids[i]}; ids are 0..{self.n - 1}")
+            if self.node[ids[i]].d[3] < 0:
+                raise InputError(f"{name}[{i}]: node {ids[i]} was removed")
+        return 0
+
+    cdef int check_arcs(self, const int64_t[::1] ids, str name) except -1:
+        cdef Py_ssize_t i
+        for i in range(ids.shape[0]):
+            if not 0 <= ids[i] < self.m:
+                raise InputError(f"{name}[{i}]: no arc {ids[i]}; ids are 0..{self.m - 1}")
+            if self.pos[2 * ids[i]] < 0:
+                raise InputError(f"{name}[{i}]: arc {ids[i]} was removed")
+        return 0
+
+    cdef int check_volume(self, str name, object added) except -1:
+        """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows."""
+        if self.volume + added >= 2**60:
+            raise CostRangeError(f"{name}: supplies and lower bounds add up to 2**60 or more")
+        return 0
+
+    cdef int check_cost(self, object bound, object nodes) except -1:
+        """Keep (nodes + 1) * max |cost| below POT_MAX, and `cost_bound` up to date."""
+        cdef int64_t exact = 0
+        cdef int32_t a
+        bound = max(bound, self.cost_bound)
+        if (nodes + 1) * bound >= POT_MAX:
+            for a in range(self.m):
+                if self.pos[2 * a] >= 0:
+                    exact = max(exact, mag(self.half[self.pos[2 * a]].cost))
+            bound = max(exact, bound if bound > self.cost_bound else 0)
+            if (nodes + 1) * bound >= POT_MAX:
+                raise CostRangeError(
+                    f"cost: {bound} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
+            self.cost_bound = exact
+        self.cost_bound = max(self.cost_bound, bound)
+        return 0
+
+    def add_nodes(self, const int64_t[::1] supply):
+        cdef Py_ssize_t i, k = supply.shape[0]
+        cdef int32_t v
+        cdef int64_t[::1] ids
+        with self.lock:
+            self.check_volume("supply", _magnitude(supply))
+            self.check_cost(0, self.live_nodes + k)
+            self.grow_nodes(self.live_nodes + k if self.free_node >= 0 else self.n + k)
+            out = np.empty(k, np.int64)
+            ids = out
+            for i in range(k):
+                if self.free_node >= 0:
+                    v = self.free_node
+                    self.free_node = self.node[v].first
+                else:
+                    self.grow_nodes(self.n + 1)
+                    v = self.n
+                    self.n += 1
+                ids[i] = v
+                self.node[v].first = self.node[v].size = 0
+                self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = self.node[v].d[3] = 0
+                self.pot[v] = 0
+                self.plog[v] = -1
+                self.exc[v] = 0
+                self.sup[v] = supply[i]
+                self.supply_sum += supply[i]
+                self.volume += mag(supply[i])
+                if supply[i]:
+                    self.book(v, supply[i])
+            self.live_nodes += k
+            return out
+
+    def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                 const int64_t[::1] cost, const int64_t[::1] lower):
+        """Arrays of one length; `lower` may be of length 0 for all 0.  Values were checked, ids are checked here."""
+        cdef Py_ssize_t i, k = tail.shape[0]
+        cdef int32_t a, u, v
+        cdef int64_t cap, lo
+        cdef int64_t[::1] ids
+        cdef int32_t[::1] want
+        with self.lock:
+            self.check_nodes(tail, "tail")
+            self.check_nodes(head, "head")
+            if lower.shape[0]:
+                self.check_volume("lower", _magnitude(lower))
+            self.check_cost(_largest(cost), self.live_nodes)
+            self.grow_arcs(self.live_arcs + k if self.free_arc >= 0 else self.m + k)
+            if lower.shape[0] and not self.low.shape[0]:
+                self.low = np.zeros(self.alog.shape[0], np.int64)
+            if k > 1000 and k > self.n // 8:    # in bulk: every block is laid out once, at its size
+                want = np.zeros(self.n, np.int32)
+                for i in range(k):
+                    want[tail[i]] += 1
+                    want[head[i]] += 1
+                for i in range(self.n):
+                    if want[i]:
+                        self.reserve(<int32_t>i, self.node[i].d[3] + want[i])
+            out = np.empty(k, np.int64)
+            ids = out
+            for i in range(k):
+                if self.free_arc >= 0:
+                    a = self.free_arc
+                    self.free_arc = self.pos[2 * a + 1]
+                else:
+                    self.grow_arcs(self.m + 1)
+                    a = self.m
+                    self.m += 1
+                ids[i] = a
+                u, v = <int32_t>tail[i], <int32_t>head[i]
+                lo = lower[i] if lower.shape[0] else 0
+                cap = min(capacity[i], CINF)
+                self.alog[a] = -1
+                if self.low.shape[0]:
+                    self.low[a] = 0
+                self.res[2 * a] = cap
+                self.res[2 * a + 1] = 0
+                self.attach(u, 2 * a, v, cost[i])
+                self.attach(v, 2 * a + 1, u, -cost[i])
+                if lo:
+                    self.raise_lower(a, lo)
+            self.live_arcs += k
+            for i in range(k):
+                self.bend(<int32_t>(2 * ids[i]))
+            return out
+
+    cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
+        """Set the lower bound of arc a; flow below it is raised to it."""
+        cdef int64_t flow = self.flow_of(a), old = self.low[a]
+        if flow < lower:
+            self.push(2 * a, lower - flow)      # may borrow from nothing but capacity: lower <= capacity
+            flow = lower
+        self.low[a] = lower
+        self.resize(2 * a + 1, flow - lower)
+        self.volume += lower - old
+        return 0
+
+    cdef int drop_arc(self, int32_t a) except -1:
+        cdef int32_t u = self.tail(2 * a), v = self.head(2 * a)
+        cdef int64_t flow = self.flow_of(a)
+        if flow:
+            self.book(u, flow)
+            self.book(v, -flow)
+            fs_muladd(&self.cost_hi, &self.cost_lo, -flow, self.half[self.pos[2 * a]].cost)
+        if self.low.shape[0]:
+            self.volume -= self.low[a]
+            self.low[a] = 0
+        self.shift(u, 2 * a, self.state(2 * a), 4)
+        self.shift(v, 2 * a + 1, self.state(2 * a + 1), 4)
+        if self.alog[a] >= 0:
+            self.jarc[self.alog[a]] = -1
+            self.alog[a] = -1
+        self.pos[2 * a] = -1
+        self.pos[2 * a + 1] = self.free_arc
+        self.free_arc = a
+        self.live_arcs -= 1
+        return 0
+
+    def remove_arcs(self, const int64_t[::1] arcs):
+        cdef Py_ssize_t i
+        with self.lock:
+            self.check_arcs(arcs, "arcs")
+            _unique(arcs, "arcs")
+            for i in range(arcs.shape[0]):
+                self.drop_arc(<int32_t>arcs[i])
+
+    def remove_nodes(self, const int64_t[::1] nodes):
+        cdef Py_ssize_t i
+        cdef int32_t v
+        with self.lock:
+            self.check_nodes(nodes, "nodes")
+            _unique(nodes, "nodes")
+            for i in range(nodes.shape[0]):
+                v = <int32_t>nodes[i]
+                while self.node[v].d[3]:
+                    self.drop_arc(self.half[self.node[v].first + self.node[v].d[3] - 1].code >> 1)
+                self.supply_sum -= self.sup[v]
+                self.volume -= mag(self.sup[v])
+                self.sup[v] = self.exc[v] = 0
+                if self.plog[v] >= 0:
+                    self.jnode[self.plog[v]] = -1
+                    self.plog[v] = -1
+                self.free_block(self.node[v].first, self.node[v].size)
+                self.node[v].size = 0
+                self.node[v].d[3] = -1
+                self.node[v].first = self.free_node
+                self.free_node = v
+                self.live_nodes -= 1
+
+    def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply):
+        cdef Py_ssize_t i
+        cdef int32_t v
+        with self.lock:
+            self.check_nodes(nodes, "nodes")
+            self.check_volume("supply", _magnitude(supply))
+            for i in range(nodes.shape[0]):
+                v = <int32_t>nodes[i]
+                if supply[i] != self.sup[v]:
+                    self.book(v, supply[i] - self.sup[v])
+                    self.supply_sum += supply[i] - self.sup[v]
+                    self.volume += mag(supply[i]) - mag(self.sup[v])
+                    self.sup[v] = supply[i]
+
+    def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity):
+        cdef Py_ssize_t i
+        cdef int32_t h
+        cdef int64_t flow, cap
+        with self.lock:
+            self.check_arcs(arcs, "arcs")
+            if self.low.shape[0]:
+                for i in range(arcs.shape[0]):
+                    if capacity[i] < self.low[arcs[i]]:
+                        raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
+            for i in range(arcs.shape[0]):
+                h = <int32_t>(2 * arcs[i])
+                flow = self.flow_of(h >> 1)
+                cap = min(capacity[i], CINF)
+                if flow > cap:
+                    self.push(h ^ 1, flow - cap)
+                    flow = cap
+                self.resize(h, cap - flow)
+                self.bend(h)
+
+    def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower):
+        cdef Py_ssize_t i
+        cdef int32_t a
+        cdef int64_t cap
+        with self.lock:
+            self.check_arcs(arcs, "arcs")
+            self.check_volume("lower", _magnitude(lower))
+            if not self.low.shape[0]:
+                self.low = np.zeros(self.alog.shape[0], np.int64)
+            for i in range(arcs.shape[0]):
+                a = <int32_t>arcs[i]
+                cap = self.res[2 * a] + self.flow_of(a)
+                if lower[i] > cap:
+                    raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
+            for i in range(arcs.shape[0]):
+                self.raise_lower(<int32_t>arcs[i], lower[i])
+                self.bend(<int32_t>(2 * arcs[i] + 1))
+
+    def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost):
+        cdef Py_ssize_t i
+        cdef int32_t h
+        with self.lock:
+            self.check_arcs(arcs, "arcs")
+            self.check_cost(_largest(cost), self.live_nodes)
+            for i in range(arcs.shape[0]):
+                h = <int32_t>(2 * arcs[i])
+                fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
+                self.half[self.pos[h]].cost = cost[i]
+                self.half[self.pos[h ^ 1]].cost = -cost[i]
+                self.bend(h)
+                self.bend(h ^ 1)
+
+    # == solving ==============================================================================================
+
+    cdef int poll(self) except -1 nogil:
+        """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
+        self.fuel = 1000000
+        with gil:
+            try:
+                PyErr_CheckSignals()
+            except BaseException as error:  # a flow in mid-scaling must be mended before it is raised
+                self.pending = error
+                return INTERRUPTED
+            if self.deadline and time.monotonic() >= self.deadline:
+                return LATE
+        return OK
+
+    cdef int settle_hub(self) except -1 nogil:
+        """Choose as hub the node that takes (or sends) at least half of all flow, if there is one.
+
+        Looks at all nodes only when the network has doubled or halved since the last look, so rarely.
+        """
+        cdef int32_t v, best = -1
+        cdef int64_t size = self.live_nodes + 1
+        cdef int64_t total = 0
+        if self.hub >= 0 and self.node[self.hub].d[3] < 0:
+            self.hub = -1
+            self.hub_seen = 0
+        if self.hub_seen and size < 2 * self.hub_seen and 2 * size > self.hub_seen:
+            return 0
+        self.hub_seen = size
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0:
+                total += mag(self.sup[v])
+                if best < 0 or mag(self.sup[v]) > mag(self.sup[best]):
+                    best = v
+        self.hub = best if best >= 0 and 4 * mag(self.sup[best]) >= total and total else -1
+        return 0
+
+    cdef int next_stamp(self) except -1 nogil:
+        """A value that no mark and no label has."""
+        cdef int32_t v
+        if self.stamp == 2147483647:
+            for v in range(self.n):
+                self.mark[v] = self.label[2 * v].stamp = self.label[2 * v + 1].stamp = 0
+            self.stamp = 0
+        self.stamp += 1
+        return 0
+
+    cdef int repair(self) except -1 nogil:
+        """Route every excess and deficit; invariant (I) holds throughout."""
+        cdef int32_t i, v, status
+        cdef int sign
+        self.settle_hub()
+        for sign in range(1, -2, -2):
+            for i in range(self.nactive):
+                v = self.active[i]
+                if self.exc[v] * sign > 0 and v != self.hub:
+                    status = self.route(v, sign)
+                    if status != OK:
+                        return status
+        for i in range(self.nactive):
+            self.listed[self.active[i]] = 0
+        self.nactive = 0
+        return OK
+
+    cdef int route(self, int32_t s, int sign) except -1 nogil:
+        """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
+        cdef int status
+        while self.exc[s]:
+            status = self.walk(s, sign, 0, self.budget)
+            if status == HANDOVER:
+                status = self.search(s, sign, -1, FAR)
+                if status == INFEASIBLE:
+                    self.stuck, self.stuck_sign = s, sign
+            if status != OK:
+                return status
+        return OK
+
+    cdef inline bint ends(self, int32_t v, int sign) except -1 nogil:
+        """Whether a path from an excess (sign 1) or deficit (sign -1) may end at v."""
+        return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
+
+    cdef int walk(self, int32_t s, int sign, int64_t eps, int64_t budget) except -1 nogil:
+        """Grow a path of admissible half-arcs from s, relabelling at dead ends, and push along it.
+
+        Admissible are rc < 0, and rc = 0 at eps = 0; a relabelled node's best half-arc gets rc = -eps.  At eps = 0 admissible half-arcs may
+        form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
+        """
+        cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, end
+        cdef int64_t rc, best, p, left = budget, most = -1 if eps else 0
+        self.next_stamp()
+        self.mark[s] = self.stamp
+        while self.exc[s]:
+            lo = self.node[tip].first
+            if sign > 0:
+                hi = lo + self.node[tip].d[1]
+            else:
+                hi = lo + self.node[tip].d[2]
+                lo += self.node[tip].d[0]
+            p = self.pot[tip]
+            best = FAR
+            onward = end = -1
+            for i in range(lo, hi):
+                v = self.half[i].head
+                rc = self.half[i].cost + p - self.pot[v]
+                if sign < 0:
+                    rc = -rc
+                if rc < best:
+                    best = rc
+                if rc <= most:
+                    if self.ends(v, sign):
+                        end = i
+                        hi = i + 1
+                        break
+                    if onward < 0 and self.mark[v] != self.stamp:
+                        onward = i
+            left -= hi - lo + 1
+            self.count[WALK_SCANS] += hi - lo
+            if end >= 0:
+                self.order[depth] = self.half[end].code
+                self.augment_walk(&tip, &depth, s, sign)
+                left = budget
+            elif left < 0:
+                break
+            elif onward >= 0:
+                self.order[depth] = self.half[onward].code
+                depth += 1
+                tip = self.half[onward].head
+                self.mark[tip] = self.stamp
+            else:
+                if best == FAR and depth:       # nothing leaves it: price it out
+                    best = self.cost_bound + 1
+                if best > most and best < FAR:
+                    if not -POT_MAX < p - (best + eps) * sign < POT_MAX:
+                        return RANGE
+                    self.set_pot(tip, p - (best + eps) * sign)
+                    self.count[RELABELS] += 1
+                    if depth:
+                        self.mark[tip] = 0
+                elif not depth:
+                    break
+                if depth:
+                    depth -= 1
+                    tip = self.tail(self.order[depth])
+        self.fuel -= budget - left
+        if self.fuel < 0:
+            i = self.poll()
+            if i != OK:
+                return i
+        return HANDOVER if self.exc[s] else OK
+
+    cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
+        """Push along order[0..depth]; the path shrinks to what comes before the first half-arc that this saturates."""
+        cdef int32_t length = depth[0] + 1, i, h, t
+        cdef int64_t amount = mag(self.exc[s])
+        t = self.head(self.order[length - 1])
+        if t != self.hub:
+            amount = min(amount, mag(self.exc[t]))
+        for i in range(length):
+            h = self.order[i] if sign > 0 else self.order[i] ^ 1
+            amount = min(amount, self.res[h])
+        for i in range(length - 1, -1, -1):
+            h = self.order[i] if sign > 0 else self.order[i] ^ 1
+            if i < length - 1:
+                self.mark[self.head(self.order[i])] = 0
+            self.move(h, amount)
+            if self.res[h] == 0:
+                depth[0] = i
+        for i in range(depth[0]):
+            self.mark[self.head(self.order[i])] = self.stamp
+        tip[0] = self.tail(self.order[depth[0]])
+        self.book(s, -amount * sign)
+        self.book(t, amount * sign)
+        self.count[AUGMENTATIONS] += 1
+        return 0
+
+    # -- the shortest-path search --------------------------------------------------------------------------------
+
+    cdef int clear_heap(self, int side) except -1 nogil:
+        self.heap[side].mask = 0
+        self.heap[side].last = 0
+        return 0
+
+    cdef inline int link(self, int side, int32_t v, int64_t dist) except -1 nogil:
+        """Put v in the bucket for `dist`."""
+        cdef int b = 0
+        cdef Label *x = &self.label[2 * v + side]
+        cdef Heap *q = &self.heap[side]
+        if dist != q.last:
+            b = fs_high_bit(<uint64_t>(dist ^ q.last)) + 1
+        x.dist = dist
+        x.prev = -1 - b
+        if q.mask >> b & 1:
+            x.next = q.front[b]
+            self.label[2 * x.next + side].prev = v
+        else:
+            x.next = -1
+            q.mask |= <uint64_t>1 << b
+        q.front[b] = v
+        return 0
+
+    cdef inline int unlink(self, int side, int32_t v) except -1 nogil:
+        cdef Label *x = &self.label[2 * v + side]
+        cdef Heap *q = &self.heap[side]
+        if x.next >= 0:
+            self.label[2 * x.next + side].prev = x.prev
+        if x.prev >= 0:
+            self.label[2 * x.prev + side].next = x.next
+        elif x.next >= 0:
+            q.front[-1 - x.prev] = x.next
+        else:
+            q.mask &= ~(<uint64_t>1 << (-1 - x.prev))
+        return 0
+
+    cdef int64_t nearest(self, int side) except? -1 nogil:
+        """The smallest key, brought into bucket 0; FAR if the heap is empty."""
+        cdef Heap *q = &self.heap[side]
+        cdef int b
+        cdef int32_t v, after
+        cdef int64_t least = FAR
+        if not q.mask:
+            return FAR
+        if q.mask & 1:
+            return q.last
+        b = fs_low_bit(q.mask)
+        v = q.front[b]
+        while v >= 0:
+            least = min(least, self.label[2 * v + side].dist)
+            v = self.label[2 * v + side].next
+        q.last = least
+        v = q.front[b]
+        q.mask &= ~(<uint64_t>1 << b)
+        while v >= 0:
+            after = self.label[2 * v + side].next
+            self.link(side, v, self.label[2 * v + side].dist)
+            v = after
+        return least
+
+    cdef inline int enter(self, int side, int32_t v, int64_t dist, int32_t par) except -1 nogil:
+        """Label v with `dist` if that is new or better."""
+        cdef Label *x = &self.label[2 * v + side]
+        if x.stamp == self.stamp:
+            if dist >= x.dist:
+                return 0
+            self.unlink(side, v)
+        elif x.stamp == -self.stamp:
+            return 0
+        x.stamp = self.stamp
+        x.par = par
+        self.link(side, v, dist)
+        return 0
+
+    cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil:
+        """Augment once along a shortest path on reduced costs from s to an end (or to `goal`, if it is >= 0).
+
+        Side 0 searches from s; after ``budget`` scanned half-arcs side 1 searches from all ends as well (never for a `goal`).  With
+        F and B radii within which all nodes of a side are settled, and F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
+        makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes:
+        pruning with the other side's radius would leave nodes inside F or B unlabelled, and break (I).
+        With a `limit`, a path of that length or more is not wanted: the potentials move as if it had it.
+        """
+        cdef int64_t length = limit, d, rc, radius, other, scanned = 0
+        cdef int64_t top[2]
+        cdef int64_t work[2]
+        cdef int32_t settled[2]
+        cdef int32_t v, w, i, lo, hi, meet = -1, n = <int32_t>self.order.shape[0]
+        cdef int side, way, sides = 1, status
+        cdef Label *far
+        self.next_stamp()
+        self.count[SEARCHES] += 1
+        work[0] = work[1] = settled[0] = settled[1] = 0
+        self.clear_heap(0)
+        self.enter(0, s, 0, -1)
+        while True:
+            top[0] = self.nearest(0)
+            top[1] = self.nearest(1) if sides == 2 else 0
+            if top[0] == FAR or top[1] == FAR or top[0] + top[1] >= length:
+                break
+            if sides == 1 and goal < 0 and scanned > self.budget:
+                sides = 2
+                self.clear_heap(1)
+                if self.hub >= 0:
+                    self.enter(1, self.hub, 0, -1)
+                for i in range(self.nactive):
+                    v = self.active[i]
+                    if v != self.hub and self.ends(v, sign):
+                        self.enter(1, v, 0, -1)
+                continue
+            side = 0 if sides == 1 or work[0] <= work[1] else 1
+            v = self.heap[side].front[0]
+            self.unlink(side, v)
+            d = top[side]
+            self.label[2 * v + side].stamp = -self.stamp
+            if side == 0:
+                self.order[settled[0]] = v
+            else:
+                self.order[n - 1 - settled[1]] = v
+            settled[side] += 1
+            way = sign if side == 0 else -sign
+            lo = self.node[v].first
+            if way > 0:
+                hi = lo + self.node[v].d[1]
+            else:
+                hi = lo + self.node[v].d[2]
+                lo += self.node[v].d[0]
+            for i in range(lo, hi):
+                w = self.half[i].head
+                rc = self.half[i].cost + self.pot[v] - self.pot[w]
+                if way < 0:
+                    rc = -rc
+                if rc < 0 or rc + d >= length:     # rc < 0: it is in `bent`, and gets its turn
+                    continue
+                rc += d
+                far = &self.label[2 * w + 1 - side]
+                if goal >= 0:
+                    if w == goal:
+                        length, meet = rc, w
+                        self.label[2 * w].par = self.half[i].code
+                        continue
+                elif sides == 2 and (far.stamp == self.stamp or far.stamp == -self.stamp):
+                    if rc + far.dist < length:
+                        length, meet = rc + far.dist, w
+                elif side == 0 and self.ends(w, sign):
+                    length, meet = rc, w
+                    self.label[2 * w].par = self.half[i].code
+                    continue
+                self.enter(side, w, rc, self.half[i].code)
+            work[side] += hi - lo + 1
+            scanned += hi - lo + 1
+            self.fuel -= hi - lo + 1
+            if self.fuel < 0:
+                status = self.poll()
+                if status != OK:
+                    return status
+        self.count[SEARCH_SCANS] += scanned
+        self.count[SETTLED] += settled[0] + settled[1]
+        if meet < 0 and length >= FAR:
+            return INFEASIBLE
+        radius = min(top[0], length)
+        for i in range(settled[0]):
+            v = self.order[i]
+            if self.label[2 * v].dist < radius:
+                self.set_pot(v, self.pot[v] - sign * (radius - self.label[2 * v].dist))
+        other = length - radius
+        for i in range(settled[1]):
+            v = self.order[n - 1 - i]
+            if self.label[2 * v + 1].dist < other:
+                self.set_pot(v, self.pot[v] + sign * (other - self.label[2 * v + 1].dist))
+        if meet < 0:
+            return HANDOVER        # nothing nearer than the limit
+        return self.augment_search(s, meet, sign, goal, sides)
+
+    cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil:
+        """Write the half-arcs of the path found, in the direction in which flow takes them, to `order`; return their number."""
+        cdef int32_t v = meet, h, length = 0
+        while v != s:
+            h = self.label[2 * v].par
+            self.order[length] = h if sign > 0 else h ^ 1
+            length += 1
+            v = self.tail(h)
+        v = meet
+        while sides == 2 and self.label[2 * v + 1].par >= 0:
+            h = self.label[2 * v + 1].par
+            self.order[length] = h if sign < 0 else h ^ 1
+            length += 1
+            v = self.tail(h)
+        end[0] = v
+        return length
+
+    cdef int augment_search(self, int32_t s, int32_t meet, int sign, int32_t goal, int sides) except -1 nogil:
+        """Push along the path found; to a `goal` it is only written to `order`, and `stuck` gets its length."""
+        cdef int32_t end = meet
+        cdef int32_t length = self.trace(s, meet, sign, sides, &end), i
+        cdef int64_t amount = mag(self.exc[s])
+        if goal >= 0:
+            self.stuck = length
+            return OK
+        if end != self.hub:
+            amount = min(amount, mag(self.exc[end]))
+        for i in range(length):
+            amount = min(amount, self.res[self.order[i]])
+        for i in range(length):
+            self.move(self.order[i], amount)
+        self.book(s, -amount * sign)
+        self.book(end, amount * sign)
+        self.count[AUGMENTATIONS] += 1
+        return OK
+
+    cdef int unbend(self) except -1 nogil:
+        """Mend the half-arcs in `bent`: shortest augmenting cycles through each until its reduced cost is 0."""
+        cdef int32_t h, i
+        cdef int64_t amount
+        cdef int status
+        while self.nbent:
+            h = self.bent[self.nbent - 1]
+            if self.pos[h] < 0 or self.pos[h ^ 1] < 0 or self.res[h] <= 0 or self.reduced(h) >= 0:
+                self.nbent -= 1
+                continue
+            if self.res[h] < BIG:
+                self.push(h, self.res[h])
+                continue
+            self.stuck = 0
+            if self.tail(h) != self.head(h):
+                status = self.search(self.head(h), 1, self.tail(h), -self.reduced(h))
+                if status == HANDOVER:
+                    continue
+                if status != OK:
+                    return status
+            self.order[self.stuck] = h
+            amount = CINF
+            for i in range(self.stuck + 1):
+                if not self.unlimited(self.order[i]):
+                    amount = min(amount, self.res[self.order[i]])
+            if amount == CINF:
+                return UNBOUNDED
+            for i in range(self.stuck + 1):
+                self.move(self.order[i], amount)
+        return OK
+
+    cdef inline bint unlimited(self, int32_t h) except -1 nogil:
+        return h & 1 == 0 and self.res[h] + self.flow_of(h >> 1) >= CINF
+
+    cdef int reach(self, int32_t s, int sign) except -1 nogil:
+        """Mark all nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1); whether an end is among them."""
+        cdef int32_t i, lo, hi, v, w, taken = 0, found = 1
+        cdef bint end = False
+        self.next_stamp()
+        self.order[0] = s
+        self.mark[s] = self.stamp
+        while taken < found:
+            v = self.order[taken]
+            taken += 1
+            end = end or self.ends(v, sign)
+            lo = self.node[v].first
+            hi = lo + (self.node[v].d[1] if sign > 0 else self.node[v].d[2])
+            if sign < 0:
+                lo += self.node[v].d[0]
+            for i in range(lo, hi):
+                w = self.half[i].head
+                if self.mark[w] != self.stamp:
+                    self.mark[w] = self.stamp
+                    self.order[found] = w
+                    found += 1
+        return end
+
+    # -- cost scaling ----------------------------------------------------------------------------------------------
+
+    cdef int mend(self) except -1 nogil:
+        """Saturate every residual half-arc of negative reduced cost, so that (I) holds."""
+        cdef int32_t v, i, h
+        for v in range(self.n):
+            if self.node[v].d[3] < 0:
+                continue
+            i = self.node[v].first
+            while i < self.node[v].first + self.node[v].d[1]:
+                h = self.half[i].code
+                if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
+                    if self.res[h] < BIG:
+                        self.push(h, self.res[h])       # another half-arc takes place i
+                        continue
+                    with gil:
+                        self.bend(h)
+                i += 1
+        return 0
+
+    cdef int refine(self, int64_t eps) except -1 nogil:
+        """Make the flow eps-optimal: saturate what has rc < 0, then route all excesses and deficits at eps."""
+        cdef int32_t i, v, status
+        cdef int sign
+        self.count[REFINES] += 1
+        self.mend()
+        status = self.unbend()
+        if status != OK:
+            return status
+        for sign in range(1, -2, -2):
+            for i in range(self.nactive):
+                v = self.active[i]
+                while self.exc[v] * sign > 0 and v != self.hub:
+                    status = self.walk(v, sign, eps, 4 * <int64_t>self.live_arcs + 1000)
+                    if status == HANDOVER:
+                        if self.reach(v, sign):
+                            continue
+                        self.stuck, self.stuck_sign = v, sign
+                        status = INFEASIBLE
+                    if status != OK:
+                        return status
+        return OK
+
+    cdef int scale(self, int64_t eps) except -1 nogil:
+        """Cost scaling from `eps` down to 1; `repair` is to finish it."""
+        cdef int status
+        self.settle_hub()
+        while True:
+            status = self.refine(eps)
+            if status != OK or eps <= 1:
+                break
+            eps = max(eps // ALPHA, 1)
+        self.mend()
+        return status
+
+    cdef int run(self, int algorithm, bint warm) except -1 nogil:
+        cdef int status = self.unbend()
+        if status == OK and algorithm == SCALING:
+            status = self.scale(max(self.broken if warm else self.cost_bound, 1))
+            if status == OK or status == INFEASIBLE:    # `repair` finds the cut, of a flow that was not mended since
+                status = self.unbend()
+        if status == OK:
+            status = self.repair()
+        return status
+
+    def solve(self, int algorithm, double time_limit):
+        """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
+
+        `algorithm`: 0 repair, 1 cost scaling.  `time_limit` in seconds, negative for none.
+        """
+        cdef int status, i
+        cdef bint warm
+        with self.lock:
+            start = time.perf_counter()
+            if self.supply_sum:
+                raise InfeasibleError(
+                    f"the supplies sum to {self.supply_sum}, not to 0", self.alive() if self.supply_sum > 0 else np.zeros(self.n, bool))
+            for i in range(COUNTERS):
+                self.count[i] = 0
+            self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
+            self.fuel = 1000000
+            warm = self.solved
+            with nogil:
+                status = self.run(algorithm, warm)
+                if status == RANGE:     # potentials that drifted away over many rounds: start anew from 0
+                    self.forget_potentials()
+                    status = self.run(algorithm, False)
+            if status != OK:
+                self.fail(status)
+            changed = self.close_round()
+            stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
+            stats["warm"] = warm
+            stats["seconds"] = time.perf_counter() - start
+            return self.total_cost(), changed, stats
+
+    cdef int forget_potentials(self) except -1 nogil:
+        cdef int32_t v
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0:
+                self.set_pot(v, 0)
+        return self.mend()
+
+    cdef int fail(self, int status) except -1:
+        cdef int32_t i, h
+        if status == INTERRUPTED:
+            error, self.pending = self.pending, None
+            raise error
+        if status == LATE:
+            raise TimeLimitError("the time limit passed before the optimum was known; the network is as before")
+        if status == UNBOUNDED:
+            # order[:stuck] leads from the head of order[stuck] to its tail, written from the far end
+            cycle = [self.order[self.stuck] >> 1] + [self.order[i] >> 1 for i in range(self.stuck - 1, -1, -1)]
+            raise UnboundedError(
+                f"a cycle of {len(cycle)} arcs of unlimited capacity has negative cost", np.array(cycle, np.int64))
+        if status == INFEASIBLE:
+            self.reach(self.stuck, self.stuck_sign)
+            marked = np.asarray(self.mark)[:self.n] == self.stamp
+            raise InfeasibleError(
+                f"no flow meets the supplies: node {self.stuck} " +
+                ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
+                marked if self.stuck_sign > 0 else self.alive() & ~marked)
+        raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
+
+    cdef object close_round(self):
+        """Forget the last solution: the present flow takes its place; the ids of arcs whose flow differs from it, ascending."""
+        cdef int32_t i, a, kept = 0
+        cdef int64_t[::1] ids
+        if not self.solved:
+            self.solved = True
+            flows = self.flows(None)
+            return np.flatnonzero(flows)
+        for i in range(self.njarc):
+            a = self.jarc[i]
+            if a >= 0:
+                self.alog[a] = -1
+                if self.flow_of(a) != self.jflow[i]:
+                    self.jarc[kept] = a
+                    kept += 1
+        out = np.empty(kept, np.int64)
+        ids = out
+        for i in range(kept):
+            ids[i] = self.jarc[i]
+        out.sort()
+        for i in range(self.njnode):
+            if self.jnode[i] >= 0:
+                self.plog[self.jnode[i]] = -1
+        if self.njarc > 1024 and self.njarc > self.m // 8:      # a large round need not be paid for with memory for ever
+            self.jarc, self.jflow = np.zeros(16, np.int32), np.zeros(16, np.int64)
+        if self.njnode > 1024 and self.njnode > self.n // 8:
+            self.jnode, self.jpot = np.zeros(16, np.int32), np.zeros(16, np.int64)
+        self.njarc = self.njnode = 0
+        self.broken = 0
+        return out
+
+    cdef object total_cost(self):
+        return (int(self.cost_hi) << 64) + int(self.cost_lo)
+
+    # == reading: the last solution, and the present data ==========================================================
+
+    def cost_of_flow(self):
+        """Cost of the present flow; that of the last solution if nothing changed since."""
+        return self.total_cost()
+
+    def alive(self):
+        """Bool by node id: whether it is in use."""
+        return np.asarray(self.node)[:self.n]["d"][:, 3] >= 0
+
+    def node_ids(self):
+        return np.flatnonzero(self.alive())
+
+    def arc_ids(self):
+        return np.flatnonzero(np.asarray(self.pos)[:2 * self.m:2] >= 0)
+
+    cdef object chosen_arcs(self, ids):
+        if ids is None:
+            return self.arc_ids()
+        self.check_arcs(ids, "arcs")
+        return ids
+
+    cdef object chosen_nodes(self, ids):
+        if ids is None:
+            return self.node_ids()
+        self.check_nodes(ids, "nodes")
+        return ids
+
+    def flow(self, ids):
+        with self.lock:
+            return self.flows(ids)
+
+    cdef object flows(self, ids):
+        cdef const int64_t[::1] arcs = self.chosen_arcs(ids)
+        cdef Py_ssize_t i, k = arcs.shape[0]
+        cdef int32_t a
+        out = np.zeros(k, np.int64)
+        cdef int64_t[::1] flow = out
+        if self.solved:
+            for i in range(k):
+                a = <int32_t>arcs[i]
+                flow[i] = self.flow_of(a) if self.alog[a] < 0 else self.jflow[self.alog[a]]
+        return out
+
+    def potential(self, ids):
+        cdef Py_ssize_t i
+        cdef int32_t v
+        with self.lock:
+            chosen = self.chosen_nodes(ids)
+            out = np.zeros(len(chosen), np.int64)
+            return self.read_nodes(chosen, out, 0)
+
+    cdef object read_nodes(self, const int64_t[::1] nodes, out, int what):
+        cdef int64_t[::1] value = out
+        cdef Py_ssize_t i
+        cdef int32_t v
+        for i in range(nodes.shape[0]):
+            v = <int32_t>nodes[i]
+            if what == 0:
+                value[i] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
+            else:
+                value[i] = self.sup[v]
+        return out
+
+    def supply(self, ids):
+        with self.lock:
+            chosen = self.chosen_nodes(ids)
+            return self.read_nodes(chosen, np.zeros(len(chosen), np.int64), 1)
+
+    def arc_data(self, ids, int what):
+        """0 tail, 1 head, 2 capacity, 3 cost, 4 lower bound of the arcs."""
+        cdef const int64_t[::1] arcs
+        cdef int64_t[::1] value
+        cdef Py_ssize_t i
+        cdef int32_t a
+        with self.lock:
+            arcs = self.chosen_arcs(ids)
+            out = np.zeros(arcs.shape[0], np.int64)
+            value = out
+            for i in range(arcs.shape[0]):
+                a = <int32_t>arcs[i]
+                if what == 0:
+                    value[i] = self.tail(2 * a)
+                elif what == 1:
+                    value[i] = self.head(2 * a)
+                elif what == 2:
+                    value[i] = self.res[2 * a] + self.flow_of(a)
+                elif what == 3:
+                    value[i] = self.half[self.pos[2 * a]].cost
+                elif self.low.shape[0]:
+                    value[i] = self.low[a]
+            return out
+
+    def sizes(self):
+        """(live nodes, live arcs, bytes)."""
+        arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
+                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent]
+        return self.live_nodes, self.live_arcs, sum([np.asarray(a).nbytes for a in arrays])
+
+    def set_budget(self, int64_t budget):
+        self.budget = budget
+
+    # == copies ===================================================================================================
+
+    def __getstate__(self):
+        cdef int32_t n = self.n, m = self.m
+        with self.lock:
+            arrays = {name: np.asarray(a)[:k].copy() for name, a, k in (
+                ("pot", self.pot, n), ("exc", self.exc, n), ("sup", self.sup, n), ("node", self.node, n), ("active", self.active, self.nactive),
+                ("plog", self.plog, n), ("listed", self.listed, n), ("res", self.res, 2 * m), ("pos", self.pos, 2 * m), ("alog", self.alog, m),
+                ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, 160), ("jarc", self.jarc, self.njarc),
+                ("jflow", self.jflow, self.njarc), ("jnode", self.jnode, self.njnode), ("jpot", self.jpot, self.njnode),
+                ("bent", self.bent, self.nbent))}
+            return arrays, (
+                n, m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
+                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved)
+
+    def __reduce__(self):
+        return Network, (), self.__getstate__()
+
+    def __setstate__(self, state):
+        arrays, numbers = state
+        (self.n, self.m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
+         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved) = numbers
+        # Copies: arrays that come out of a pickle may be read-only.
+        own = {name: np.array(array) for name, array in arrays.items()}
+        self.nactive, self.njarc, self.njnode, self.nbent = (len(own[k]) for k in ("active", "jarc", "jnode", "bent"))
+        self.top = len(own["half"])
+        self.pot, self.exc, self.sup, self.node = own["pot"], own["exc"], own["sup"], own["node"]
+        self.plog, self.listed, self.res, self.pos = own["plog"], own["listed"], own["res"], own["pos"]
+        self.alog, self.low, self.half, self.spare = own["alog"], own["low"], own["half"], own["spare"]
+        self.label = np.zeros(2 * self.n, LABEL)
+        self.mark = np.zeros(self.n, np.int32)
+        self.order = np.zeros(self.n + 2, np.int32)
+        self.active = _grown(own["active"], self.n, 0)
+        self.jarc, self.jflow = _grown(own["jarc"], self.njarc + 16, 0), _grown(own["jflow"], self.njarc + 16, 0)
+        self.jnode, self.jpot = _grown(own["jnode"], self.njnode + 16, 0), _grown(own["jpot"], self.njnode + 16, 0)
+        self.bent = _grown(own["bent"], self.nbent + 4, 0)
+
+
+def _grown(array, size, fill):
+    """A copy of length `size`, the new part filled."""
+    array = np.asarray(array)
+    out = np.full(size, fill, array.dtype) if fill else np.zeros(size, array.dtype)
+    out[:len(array)] = array
+    return out
+
+
+cdef object _magnitude(const int64_t[::1] values):
+    """Sum of the magnitudes, exactly."""
+    cdef Py_ssize_t i
+    cdef int64_t hi = 0, total = 0
+    for i in range(values.shape[0]):
+        if values[i] > POT_MAX or values[i] < -POT_MAX:
+            return 2**62
+        total += mag(values[i])
+        if total >= CINF:
+            return 2**62
+    return total
+
+
+cdef object _largest(const int64_t[::1] values):
+    """The largest magnitude, as a Python int."""
+    cdef Py_ssize_t i
+    cdef int64_t most = 0, least = 0
+    for i in range(values.shape[0]):
+        most = max(most, values[i])
+        least = min(least, values[i])
+    return max(int(most), -int(least))
+
+
+def _unique(ids, name):
+    ids = np.asarray(ids)
+    if len(ids) > 1:
+        seen, first = np.unique(ids, return_index=True)
+        if len(seen) < len(ids):
+            i = np.setdiff1d(np.arange(len(ids)), first)[0]
+            raise InputError(f"{name}[{i}]: {ids[i]} occurs twice")
