@@ -7,6 +7,7 @@ a scheduler; `Metrics` holds what was measured and `write_report` draws it.  Nee
 from flowsched.sim.audit import AuditError
 from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
+from flowsched.sim.report import report, write_report
 from flowsched.sim.traces import load_trace
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
@@ -25,4 +26,6 @@ __all__ = [
     "Usage",
     "Workload",
     "load_trace",
+    "report",
+    "write_report",
 ]

@@ -218,6 +218,7 @@ class Simulation:
                 **self.workload.facts,
                 "machines": len(self.workload.machines),
                 "tasks": self.workload.n_tasks,
+                "units": dict(self.workload.units),
                 **self._facts,
                 "end": self._end,
                 "nothing_left": self._clock.quiet,

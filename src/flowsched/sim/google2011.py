@@ -95,6 +95,7 @@ def read_google(directory: Path) -> Trace:
         machines,
         events,
         resources=("cpu", "mem"),
+        units={"cpu": "largest machines", "mem": "largest machines"},
         facts={"source": str(directory)},
         different_machine=frozenset(different),
         notes=tuple(notes),

@@ -194,7 +194,8 @@ class Recorder:
     def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
         """The state from `time` on; of several samples at one time the last counts."""
         if self._time and self._time[-1] == time:
-            for column in (self._time, self._running, self._waiting, *self._used, *self._capacity):
+            self._time.pop()
+            for column in (self._running, self._waiting, *self._used, *self._capacity):
                 column.pop()
         self._time.append(time)
         self._running.append(running)

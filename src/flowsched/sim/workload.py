@@ -89,6 +89,8 @@ class Workload:
         Machines that come, change, fail or go; each event has its ``time``.
     resources : tuple of str
         The names that demands and capacities use.
+    units : mapping of str to str
+        What one of each resource is called, for reports.
     horizon : float or None
         When a simulation ends unless told otherwise; None for when nothing is left to happen.
     facts : mapping of str to Any
@@ -105,6 +107,7 @@ class Workload:
     machines: Sequence[Machine]
     machine_events: Sequence[Event] = ()
     resources: tuple[str, ...] = ("cpu", "mem", "gpu")
+    units: Mapping[str, str] = field(default_factory=lambda: {"cpu": "cores", "mem": "MiB", "gpu": "GPUs"})
     horizon: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -285,7 +288,7 @@ def _peak_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]
 
 def _model_machines(scale: float) -> list[Machine]:
     counts = np.array([row[0] for row in openb_model.SHAPES])
-    machines = []
+    machines: list[Machine] = []
     for (_, cpu, mem, gpus, model), n in zip(openb_model.SHAPES, _apportion(counts, scale), strict=True):
         labels = {GPU_MODEL: model} if model else {}
         for _ in range(n):
@@ -296,7 +299,7 @@ def _model_machines(scale: float) -> list[Machine]:
 def _apportion(counts: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
     """`counts` times `scale` in whole numbers of the right sum (largest remainders), at least one in all."""
     exact = counts * scale
-    whole = np.floor(exact).astype(np.int64)
+    whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     left = max(round(float(exact.sum())), 1) - int(whole.sum())
     whole[np.argsort(whole - exact, kind="stable")[:left]] += 1
     return whole

@@ -1,0 +1,223 @@
+"""The plots of a simulation, as SVG."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.sim.metrics import Metrics
+from flowsched.sim.summary import duration, resource_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["Plot", "draw"]
+
+_BINS = 700
+"""Longer series are drawn as so many means, with the range inside each as a shade."""
+
+_COLOURS = ("#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e")
+_INK, _SOFT, _LINE = "#1d2733", "#5b6876", "#e3e8ee"
+
+_STYLE = {
+    "svg.fonttype": "path",
+    "svg.hashsalt": "flowsched",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 9.5,
+    "text.color": _INK,
+    "axes.labelcolor": _SOFT,
+    "axes.edgecolor": "#c3ccd6",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": _LINE,
+    "grid.linewidth": 0.8,
+    "xtick.color": _SOFT,
+    "ytick.color": _SOFT,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+}
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot; `width` is "full" or "half" of the page."""
+
+    title: str
+    caption: str
+    width: str
+    svg: bytes
+
+
+def draw(metrics: Metrics) -> list[Plot]:
+    """All plots, in reading order.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is missing; the message says how to install it.
+    """
+    everything = (
+        ("Allocated resources", "share of the capacity that is up", "full", _usage),
+        ("Waiting tasks", "in the system but not running", "full", _waiting),
+        ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
+        ("Waiting time", "share of the started tasks that waited at most so long", "half", _wait_cdf),
+        ("Network size", "nodes and arcs of the flow network", "half", _network),
+    )
+    return [Plot(title, caption, width, _svg(metrics, width, fill)) for title, caption, width, fill in everything]
+
+
+def _svg(metrics: Metrics, width: str, fill: Callable[[Axes, Metrics], None]) -> bytes:
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise ImportError("the report needs Matplotlib: pip install 'flowsched[plot]'", name="matplotlib") from missing
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(10.6, 2.9) if width == "full" else (5.2, 3.1), dpi=170, layout="constrained")
+        fill(figure.add_subplot(), metrics)
+        out = io.BytesIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+    return out.getvalue()
+
+
+def _usage(axes: Axes, metrics: Metrics) -> None:
+    for name, colour in zip(metrics.usage, _COLOURS, strict=False):
+        used, capacity = metrics.series[f"used_{name}"], metrics.series[f"capacity_{name}"]
+        share = 100 * np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
+        mean = 100 * metrics.usage[name].mean
+        _steps(axes, metrics, share, colour, f"{resource_label(name)} (mean {mean:.3g} %)")
+    axes.set_ylabel("allocated (%)")
+    axes.set_ylim(0, None)
+    if axes.get_ylim()[1] > 60:
+        axes.set_ylim(0, 104)
+        axes.set_yticks(range(0, 101, 20))
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _waiting(axes: Axes, metrics: Metrics) -> None:
+    waiting = metrics.series["waiting"]
+    _steps(axes, metrics, waiting, _COLOURS[4], "")
+    axes.set_ylabel("tasks")
+    axes.set_ylim(0, max(1.0, float(waiting.max(initial=0))) * 1.06)
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    _time_axis(axes, metrics)
+
+
+def _latency(axes: Axes, metrics: Metrics) -> None:
+    rounds = metrics.rounds
+    phases = (("update", "graph update"), ("solve", "solve"), ("read", "read"))
+    for (phase, label), colour in zip(phases, (_COLOURS[1], _COLOURS[0], _COLOURS[2]), strict=True):
+        values = rounds[phase]
+        p = metrics.latency(phase)
+        shown = values > 0
+        text = f"{label} (p50 {duration(p.p50)}, p99 {duration(p.p99)})"
+        axes.scatter(
+            rounds["time"][shown], 1e3 * values[shown], s=5, color=colour, alpha=0.45, linewidths=0, label=text, rasterized=True
+        )
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.set_ylabel("ms per round")
+    axes.grid(visible=False, axis="x")
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
+    waits = np.sort(metrics.waits)
+    if not len(waits) or waits[-1] == 0:
+        axes.text(0.5, 0.5, "every task started at once" if len(waits) else "no task started", ha="center", transform=axes.transAxes)
+        axes.set_axis_off()
+        return
+    share = 100 * np.arange(1, len(waits) + 1) / len(waits)
+    # One second and less is linear, so that waiting not at all has a place on the axis.
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
+    axes.step(np.r_[0.0, waits], np.r_[0.0, share], where="post", color=_COLOURS[0])
+    ticks = [t for t in (0, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400) if t <= waits[-1] * 1.2]
+    axes.set_xticks(ticks, [_short(t) for t in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(0, waits[-1] * 1.15)
+    low = float(share[np.searchsorted(waits, 0.0, side="right") - 1]) if waits[0] == 0 else 0.0
+    axes.set_ylim(max(0.0, 100 - 1.6 * (100 - low)) if low > 50 else 0.0, 100.5)
+    axes.set_ylabel("tasks (%)")
+    axes.set_xlabel("waiting time")
+
+
+def _network(axes: Axes, metrics: Metrics) -> None:
+    rounds = metrics.rounds
+    for name, colour in (("arcs", _COLOURS[0]), ("nodes", _COLOURS[1])):
+        time, low, mean, high = _thinned(rounds["time"], rounds[name].astype(float), float(metrics.facts["end"]))
+        axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
+        axes.step(time, mean, where="post", color=colour, label=f"{name} (at most {int(rounds[name].max(initial=0)):,})")
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_ylabel("count")
+    _time_axis(axes, metrics, ticks=5)
+    _legend(axes)
+
+
+def _steps(axes: Axes, metrics: Metrics, values: NDArray[Any], colour: str, label: str) -> None:
+    time, low, mean, high = _thinned(metrics.series["time"], values.astype(float), float(metrics.facts["end"]))
+    axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
+    axes.step(time, mean, where="post", color=colour, label=label)
+
+
+def _thinned(
+    time: NDArray[np.float64], values: NDArray[np.float64], end: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """A step function as (time, minimum, mean, maximum), over `_BINS` equal spans where it has more steps than that."""
+    if not len(time) or end <= time[0]:
+        return time, values, values, values
+    if len(time) <= _BINS:
+        time, values = np.r_[time, end], np.r_[values, values[-1]]
+        return time, values, values, values
+    edges = np.linspace(time[0], end, _BINS + 1)
+    held = np.diff(np.r_[time, end])
+    area = np.interp(edges, np.r_[time, end], np.r_[0.0, np.cumsum(held * values)])
+    # A span holds the value at its edge, then the samples inside; the last of those is also the next span's first.
+    first = np.maximum(np.searchsorted(time, edges[:-1], side="right") - 1, 0)
+    last = np.r_[first[1:], len(values) - 1]
+    low = np.minimum(np.minimum.reduceat(values, first), values[last])
+    high = np.maximum(np.maximum.reduceat(values, first), values[last])
+    mean = np.diff(area) / np.diff(edges)
+    return edges, *(np.r_[v, v[-1]] for v in (low, mean, high))
+
+
+def _time_axis(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
+    """Simulated time in the unit that suits the span."""
+    end = float(metrics.facts["end"]) or 1.0
+    size, unit = next(((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds"))
+    step = _nice(end / size / ticks) * size
+    axes.set_xlim(0, end)
+    axes.set_xticks(np.arange(0, end * (1 + 1e-9), step))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value / size:,.6g}")
+    axes.set_xlabel(f"simulated time ({unit})")
+
+
+def _nice(step: float) -> float:
+    """The next larger of 1, 2, 5 times a power of ten."""
+    power = 10.0 ** np.floor(np.log10(step))
+    return float(next(m * power for m in (1, 2, 5, 10) if m * power >= step * (1 - 1e-9)))
+
+
+def _short(seconds: float) -> str:
+    size, unit = next(((s, u) for s, u in ((86400, "d"), (3600, "h"), (60, "min")) if seconds >= s), (1, "s"))
+    return f"{seconds / size:g} {unit}"
+
+
+def _legend(axes: Axes) -> None:
+    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6)
+    for handle in legend.legend_handles:
+        if handle is not None:
+            handle.set_alpha(1)
+            if hasattr(handle, "set_sizes"):
+                handle.set_sizes([24])

@@ -1,0 +1,137 @@
+"""A simulation as one HTML file with its plots inside: nothing else is needed to read it."""
+
+from __future__ import annotations
+
+import base64
+import html
+from pathlib import Path
+
+from flowsched.sim.metrics import Metrics
+from flowsched.sim.plots import draw
+from flowsched.sim.summary import Table, amount, duration, facts_line, resource_label, tables
+
+__all__ = ["report", "write_report"]
+
+
+def write_report(metrics: Metrics, path: str | Path) -> None:
+    """Write `report` to a file.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is missing; the message says how to install it.
+    """
+    Path(path).write_text(report(metrics), encoding="utf-8")
+
+
+def report(metrics: Metrics) -> str:
+    """The report as HTML; plots are SVG images inside it."""
+    title = f"Simulation of {metrics.facts['workload']}"
+    plots = "\n".join(
+        f'<figure class="{plot.width}"><figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>'
+        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}"></figure>'
+        for plot in draw(metrics)
+    )
+    cards = "\n".join(
+        f"<div><span>{html.escape(label)}</span><strong>{html.escape(value)}</strong><small>{html.escape(note)}</small></div>"
+        for label, value, note in _cards(metrics)
+    )
+    body = "\n".join(_table(table) for table in tables(metrics))
+    facts = "".join(
+        f"<tr><th>{html.escape(str(k).replace('_', ' '))}</th><td class=note>{html.escape(_plain(v))}</td></tr>"
+        for k, v in metrics.facts.items()
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{html.escape(title)}</title>
+<style>{_CSS}</style>
+<header><h1>{html.escape(title)}</h1><p>{html.escape(facts_line(metrics))}</p></header>
+<section class="cards">
+{cards}
+</section>
+<section class="plots">
+{plots}
+</section>
+<section class="tables">
+{body}
+<div class="wide"><h2>Settings</h2><table>{facts}</table></div>
+</section>
+<footer>Made by flowsched. Times are simulated but for the decision latency, which is this computer's.</footer>
+</html>
+"""
+
+
+def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
+    total = metrics.facts["tasks"]
+    wait, latency = metrics.wait(), metrics.latency()
+    nodes, arcs = (int(metrics.rounds[k].max(initial=0)) for k in ("nodes", "arcs"))
+    cards = [("tasks placed", f"{metrics.placed:,}", f"of {total:,}; {metrics.tasks['waiting'] + metrics.tasks['never_fits']:,} wait at the end")]
+    units = metrics.facts.get("units", {})
+    scarce = max(metrics.usage, key=lambda name: metrics.usage[name].mean, default=None)
+    if scarce is not None:
+        use = metrics.usage[scarce]
+        cards.append((f"{resource_label(scarce)} allocated", f"{100 * use.mean:.3g} %", f"mean; peak {100 * use.peak:.3g} % ({amount(use.peak_amount, units.get(scarce, ''))})"))
+    cards.append(("waiting time, p99", duration(wait.p99), f"p50 {duration(wait.p50)}, max {duration(wait.max)}"))
+    cards.append(("decision latency, p50", duration(latency.p50), f"p99 {duration(latency.p99)}, {latency.n:,} rounds"))
+    cards.append(("network", f"{nodes:,} nodes", f"{arcs:,} arcs at its largest"))
+    return cards
+
+
+def _table(table: Table) -> str:
+    last = len(table.columns) - 1
+    head = "".join(f"<th>{html.escape(c)}</th>" for c in table.columns) if any(table.columns) else ""
+    rows = []
+    for row in table.rows:
+        indent = ' class="indent"' if row[0].startswith(" ") else ""
+        cells = "".join(
+            f"<td{' class=note' if table.notes and i == last else ''}>{html.escape(cell)}</td>" for i, cell in enumerate(row) if i
+        )
+        rows.append(f"<tr><th{indent}>{html.escape(row[0].strip())}</th>{cells}</tr>")
+    wide = ' class="wide"' if len(table.columns) > 2 else ""
+    return f"<div{wide}><h2>{html.escape(table.title)}</h2><table><thead><tr>{head}</tr></thead>{''.join(rows)}</table></div>"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {_plain(v)}" for k, v in value.items())
+    return "-" if value is None else str(value)
+
+
+_CSS = """
+:root { color-scheme: light; --ink: #1d2733; --soft: #5b6876; --line: #e3e8ee; }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 40px 32px 56px; color: var(--ink); background: #fff;
+  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", "DejaVu Sans", Arial, sans-serif; }
+h1 { font-size: 28px; line-height: 1.2; margin: 0 0 6px; letter-spacing: -.01em; }
+h2 { font-size: 16px; margin: 0 0 6px; }
+header p { margin: 0; color: var(--soft); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 12px; margin: 28px 0 32px; }
+.cards div { border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; }
+.cards span { color: var(--soft); font-size: 13px; display: block; }
+.cards strong { font-size: 24px; line-height: 1.3; font-weight: 600; display: block; white-space: nowrap; }
+.cards small { color: var(--soft); font-size: 12.5px; }
+.plots { display: grid; grid-template-columns: 1fr 1fr; gap: 28px 24px; }
+figure { margin: 0; }
+figure.full { grid-column: 1 / -1; }
+figcaption { font-size: 14px; color: var(--soft); margin-bottom: 4px; }
+figcaption b { color: var(--ink); font-size: 16px; margin-right: 6px; }
+img { width: 100%; height: auto; display: block; }
+.tables { display: grid; grid-template-columns: 1fr; gap: 28px; margin-top: 40px; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+th { text-align: left; font-weight: 400; white-space: nowrap; padding-right: 20px; }
+thead th { color: var(--soft); font-size: 13px; text-align: right; padding-right: 0; }
+thead th:first-child { text-align: left; }
+td { text-align: right; font-variant-numeric: tabular-nums; padding-left: 16px; }
+td.note { text-align: left; color: var(--soft); width: 60%; overflow-wrap: anywhere; }
+tr > * { border-bottom: 1px solid var(--line); padding-top: 5px; padding-bottom: 5px; vertical-align: top; }
+.indent { padding-left: 18px; color: var(--soft); }
+footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
+@media (max-width: 760px) { .plots { grid-template-columns: 1fr; } .tables { overflow-x: auto; } }
+@media print { body { padding: 0; } figure, .tables div { break-inside: avoid; } }
+"""

@@ -1,0 +1,186 @@
+"""The figures of a simulation as tables of text, for the terminal and the report alike."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from flowsched.sim.metrics import Metrics, Percentiles
+
+__all__ = ["Table", "amount", "duration", "facts_line", "resource_label", "tables"]
+
+_CODES = {
+    "NO_FIT": "no machine has room now",
+    "NEVER_FITS": "no machine is large enough",
+    "FILTERED": "its constraints exclude every machine that is large enough",
+    "NO_SLOT": "all slots are taken",
+    "SHARE": "its job or user is at its share",
+    "GANG_SHORT": "too few of its gang could start",
+    "OUTBID": "others got the room",
+    "WAIT_CHEAPER": "waiting costs less",
+    "HELD": "held back",
+    "TIME_LIMIT": "the time limit passed first",
+    "CONFLICT": "the world changed before the commit",
+    "PENDING": "the next round decides",
+    "UNDECIDED": "it arrived after the last round",
+}
+
+_PHASES = {
+    "update": "graph update",
+    "solve": "solve",
+    "read": "read, check and explain",
+    "schedule": "whole decision",
+    "apply": "hearing the events",
+    "commit": "commit",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; the first column holds names, the others numbers (and `notes`, if any, a remark at the end)."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: bool = False
+
+
+def tables(metrics: Metrics) -> list[Table]:
+    """All of them, in reading order."""
+    return [_tasks(metrics), _usage(metrics), _wait(metrics), _latency(metrics), _network(metrics)]
+
+
+def facts_line(metrics: Metrics) -> str:
+    """What was simulated, in a line."""
+    facts = metrics.facts
+    if facts["interval"] is None:
+        rounds = "a round per event"
+    else:
+        rounds = f"rounds every {duration(facts['interval'])}" + (" and on events" if facts["on_events"] else "")
+    parts = [f"{facts['machines']:,} machines", f"{facts['tasks']:,} tasks"]
+    parts += [f"policy {facts['policy']}"] if "policy" in facts else []
+    parts += [rounds, f"{duration(facts['end'])} simulated in {duration(metrics.wall_seconds)}"]
+    parts += [f"arrivals {facts['compress']:g} times as fast as recorded"] if "compress" in facts else []
+    parts += ["no task ever ends"] if facts.get("hold") else []
+    parts += ["the time to decide is charged"] if facts["charge_solver"] else []
+    return ", ".join(parts)
+
+
+def resource_label(name: str) -> str:
+    """How a resource is called in print."""
+    return {"cpu": "CPU", "mem": "memory", "gpu": "GPU"}.get(name, name)
+
+
+def duration(seconds: float) -> str:
+    """A time span with the unit that suits it, to three digits."""
+    if math.isnan(seconds):
+        return "-"
+    if math.isinf(seconds):
+        return "for ever"
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
+        if seconds >= 2 * size or (size <= 1.0 and seconds >= size):
+            return f"{_three(seconds / size)} {unit}"
+    return f"{seconds * 1e6:.0f} µs" if seconds > 0 else "0 s"
+
+
+def amount(value: float, unit: str) -> str:
+    """An amount of a resource with its unit; large MiB become GiB or TiB."""
+    if unit == "MiB":
+        for size, name in ((1024**2, "TiB"), (1024, "GiB")):
+            if value >= size:
+                return f"{_three(value / size)} {name}"
+    text = f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+    return f"{text} {unit}".rstrip()
+
+
+def _three(value: float) -> str:
+    return f"{value:,.0f}" if value >= 99.95 else f"{value:.3g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.2f} %"
+
+
+def _tasks(metrics: Metrics) -> Table:
+    total = max(metrics.facts["tasks"], 1)
+
+    def row(label: str, n: int, note: str = "") -> tuple[str, str, str, str]:
+        return label, f"{n:,}", _percent(n / total), note
+
+    rows = [
+        row("placed (started at least once)", metrics.placed),
+        row("completed", metrics.tasks["completed"]),
+        row("running at the end", metrics.tasks["running"]),
+        row("waiting at the end", metrics.tasks["waiting"]),
+        row("never fits", metrics.tasks["never_fits"]),
+    ]
+    if metrics.tasks["not_arrived"]:
+        rows.append(row("not arrived by the end", metrics.tasks["not_arrived"]))
+    lacking = _obstacles(metrics)
+    for code, n in metrics.waiting.items():
+        rows.append(row(f"  {code}", n, _CODES.get(code, "") + lacking.get(code, "")))
+    return Table("Tasks", ("", "tasks", "share", ""), rows, notes=True)
+
+
+def _obstacles(metrics: Metrics) -> dict[str, str]:
+    """By reason code, on how many machines (on average over its tasks) what stands in the way."""
+    machines: dict[str, Counter[str]] = defaultdict(Counter)
+    tasks: Counter[str] = Counter()
+    for reason in metrics.reasons.values():
+        tasks[reason.code.value] += 1
+        for obstacles in reason.detail.values():
+            machines[reason.code.value].update(obstacles)
+    return {
+        code: ": " + ", ".join(f"{what} on {round(n / tasks[code]):,} machines" for what, n in counter.most_common(4))
+        for code, counter in machines.items()
+    }
+
+
+def _usage(metrics: Metrics) -> Table:
+    units = metrics.facts.get("units", {})
+    rows = [
+        (
+            resource_label(name),
+            amount(use.capacity, units.get(name, "")),
+            _percent(use.mean),
+            _percent(use.peak),
+            amount(use.peak_amount, units.get(name, "")),
+            _percent(use.final),
+        )
+        for name, use in metrics.usage.items()
+    ]
+    return Table("Allocated (mean from the first to the last arrival)", ("", "capacity", "mean", "peak", "peak amount", "at the end"), rows)
+
+
+def _distribution(name: str, values: Percentiles) -> tuple[str, ...]:
+    return (name, *(duration(v) for v in (values.p50, values.p90, values.p99, values.max, values.mean)))
+
+
+def _wait(metrics: Metrics) -> Table:
+    rows = [_distribution("arrival to first start", metrics.wait())]
+    return Table("Waiting time of the tasks that started", ("", "p50", "p90", "p99", "max", "mean"), rows)
+
+
+def _latency(metrics: Metrics) -> Table:
+    rows = [_distribution(label, metrics.latency(phase)) for phase, label in _PHASES.items()]
+    return Table("Decision latency per round (wall clock)", ("", "p50", "p90", "p99", "max", "mean"), rows)
+
+
+def _network(metrics: Metrics) -> Table:
+    rounds, counts = metrics.rounds, metrics.counts
+    changes = Percentiles.of(rounds["changes"].astype(float))
+    rows: Iterable[tuple[str, str]] = (
+        ("rounds", f"{counts['rounds']:,.0f}"),
+        ("network at its largest", f"{int(rounds['nodes'].max(initial=0)):,} nodes, {int(rounds['arcs'].max(initial=0)):,} arcs"),
+        ("changes per round (p50, p99)", f"{changes.p50:,.0f}, {changes.p99:,.0f}" if changes.n else "-"),
+        ("solve time, all rounds", duration(float(rounds["solve"].sum()))),
+        ("decision time, all rounds", duration(float(rounds["schedule"].sum()))),
+        ("preemptions", f"{counts['preemptions']:,.0f}"),
+        ("migrations", f"{counts['migrations']:,.0f}"),
+        ("conflicts", f"{counts['conflicts']:,.0f}"),
+        ("machine failures", f"{counts['machine_failures']:,.0f}"),
+        ("work lost", duration(counts["lost_seconds"])),
+    )
+    return Table("Rounds and network", ("", ""), tuple(rows))
