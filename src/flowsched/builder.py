@@ -1,0 +1,309 @@
+"""Cluster + Policy -> changes of the flow network.  The only file (with `places`) that knows both.
+
+The network (g a group of like tasks of one job, c its class, r a rack, M a machine)::
+
+                 wait                0
+           g -----------> U_job ------------------------.
+          / \\                                            v
+         |   `--0--> X_c --0--> R_c,r --load--> M --0--> S
+         |                                      ^
+         `----------- -stay --------------------'
+
+A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount; those that wait
+may enter their class's aggregator (capacity: how many wait), from where each rack leads to the machines with room for
+the class (capacity: how many fit by resources now, and by slots if worse tasks leave).  M -> S is the machine's slots,
+so that within the flow a better task pushes a worse one off its stay arc.  Other resources the flow cannot see
+together: `verify` checks what it proposes.
+
+Every number is mirrored, and only those that differ go to the network, so an update costs what changed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.records import ClassRecord, Group, JobRecord
+from flowsched.cluster.state import Changes, Cluster
+from flowsched.edits import Edits
+from flowsched.network import INF, FlowNetwork
+from flowsched.places import Places
+from flowsched.policy import OMEGA, Policy
+
+__all__ = ["Builder", "ClassFlow"]
+
+_NEVER = float("inf")
+
+
+@dataclass(slots=True)
+class _GroupNode:
+    """What the network knows of a group.
+
+    `wait` and `run` are arcs to U and X, `stays` the arcs to machines by row with their capacities.
+    """
+
+    node: int
+    wait: int
+    run: int
+    supply: int = 0
+    waiting: int = 0
+    bucket: int = 0
+    cost: int = 0
+    due: float = _NEVER
+    stays: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _JobNode:
+    node: int
+    groups: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFlow:
+    """What the flow proposes for a class.
+
+    Attributes
+    ----------
+    groups : list of (Group, int)
+        How many tasks of each group start.
+    rows : list of (int, int)
+        How many of them on which machines.
+    displacing : list of int
+        Machines that take one more each, if somebody makes room.
+    """
+
+    cls: ClassRecord
+    groups: list[tuple[Group, int]]
+    rows: list[tuple[int, int]]
+    displacing: list[int]
+
+
+class Builder:
+    """Keeps a network like a cluster under a policy.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    network : FlowNetwork
+        Empty; the builder's own from now on.
+    policy : Policy
+
+    Attributes
+    ----------
+    edits : Edits
+        Way into the network, with a count of the changes made.
+    places : Places
+        The machines' side of the network.
+    """
+
+    def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
+        self.cluster = cluster
+        self.network = network
+        self.policy = policy
+        self.edits = Edits(network)
+        self.places = Places(cluster, self.edits)
+        self._supply = 0
+        self._groups: dict[Group, _GroupNode] = {}
+        self._jobs: dict[JobRecord, _JobNode] = {}
+        self._levels: dict[int, int] = {}
+        self._level_cost: dict[int, int] = {}
+        self._due: list[tuple[float, int, Group]] = []
+        self._new_stays: list[tuple[_GroupNode, int, int]] = []
+        self._old_stays: list[int] = []
+
+    # -- world -> arcs ------------------------------------------------------------------------------------------
+
+    def update(self, changes: Changes, now: float) -> None:
+        """Bring the network up to date with what changed in the cluster, and with the time."""
+        touched: dict[Group, Iterable[int]] = dict(changes.groups)
+        self._forget(changes)
+        self.places.add_machines(list(changes.machines))
+        self._add_groups([group for group in touched if group not in self._groups])
+        for group in self._aged(now):
+            touched.setdefault(group, ())
+        for group, rows in touched.items():
+            self._number(group, rows, now)
+        self._send_stays()
+        self.places.update_slots()
+        self.places.refresh([cls.index for cls in self.cluster.waiting], self.policy)
+        self.edits.flush()
+
+    def replace_policy(self, policy: Policy, now: float) -> None:
+        """Go by another policy: every cost is looked at again."""
+        self.policy = policy
+        self.places.forget_costs()
+        self._level_cost = policy.levels(list(self._levels))
+        for group, node in self._groups.items():
+            node.due = _NEVER
+            self._number(group, (), now)
+            self.edits.cost(np.array([arc for arc, _ in node.stays.values()], np.int64), -policy.stay)
+
+    def _forget(self, changes: Changes) -> None:
+        """Groups, machines and classes that are gone."""
+        nodes: list[int] = []
+        for group in changes.removed:
+            node = self._groups.pop(group, None)
+            if node is not None:
+                nodes += self._forget_group(group, node)
+        self.edits.remove_nodes(nodes)
+        gone = set(changes.gone)
+        for group, rows in changes.groups.items():
+            for row in gone.intersection(rows):
+                del rows[row]
+                if group in self._groups:
+                    self._groups[group].stays.pop(row, None)
+        self.places.forget_machines(changes.gone)
+        self.places.forget_classes(changes.classes)
+
+    def _forget_group(self, group: Group, node: _GroupNode) -> list[int]:
+        self._supply -= node.supply
+        self.edits.supply(self.places.sink, -self._supply)
+        priority = group.cls.priority
+        self._levels[priority] -= 1
+        if not self._levels[priority]:
+            del self._levels[priority]
+        job = self._jobs[group.job]
+        job.groups -= 1
+        if job.groups:
+            return [node.node]
+        del self._jobs[group.job]
+        return [node.node, job.node]
+
+    def _add_groups(self, groups: Sequence[Group]) -> None:
+        if not groups:
+            return
+        jobs = list(dict.fromkeys(g.job for g in groups if g.job not in self._jobs))
+        classes = list(dict.fromkeys(g.cls.index for g in groups if self.places.aggregator(g.cls.index) is None))
+        g, j = len(groups), len(jobs)
+        nodes = self.edits.add_nodes(g + j + len(classes)).tolist()
+        self._jobs.update((job, _JobNode(node)) for job, node in zip(jobs, nodes[g:], strict=False))
+        self.places.add_classes(classes, nodes[g + j :])
+        unscheduled = [self._jobs[group.job].node for group in groups]
+        aggregators = [self.places.aggregator(group.cls.index) for group in groups]
+        tails = np.array(nodes[g : g + j] + nodes[:g] + nodes[:g], np.int64)
+        heads = np.array([self.places.sink] * j + unscheduled + aggregators, np.int64)
+        capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
+        arcs = self.edits.add_arcs(tails, heads, capacity, 0).tolist()
+        for i, group in enumerate(groups):
+            self._groups[group] = _GroupNode(nodes[i], arcs[j + i], arcs[j + g + i])
+            self._jobs[group.job].groups += 1
+            self._levels[group.cls.priority] = self._levels.get(group.cls.priority, 0) + 1
+        if not self._levels.keys() <= self._level_cost.keys():
+            self._relevel()
+
+    def _relevel(self) -> None:
+        """A priority is new, and the costs of strict ones depend on which are in use."""
+        self._level_cost = self.policy.levels(list(self._levels))
+        for group, node in self._groups.items():
+            self._set_cost(group, node)
+
+    def _aged(self, now: float) -> Iterable[Group]:
+        """Groups whose oldest task left its age bucket."""
+        while self._due and self._due[0][0] <= now:
+            due, _, group = heapq.heappop(self._due)
+            node = self._groups.get(group)
+            if node is not None and node.due == due:
+                yield group
+
+    def _number(self, group: Group, rows: Iterable[int], now: float) -> None:
+        """The numbers of one group: supply, entry, cost of waiting, and its stay arcs to some rows."""
+        node = self._groups[group]
+        self._set_supply(node, group.tasks)
+        waiting = len(group.waiting)
+        if waiting != node.waiting:
+            node.waiting = waiting
+            self.edits.capacity(node.run, waiting)
+        self._set_bucket(group, node, now)
+        self._set_cost(group, node)
+        for row in rows:
+            running = group.on.get(row, 0)
+            arc, capacity = node.stays.get(row, (-1, 0))
+            if not capacity and running:
+                self._new_stays.append((node, row, running))
+            elif capacity and not running:
+                del node.stays[row]
+                self._old_stays.append(arc)
+            elif capacity != running:
+                node.stays[row] = (arc, running)
+                self.edits.capacity(arc, running)
+
+    def _set_supply(self, node: _GroupNode, supply: int) -> None:
+        if supply != node.supply:
+            self._supply += supply - node.supply
+            node.supply = supply
+            self.edits.supply(node.node, supply)
+            self.edits.supply(self.places.sink, -self._supply)
+
+    def _set_bucket(self, group: Group, node: _GroupNode, now: float) -> None:
+        if not group.waiting:
+            node.bucket, node.due = 0, _NEVER
+            return
+        waiting, since = self.policy.waiting, group.waiting[0].since
+        since = now if since is None else since
+        node.bucket = waiting.bucket(now - since)
+        due = since + waiting.end(node.bucket)
+        if due != node.due:
+            node.due = due
+            if due < _NEVER:
+                heapq.heappush(self._due, (due, group.serial, group))
+
+    def _set_cost(self, group: Group, node: _GroupNode) -> None:
+        cost = self._level_cost[group.cls.priority] + self.policy.wait(node.bucket)
+        if cost != node.cost:
+            node.cost = cost
+            self.edits.cost(node.wait, cost)
+
+    def _send_stays(self) -> None:
+        self.edits.remove_arcs(self._old_stays)
+        self._old_stays = []
+        if self._new_stays:
+            nodes, rows, running = zip(*self._new_stays, strict=True)
+            tails = np.array([node.node for node in nodes], np.int64)
+            heads = self.places.node[list(rows)]
+            arcs = self.edits.add_arcs(tails, heads, np.array(running, np.int64), -self.policy.stay)
+            for (node, row, count), arc in zip(self._new_stays, arcs.tolist(), strict=True):
+                node.stays[row] = (arc, count)
+            self._new_stays = []
+
+    # -- flow -> proposals --------------------------------------------------------------------------------------
+
+    def read(self) -> list[ClassFlow]:
+        """What the flow proposes to start: best priority first, then the class that has waited longest."""
+        classes = {cls.index: cls for cls in self.cluster.waiting}
+        found = self.places.flows(list(classes))
+        if not found:
+            return []
+        groups = [group for index in found for group in self.cluster.waiting[classes[index]]]
+        flow = self.network.flow(np.array([self._groups[group].run for group in groups], np.int64)).tolist()
+        sent: dict[int, list[tuple[Group, int]]] = {index: [] for index in found}
+        for group, units in zip(groups, flow, strict=True):
+            if units:
+                sent[group.cls.index].append((group, units))
+        proposals = [ClassFlow(classes[index], sent[index], rows, displacing) for index, (rows, displacing) in found.items()]
+        proposals.sort(key=lambda p: (p.cls.priority, min(group.waiting[0].turn for group, _ in p.groups)))
+        return proposals
+
+    def wait_cost(self, cls: ClassRecord) -> int:
+        """What a task of the class pays for waiting, at least."""
+        return self._level_cost[cls.priority] + self.policy.wait(0)
+
+    def eviction_costs(self) -> NDArray[np.int64]:
+        """What evicting a running task costs, by class."""
+        priority = self.cluster.books.priority
+        cost = np.full(len(priority), self.policy.stay + self.policy.wait(0), np.int64)
+        for level, extra in self._level_cost.items():
+            cost[priority == level] += extra
+        return cost
+
+    def prices(self, groups: Sequence[Group]) -> list[float]:
+        """How much dearer it is to run than to wait at the optimum's prices, for one more task of each group, in loads."""
+        nodes = [self._groups[group] for group in groups]
+        arcs = np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
+        reduced = self.network.reduced_cost(arcs)
+        prices: list[float] = ((reduced[::2] - reduced[1::2]) / OMEGA).tolist()
+        return prices

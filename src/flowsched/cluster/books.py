@@ -1,0 +1,352 @@
+"""The numbers of the world in arrays: what every machine has, what is free of it, and what fits into that.
+
+Rows are machines, columns resources (int64 micro-units).  Three kinds of dense index meet here, each handed out
+from a free list so that equal histories give equal indices: *rows* (machines), *shapes* (machines of the same
+capacity, labels and slots) and *classes* (tasks of the same demand, constraints and priority).  Whether a class can
+ever run on a machine is a matter of its shape alone, so labels are looked at once per class and shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.model import MICRO, Resources
+
+__all__ = ["DOWN", "LABEL", "RESOURCE", "SLOTS", "UNLIMITED", "Books", "Indices", "ShapeKey", "Shapes", "grown"]
+
+Ints = NDArray[np.int64]
+
+UNLIMITED = 1 << 40
+"""Stands for "as many as you like" in counts of tasks and slots."""
+
+DOWN, LABEL, SLOTS, RESOURCE = 1, 2, 4, 8
+"""Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""
+
+ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Which machines there were and of what shapes, at one moment.
+
+    Attributes
+    ----------
+    of_row : ndarray of int64, shape (rows,)
+        Shape by row, -1 for a row without a machine.
+    keys : mapping of int to (capacity, labels, slots)
+        By shape.
+    """
+
+    of_row: Ints
+    keys: Mapping[int, ShapeKey]
+
+
+def grown(array: NDArray[Any], *least: int, fill: int = 0) -> NDArray[Any]:
+    """The array, in a larger one where it has fewer than `least` entries along an axis (then at least doubled)."""
+    if all(have >= want for have, want in zip(array.shape, least, strict=False)):
+        return array
+    least += array.shape[len(least) :]
+    larger = np.full(
+        [have if have >= want else max(want, 2 * have) for have, want in zip(array.shape, least, strict=True)], fill, array.dtype
+    )
+    larger[tuple(slice(n) for n in array.shape)] = array
+    return larger
+
+
+class Indices:
+    """Hands out the index last given back, else the next new one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        if self._free:
+            return self._free.pop()
+        self.count += 1
+        return self.count - 1
+
+    def give(self, index: int) -> None:
+        self._free.append(index)
+
+
+class Books:
+    """Capacity, free room and running tasks of all machines; demands of all classes.
+
+    Attributes
+    ----------
+    capacity, free : ndarray of int64, shape (rows, D)
+        The device column of `free` is the sum of the row's `devices`.
+    devices : ndarray of int64, shape (rows, G)
+        What is free of each device; 0 for devices that the machine does not have.
+    slots, running : ndarray of int64, shape (rows,)
+        Most tasks at once (`UNLIMITED` without a limit), and tasks now.
+    usable : ndarray of bool, shape (rows,)
+        Takes new tasks: neither failed nor drained.
+    version : ndarray of int64, shape (rows,)
+        Value of `clock` when the row last changed.
+    running_at : ndarray of int64, shape (rows, levels)
+        Running tasks by priority; column l is priority ``levels[l]``.
+    demand : ndarray of int64, shape (classes, D)
+    priority : ndarray of int64, shape (classes,)
+    task_row, task_class, task_turn : ndarray of int64, shape (tasks,)
+        By index of the task: where it runs (-1 if it does not), its class, and its turn.
+    suits, holds : ndarray of bool, shape (classes, shapes)
+        Labels allow it; and an empty machine of this shape is large enough.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.clock = 0
+        d = len(resources.names)
+        self.capacity: Ints = np.zeros((8, d), np.int64)
+        self.free: Ints = np.zeros((8, d), np.int64)
+        self.devices: Ints = np.zeros((8, 1), np.int64)
+        self.slots: Ints = np.zeros(8, np.int64)
+        self.running: Ints = np.zeros(8, np.int64)
+        self.usable: NDArray[np.bool_] = np.zeros(8, np.bool_)
+        self.version: Ints = np.zeros(8, np.int64)
+        self.shape: Ints = np.zeros(8, np.int64)
+        self.running_at: Ints = np.zeros((8, 4), np.int64)
+        self.levels: list[int] = []
+        self._running_by_level: list[int] = []
+        self.demand: Ints = np.zeros((8, d), np.int64)
+        self.priority: Ints = np.zeros(8, np.int64)
+        self.level: Ints = np.zeros(8, np.int64)
+        self.suits: NDArray[np.bool_] = np.zeros((8, 8), np.bool_)
+        self.holds: NDArray[np.bool_] = np.zeros((8, 8), np.bool_)
+        self.task_row: Ints = np.full(8, -1, np.int64)
+        self.task_class: Ints = np.zeros(8, np.int64)
+        self.task_turn: Ints = np.zeros(8, np.int64)
+        self._constraints: dict[int, Mapping[str, Sequence[str]]] = {}
+        self._shapes: dict[ShapeKey, int] = {}
+        self._shape_keys: dict[int, ShapeKey] = {}
+        self._shape_users: dict[int, int] = {}
+        self._snapshot: Shapes | None = None
+        self._rows, self._classes, self._shape_indices = Indices(), Indices(), Indices()
+
+    @property
+    def rows(self) -> int:
+        """Rows in use or once used: all rows are below it."""
+        return self._rows.count
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def add_machine(self) -> int:
+        """A row for a new machine; `describe` must follow."""
+        row = self._rows.take()
+        for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "shape", "running_at"):
+            setattr(self, name, grown(getattr(self, name), row + 1))
+        self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
+        self.shape[row] = -1
+        return row
+
+    def describe(self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> None:
+        """Set what a machine has; what its tasks take stays taken."""
+        used = self.capacity[row] - self.free[row]
+        self.capacity[row] = capacity
+        self.free[row] = capacity - used
+        g = self.resources.device_index
+        if g >= 0:
+            count = int(capacity[g]) // MICRO
+            had = int((used[g] + self.devices[row].sum()) // MICRO)
+            self.devices = grown(self.devices, row + 1, count)
+            self.devices[row, had:count] = MICRO
+            self.devices[row, count:] = 0
+        self.slots[row] = UNLIMITED if slots is None else slots
+        self._release_shape(row)
+        self.shape[row] = self._shape_of(capacity, labels, slots)
+        self.touch(row)
+
+    def drop_machine(self, row: int) -> None:
+        """Give the row back; nothing may run there."""
+        self._release_shape(row)
+        self.shape[row] = -1
+        self.usable[row] = False
+        self.version[row] = 0
+        self._rows.give(row)
+
+    def touch(self, row: int) -> None:
+        """The row changed."""
+        self.clock += 1
+        self.version[row] = self.clock
+
+    def changed_since(self, clock: int) -> Ints:
+        """Rows that changed after that value of `clock`."""
+        return np.flatnonzero(self.version[: self.rows] > clock)
+
+    def shapes(self) -> Shapes:
+        """The machines' shapes now; the same object until one changes."""
+        if self._snapshot is None:
+            self._snapshot = Shapes(self.shape[: self.rows].copy(), dict(self._shape_keys))
+        return self._snapshot
+
+    def _release_shape(self, row: int) -> None:
+        self._snapshot = None
+        shape = int(self.shape[row])
+        if shape < 0:
+            return
+        self._shape_users[shape] -= 1
+        if not self._shape_users[shape]:
+            del self._shapes[self._shape_keys.pop(shape)], self._shape_users[shape]
+            self._shape_indices.give(shape)
+
+    def _shape_of(self, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> int:
+        key = (tuple(capacity.tolist()), tuple(labels.items()), slots)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._shape_indices.take()
+            self._shape_keys[shape] = key
+            self._shape_users[shape] = 0
+            self.suits = grown(self.suits, 0, shape + 1)
+            self.holds = grown(self.holds, 0, shape + 1)
+            for cls in self._constraints:
+                self._match(cls, shape)
+        self._shape_users[shape] += 1
+        return shape
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def add_class(self, demand: Ints, constraints: Mapping[str, Sequence[str]], priority: int) -> int:
+        """An index for a new class."""
+        cls = self._classes.take()
+        for name in ("demand", "priority", "level", "suits", "holds"):
+            setattr(self, name, grown(getattr(self, name), cls + 1))
+        self.demand[cls], self.priority[cls] = demand, priority
+        if priority not in self.levels:
+            self.levels.append(priority)
+            self._running_by_level.append(0)
+            self.running_at = grown(self.running_at, 0, len(self.levels))
+        self.level[cls] = self.levels.index(priority)
+        self._constraints[cls] = constraints
+        for shape in self._shape_keys:
+            self._match(cls, shape)
+        return cls
+
+    def drop_class(self, cls: int) -> None:
+        """Give the index back."""
+        del self._constraints[cls]
+        self._classes.give(cls)
+
+    def _match(self, cls: int, shape: int) -> None:
+        capacity, labels, slots = self._shape_keys[shape]
+        have = dict(labels)
+        self.suits[cls, shape] = all(have.get(label) in allowed for label, allowed in self._constraints[cls].items())
+        self.holds[cls, shape] = slots != 0 and all(
+            need <= amount for need, amount in zip(self.demand[cls].tolist(), capacity, strict=True)
+        )
+
+    # -- taking and giving --------------------------------------------------------------------------------------
+
+    def device_share(self, cls: int) -> int:
+        """What a task of the class takes of each device that it gets (0 without devices)."""
+        g = self.resources.device_index
+        return min(int(self.demand[cls, g]), MICRO) if g >= 0 else 0
+
+    def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
+        """The devices that a task of the class would take there, () without any; None where it does not fit now.
+
+        A share goes to the fullest device that has room for it, whole devices are the first free ones.  Labels and
+        the state of the machine are not looked at.
+        """
+        if self.running[row] >= self.slots[row] or (self.free[row] < self.demand[cls]).any():
+            return None
+        share = self.device_share(cls)
+        if not share:
+            return ()
+        devices: list[int] = self.devices[row].tolist()
+        if share < MICRO:
+            room = [(free, i) for i, free in enumerate(devices) if free >= share]
+            return (min(room)[1],) if room else None
+        whole = [i for i, free in enumerate(devices) if free == MICRO]
+        count = int(self.demand[cls, self.resources.device_index]) // MICRO
+        return tuple(whole[:count]) if len(whole) >= count else None
+
+    def admits(self, row: int, cls: int, devices: Sequence[int]) -> bool:
+        """Whether a task of the class fits there now on just these devices."""
+        share = self.device_share(cls)
+        count = -(-int(self.demand[cls, self.resources.device_index]) // MICRO) if share else 0
+        return bool(
+            self.running[row] < self.slots[row]
+            and (self.free[row] >= self.demand[cls]).all()
+            and len(set(devices)) == len(devices) == count
+            and all(0 <= i < self.devices.shape[1] and self.devices[row, i] >= share for i in devices)
+        )
+
+    def take(self, row: int, cls: int, devices: Sequence[int], sign: int = 1) -> None:
+        """Book a task of the class; ``sign=-1`` gives its room back."""
+        self.free[row] -= sign * self.demand[cls]
+        share = sign * self.device_share(cls)
+        for i in devices:
+            self.devices[row, i] -= share
+        self.running[row] += sign
+        level = int(self.level[cls])
+        self.running_at[row, level] += sign
+        self._running_by_level[level] += sign
+        self.touch(row)
+
+    def assign(self, task: int, row: int, cls: int, turn: int) -> None:
+        """Note where a task runs."""
+        if task >= len(self.task_row):
+            for name in ("task_row", "task_class", "task_turn"):
+                setattr(self, name, grown(getattr(self, name), task + 1, fill=-1))
+        self.task_row[task], self.task_class[task], self.task_turn[task] = row, cls, turn
+
+    # -- what fits ----------------------------------------------------------------------------------------------
+
+    def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
+        """Whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
+        grid = np.ix_(classes, self.shape[rows])
+        both: NDArray[np.bool_] = self.suits[grid] & self.holds[grid]
+        return both
+
+    def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
+        """How many more tasks of each class each machine could take now by labels and resources, and what prevents one.
+
+        Slots are left to the caller: they are the one dimension that the flow itself can see.
+
+        Returns
+        -------
+        fits : ndarray of int64, shape (classes, rows)
+        why : ndarray of uint32, shape (classes, rows)
+            All of `DOWN`, `LABEL`, `SLOTS` and `RESOURCE << d` that stand against one more task.
+        """
+        free, g = self.free[rows], self.resources.device_index
+        fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
+        why = np.zeros(fits.shape, np.uint32)
+        for d in range(free.shape[1]):
+            need = self.demand[classes, d]
+            asking = np.flatnonzero(need)
+            if not len(asking):
+                continue
+            need = need[asking, None]
+            count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
+            fits[asking] = np.minimum(fits[asking], count)
+            why[asking] |= np.where(count, 0, RESOURCE << d).astype(np.uint32)
+        down, label = ~self.usable[rows], ~self.suits[np.ix_(classes, self.shape[rows])]
+        why |= np.where(down | label, np.where(down, DOWN, 0) | np.where(label, LABEL, 0), 0).astype(np.uint32)
+        fits[down | label] = 0
+        why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
+        return fits, why
+
+    def _device_room(self, need: Ints, rows: Ints) -> Ints:
+        devices = self.devices[rows]
+        count = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
+        shared = np.flatnonzero(need[:, 0] < MICRO)
+        if len(shared):
+            count[shared] = (devices // need[shared, :, None]).sum(axis=2)
+        return count
+
+    def worst_running(self) -> int | None:
+        """The worst (largest) priority that runs anywhere, None if nothing does."""
+        return max((p for p, n in zip(self.levels, self._running_by_level, strict=True) if n), default=None)
+
+    def worse_running(self, classes: Ints, rows: Ints) -> Ints:
+        """Running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
+        worse = np.array(self.levels, np.int64)[None, :] > self.priority[classes][:, None]
+        return worse.astype(np.int64) @ self.running_at[rows][:, : len(self.levels)].T

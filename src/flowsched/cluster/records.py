@@ -1,0 +1,96 @@
+"""What the cluster keeps about each of its things, by identity; their numbers are in `books`.
+
+A record is never reused for another thing, so holding one is a safe way to ask "is it still there".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.model import Job, Machine
+
+__all__ = ["ClassRecord", "Group", "JobRecord", "MachineRecord", "Placement", "TaskRecord"]
+
+
+@dataclass(slots=True, eq=False)
+class ClassRecord:
+    """Tasks of one demand, one set of constraints and one priority, of whatever job."""
+
+    index: int
+    key: tuple[Any, ...]
+    demand: NDArray[np.int64]
+    constraints: Mapping[str, Sequence[str]]
+    priority: int
+    tasks: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class MachineRecord:
+    """One machine; `row` is its row in the books."""
+
+    machine: Machine
+    row: int
+    failed: bool = False
+    drained: bool = False
+    tasks: dict[TaskRecord, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a task runs, on which devices, since when."""
+
+    row: int
+    devices: tuple[int, ...]
+    since: float
+
+
+@dataclass(slots=True, eq=False)
+class TaskRecord:
+    """One task.
+
+    `turn` orders everything that ever began to wait or to run: it grows, so equal turns mean that nothing happened
+    to the task in between.  `since` is when it began to wait, None until a round tells the time.
+    """
+
+    id: Hashable
+    group: Group
+    index: int
+    turn: int
+    since: float | None
+    place: Placement | None = None
+    gone: bool = False
+    preempted: float = -inf
+
+    def __lt__(self, other: TaskRecord) -> bool:
+        return self.turn < other.turn
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Tasks of one job and one class: alike in every respect, so one node of the network.
+
+    `waiting` is in the order in which they began to wait; `on` counts those that run, by machine row.
+    """
+
+    job: JobRecord
+    cls: ClassRecord
+    serial: int
+    waiting: list[TaskRecord] = field(default_factory=list)
+    on: dict[int, int] = field(default_factory=dict)
+    tasks: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class JobRecord:
+    """One job and its tasks."""
+
+    job: Job
+    serial: int
+    tasks: dict[TaskRecord, None] = field(default_factory=dict)
+    groups: dict[ClassRecord, Group] = field(default_factory=dict)

@@ -1,0 +1,468 @@
+"""The one owner of what is: `Cluster.apply(event)`.
+
+An event is checked whole before anything moves, so a refused event leaves the cluster as it was.  The cluster also
+remembers what changed, so that whoever mirrors it (the network) pays for changes only: see `Cluster.changes`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import events as ev
+from flowsched.cluster.books import SLOTS, Books, Indices
+from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
+from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
+
+__all__ = ["Changes", "Cluster"]
+
+IDLE_CLASSES = 64
+"""So many classes without tasks are kept for the next task of their kind, the others forgotten."""
+
+
+@dataclass
+class Changes:
+    """What changed since the last look; rows of machines that merely filled or emptied are told by `Books.version`.
+
+    Attributes
+    ----------
+    groups : dict of Group to dict of int
+        Groups with other numbers of tasks, each with the rows where its number of running tasks changed.
+    removed : list of Group
+        Groups without tasks.
+    machines : dict of int
+        Rows of new machines and of machines whose rack changed.
+    gone : list of int
+        Rows of machines removed; they may be handed out again from now on.
+    classes : list of int
+        Indices of classes forgotten; likewise.
+    """
+
+    groups: dict[Group, dict[int, None]] = field(default_factory=dict)
+    removed: list[Group] = field(default_factory=list)
+    machines: dict[int, None] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+
+
+class Cluster:
+    """Machines, jobs, tasks and users, and what runs where.
+
+    Parameters
+    ----------
+    resources : Resources or sequence of str
+        What machines have and tasks take; a resource called "gpu" is counted device by device.
+
+    Attributes
+    ----------
+    books : Books
+        Capacities and demands in arrays.
+    waiting : dict of ClassRecord to dict of Group
+        Classes with waiting tasks, and their groups that have some.
+    """
+
+    def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
+        self.resources = resources if isinstance(resources, Resources) else Resources(tuple(resources))
+        self.books = Books(self.resources)
+        self.machines: dict[Hashable, MachineRecord] = {}
+        self.jobs: dict[Hashable, JobRecord] = {}
+        self.tasks: dict[Hashable, TaskRecord] = {}
+        self.users: dict[Hashable, User] = {}
+        self.by_row: dict[int, MachineRecord] = {}
+        self.by_index: list[TaskRecord | None] = []
+        self.waiting: dict[ClassRecord, dict[Group, None]] = {}
+        self._classes: dict[tuple[Any, ...], ClassRecord] = {}
+        self._idle: dict[tuple[Any, ...], None] = {}
+        self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
+        self._changes = Changes()
+        self._indices = Indices()
+        self._turn = 0
+        self._serial = 0
+        self._timeless: list[TaskRecord] = []
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def machine_ids(self) -> list[Hashable]:
+        """Machines in the order in which they joined, failed ones too."""
+        return list(self.machines)
+
+    def task_state(self, task: Hashable) -> str:
+        """``"waiting"`` or ``"running"``; `UnknownTaskError` for a task that left or never came."""
+        return "running" if self.task(task).place else "waiting"
+
+    def placement(self, task: Hashable) -> Hashable | None:
+        """The machine where the task runs, None while it waits."""
+        place = self.task(task).place
+        return self.by_row[place.row].machine.id if place else None
+
+    def task(self, task: Hashable) -> TaskRecord:
+        """The record of a task."""
+        record = self.tasks.get(task)
+        if record is None:
+            raise UnknownTaskError(f"unknown task {task!r}")
+        return record
+
+    def machine(self, machine: Hashable) -> MachineRecord:
+        """The record of a machine."""
+        record = self.machines.get(machine)
+        if record is None:
+            raise UnknownMachineError(f"unknown machine {machine!r}")
+        return record
+
+    def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
+        """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
+        records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
+        rows = np.array([m.row for m in records], np.int64)
+        fits, why = self.books.room(np.array([self.task(task).group.cls.index]), rows)
+        fits[why & SLOTS > 0] = 0
+        return np.minimum(fits[0], self.books.slots[rows] - self.books.running[rows])
+
+    def waiting_ids(self, cls: ClassRecord) -> tuple[Hashable, ...]:
+        """The waiting tasks of a class, group by group."""
+        ids = self._waiting_ids.get(cls)
+        if ids is None:
+            ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
+        return ids
+
+    def changes(self, now: float | None = None) -> Changes:
+        """What changed since the last call, which is forgotten here; tasks submitted at no stated time wait since `now`."""
+        if now is not None:
+            for task in self._timeless:
+                task.since = now if task.since is None else task.since
+            self._timeless.clear()
+        changes, self._changes = self._changes, Changes()
+        while len(self._idle) > IDLE_CLASSES:
+            key = next(iter(self._idle))
+            del self._idle[key]
+            changes.classes.append(self._classes.pop(key).index)
+        for cls in changes.classes:
+            self.books.drop_class(cls)
+        for row in changes.gone:
+            self.books.drop_machine(row)
+        return changes
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def apply(self, *events: ev.Event) -> None:
+        """Let events happen, one after the other.
+
+        Raises
+        ------
+        FlowschedError
+            An event names something unknown, a duplicate, or something impossible.  It then did nothing; the events
+            before it stand, those after it did not happen.
+        """
+        for event in events:
+            handler = _HANDLERS.get(type(event))
+            if handler is None:
+                raise InputError(f"event: an event expected, got {event!r}")
+            handler(self, event)
+
+    def _machine_added(self, event: ev.MachineAdded) -> None:
+        record = self.machines.get(event.id)
+        if record is not None and not record.failed:
+            raise DuplicateIdError(f"machine {event.id!r} is already there")
+        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+        capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
+        if record is None:
+            record = self.machines[event.id] = MachineRecord(machine, self.books.add_machine())
+            self.by_row[record.row] = record
+        self._describe(record, machine, capacity, new=True)
+
+    def _machine_updated(self, event: ev.MachineUpdated) -> None:
+        record = self.machine(event.id)
+        given = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
+        machine = replace(record.machine, **given)
+        capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
+        self._check_shrink(record, machine, capacity)
+        failed = record.failed
+        self._describe(record, machine, capacity, new=machine.rack != record.machine.rack)
+        if failed:
+            record.failed = True
+            self._unusable(record)
+
+    def _check_shrink(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64]) -> None:
+        """Capacity may not go below what runs there."""
+        books, row, running = self.books, record.row, len(record.tasks)
+        short = np.flatnonzero(capacity < books.capacity[row] - books.free[row])
+        what = f"machine {machine.id!r}: {running} running tasks take more than the new"
+        if len(short):
+            raise InputError(f"{what} capacity of {self.resources.names[short[0]]!r}; drain or fail the machine first")
+        if machine.slots is not None and machine.slots < running:
+            raise InputError(f"{what} slots ({machine.slots}); drain or fail the machine first")
+        g = self.resources.device_index
+        count = int(capacity[g]) // MICRO if g >= 0 else 0
+        if any(device >= count for task in record.tasks if task.place for device in task.place.devices):
+            raise InputError(f"machine {machine.id!r}: a device beyond the new count of {count} is in use; drain or fail the machine first")
+
+    def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
+        record.machine, record.failed, record.drained = machine, False, False
+        self.books.describe(record.row, capacity, machine.labels, machine.slots)
+        self.books.usable[record.row] = True
+        if new:
+            self._changes.machines[record.row] = None
+
+    def _machine_drained(self, event: ev.MachineDrained) -> None:
+        record = self.machine(event.id)
+        record.drained = True
+        self._unusable(record)
+
+    def _machine_failed(self, event: ev.MachineFailed) -> None:
+        record = self.machine(event.id)
+        for task in list(record.tasks):
+            self.stop(task, event.time)
+        record.failed = True
+        self._unusable(record)
+
+    def _unusable(self, record: MachineRecord) -> None:
+        self.books.usable[record.row] = False
+        self.books.touch(record.row)
+
+    def _machine_removed(self, event: ev.MachineRemoved) -> None:
+        self._machine_failed(ev.MachineFailed(event.id, time=event.time))
+        record = self.machines.pop(event.id)
+        del self.by_row[record.row]
+        self._changes.machines.pop(record.row, None)
+        self._changes.gone.append(record.row)
+
+    def _job_submitted(self, event: ev.JobSubmitted) -> None:
+        old = self.jobs.get(event.id)
+        if old is not None and old.tasks:
+            raise DuplicateIdError(f"job {event.id!r} is already there")
+        if isinstance(event.priority, bool) or not isinstance(event.priority, int):
+            raise InputError(f"job {event.id!r}: priority must be a whole number, got {event.priority!r}")
+        if abs(event.priority) > 2**40:
+            raise InputError(f"job {event.id!r}: priority must lie within 2**40 of 0, got {event.priority}")
+        demands = self._demands(event.tasks)
+        self._serial += 1
+        job = JobRecord(Job(event.id, event.user, event.priority, event.gang, event.deadline), self._serial)
+        self.jobs[event.id] = job
+        if event.user is not None:
+            self.users.setdefault(event.user, User(event.user))
+        for task, demand in zip(event.tasks, demands, strict=True):
+            self._add_task(job, task, demand, event.time)
+
+    def _task_submitted(self, event: ev.TaskSubmitted) -> None:
+        job = self.jobs.get(event.job)
+        if job is None:
+            raise UnknownIdError(f"unknown job {event.job!r}")
+        self._add_task(job, event.task, self._demands((event.task,))[0], event.time)
+
+    def _demands(self, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
+        seen: set[Hashable] = set()
+        for task in tasks:
+            if not isinstance(task, Task):
+                raise InputError(f"tasks: a Task expected, got {task!r}")
+            if task.id in self.tasks or task.id in seen:
+                raise DuplicateIdError(f"task {task.id!r} is already there")
+            seen.add(task.id)
+        return [self.resources.demand(f"task {task.id!r}: demand", task.demand) for task in tasks]
+
+    def _add_task(self, job: JobRecord, task: Task, demand: NDArray[np.int64], time: float | None) -> None:
+        group = self._group(job, task, demand)
+        index = self._indices.take()
+        self._turn += 1
+        record = TaskRecord(task.id, group, index, self._turn, time)
+        if index == len(self.by_index):
+            self.by_index.append(None)
+        self.by_index[index] = self.tasks[task.id] = record
+        job.tasks[record] = None
+        group.tasks += 1
+        group.cls.tasks += 1
+        self._enqueue(record)
+
+    def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
+        priority = job.job.priority
+        key = (demand.tobytes(), tuple(task.constraints.items()), priority)
+        cls = self._classes.get(key)
+        if cls is None:
+            index = self.books.add_class(demand, task.constraints, priority)
+            cls = self._classes[key] = ClassRecord(index, key, demand, task.constraints, priority)
+        self._idle.pop(key, None)
+        group = job.groups.get(cls)
+        if group is None:
+            self._serial += 1
+            group = job.groups[cls] = Group(job, cls, self._serial)
+        return group
+
+    def _task_started(self, event: ev.TaskStarted) -> None:
+        task, machine = self.task(event.task), self.machine(event.machine)
+        given = None if event.devices is None else tuple(event.devices)
+        if task.place is not None:
+            if task.place.row == machine.row and given in (None, task.place.devices):
+                return
+            raise InputError(f"task {event.task!r} already runs on {self.placement(event.task)!r}")
+        if machine.failed:
+            raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
+        cls = task.group.cls.index
+        devices = self.books.pick(machine.row, cls) if given is None else given
+        if devices is None or not self.books.admits(machine.row, cls, devices):
+            raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
+        self.start(task, machine.row, devices, 0.0 if event.time is None else event.time)
+
+    def _running(self, task: Hashable) -> TaskRecord:
+        record = self.task(task)
+        if record.place is None:
+            raise InputError(f"task {task!r} waits, it does not run")
+        return record
+
+    def _task_completed(self, event: ev.TaskCompleted) -> None:
+        self._remove(self._running(event.task))
+
+    def _task_failed(self, event: ev.TaskFailed) -> None:
+        record = self._running(event.task)
+        self.stop(record, event.time)
+        if not event.retry:
+            self._remove(record)
+
+    def _task_removed(self, event: ev.TaskRemoved) -> None:
+        self._remove(self.task(event.task))
+
+    def _job_removed(self, event: ev.JobRemoved) -> None:
+        if event.job not in self.jobs:
+            raise UnknownIdError(f"unknown job {event.job!r}")
+        for task in list(self.jobs[event.job].tasks):
+            self._remove(task)
+        del self.jobs[event.job]
+
+    def _user_added(self, event: ev.UserAdded) -> None:
+        if event.id in self.users:
+            raise DuplicateIdError(f"user {event.id!r} is already there")
+        self.users[event.id] = User(event.id, _quota(event.id, event.quota))
+
+    def _user_updated(self, event: ev.UserUpdated) -> None:
+        self._known_user(event.id)
+        self.users[event.id] = User(event.id, _quota(event.id, event.quota))
+
+    def _user_removed(self, event: ev.UserRemoved) -> None:
+        self._known_user(event.id)
+        for job in self.jobs.values():
+            if job.job.user == event.id and job.tasks:
+                raise InputError(f"user {event.id!r} still has job {job.job.id!r}")
+        del self.users[event.id]
+
+    def _known_user(self, user: Hashable) -> None:
+        if user not in self.users:
+            raise UnknownIdError(f"unknown user {user!r}")
+
+    def _usage_sampled(self, event: ev.UsageSampled) -> None:
+        self.task(event.task)
+        self.resources.demand(f"task {event.task!r}: usage", event.usage)
+
+    # -- moving tasks -------------------------------------------------------------------------------------------
+
+    def start(self, task: TaskRecord, row: int, devices: tuple[int, ...], now: float) -> None:
+        """A waiting task runs; the caller has checked that it may."""
+        self._dequeue(task)
+        self._turn += 1
+        self._settle(task, Placement(row, devices, now), self._turn)
+
+    def _settle(self, task: TaskRecord, place: Placement, turn: int) -> None:
+        group, row = task.group, place.row
+        task.place, task.turn = place, turn
+        self.books.take(row, group.cls.index, place.devices)
+        self.books.assign(task.index, row, group.cls.index, turn)
+        self.by_row[row].tasks[task] = None
+        group.on[row] = group.on.get(row, 0) + 1
+        self._changes.groups.setdefault(group, {})[row] = None
+
+    def stop(self, task: TaskRecord, now: float | None) -> None:
+        """A running task waits again."""
+        self._unsettle(task)
+        self._turn += 1
+        task.turn, task.since = self._turn, now
+        self._enqueue(task)
+
+    def _unsettle(self, task: TaskRecord) -> None:
+        place, group = task.place, task.group
+        assert place is not None
+        task.place = None
+        self.books.take(place.row, group.cls.index, place.devices, sign=-1)
+        self.books.assign(task.index, -1, group.cls.index, task.turn)
+        del self.by_row[place.row].tasks[task]
+        group.on[place.row] -= 1
+        if not group.on[place.row]:
+            del group.on[place.row]
+        self._changes.groups.setdefault(group, {})[place.row] = None
+
+    def _enqueue(self, task: TaskRecord) -> None:
+        group = task.group
+        insort(group.waiting, task)
+        if task.since is None:
+            self._timeless.append(task)
+        self.waiting.setdefault(group.cls, {})[group] = None
+        self._waiting_ids.pop(group.cls, None)
+        self._changes.groups.setdefault(group, {})
+
+    def _dequeue(self, task: TaskRecord) -> None:
+        group = task.group
+        del group.waiting[bisect_left(group.waiting, task)]
+        if not group.waiting:
+            del self.waiting[group.cls][group]
+            if not self.waiting[group.cls]:
+                del self.waiting[group.cls]
+        self._waiting_ids.pop(group.cls, None)
+        self._changes.groups.setdefault(group, {})
+
+    def restore(self, task: TaskRecord, place: Placement | None, turn: int, since: float | None) -> None:
+        """Take a task back to an earlier state of its own, as if nothing had happened to it since."""
+        if task.place is None:
+            self._dequeue(task)
+        else:
+            self._unsettle(task)
+        task.since, task.turn = since, turn
+        if place is None:
+            self._enqueue(task)
+        else:
+            self._settle(task, place, turn)
+
+    def _remove(self, task: TaskRecord) -> None:
+        group = task.group
+        if task.place is None:
+            self._dequeue(task)
+        else:
+            self._unsettle(task)
+        task.gone = True
+        del self.tasks[task.id], group.job.tasks[task]
+        self.by_index[task.index] = None
+        self._indices.give(task.index)
+        group.tasks -= 1
+        group.cls.tasks -= 1
+        self._changes.groups.setdefault(group, {})
+        if not group.tasks:
+            del group.job.groups[group.cls], self._changes.groups[group]
+            self._changes.removed.append(group)
+        if not group.cls.tasks:
+            self._idle[group.cls.key] = None
+
+
+def _quota(user: Hashable, quota: float) -> float:
+    if not 0 <= quota < float("inf"):
+        raise InputError(f"user {user!r}: quota must be a number >= 0, got {quota!r}")
+    return quota
+
+
+_HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {
+    ev.MachineAdded: Cluster._machine_added,
+    ev.MachineUpdated: Cluster._machine_updated,
+    ev.MachineDrained: Cluster._machine_drained,
+    ev.MachineFailed: Cluster._machine_failed,
+    ev.MachineRemoved: Cluster._machine_removed,
+    ev.JobSubmitted: Cluster._job_submitted,
+    ev.TaskSubmitted: Cluster._task_submitted,
+    ev.TaskStarted: Cluster._task_started,
+    ev.TaskCompleted: Cluster._task_completed,
+    ev.TaskFailed: Cluster._task_failed,
+    ev.TaskRemoved: Cluster._task_removed,
+    ev.JobRemoved: Cluster._job_removed,
+    ev.UserAdded: Cluster._user_added,
+    ev.UserUpdated: Cluster._user_updated,
+    ev.UserRemoved: Cluster._user_removed,
+    ev.UsageSampled: Cluster._usage_sampled,
+}

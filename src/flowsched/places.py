@@ -1,0 +1,370 @@
+"""The machines' side of the network: class aggregators, racks, machines, sink.
+
+::
+
+    X_c --0--> R_c,r --load--> M --0--> S        X_c --load + price--> M   (only while somebody might make room)
+
+Arrays by class and machine row mirror what the network holds.  A class is brought up to date only when asked, from
+the rows that changed since it last was (`Books.version` against the class's cursor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.books import DOWN, UNLIMITED, Indices, grown
+from flowsched.cluster.state import Cluster
+from flowsched.edits import Edits
+from flowsched.network import INF
+from flowsched.policy import Policy
+
+__all__ = ["Places"]
+
+Ints = NDArray[np.int64]
+
+ANONYMOUS_RACK = 64
+"""Machines of no rack share unnamed ones of so many."""
+
+
+class _Racks:
+    """Which rows are in which rack; racks have dense indices."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[int, None]] = {}
+        self._named: dict[Hashable, int] = {}
+        self._names: dict[int, Hashable] = {}
+        self._open: dict[int, None] = {}
+        self._indices = Indices()
+
+    @property
+    def count(self) -> int:
+        return self._indices.count
+
+    def join(self, row: int, name: Hashable | None) -> int:
+        """The rack that the row is in from now on."""
+        rack = self._named.get(name) if name is not None else next(iter(self._open), None)
+        if rack is None:
+            rack = self._indices.take()
+            self.rows[rack] = {}
+            if name is None:
+                self._open[rack] = None
+            else:
+                self._named[name], self._names[rack] = rack, name
+        self.rows[rack][row] = None
+        if len(self.rows[rack]) >= ANONYMOUS_RACK:
+            self._open.pop(rack, None)
+        return rack
+
+    def leave(self, row: int, rack: int) -> bool:
+        """The row is in the rack no more; True where that was the last one, and the rack is gone too."""
+        del self.rows[rack][row]
+        if self.rows[rack]:
+            if rack not in self._names:
+                self._open[rack] = None
+            return False
+        del self.rows[rack]
+        self._open.pop(rack, None)
+        if rack in self._names:
+            del self._named[self._names.pop(rack)]
+        self._indices.give(rack)
+        return True
+
+
+class Places:
+    """Aggregators and machines in a network.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    edits : Edits
+        Way into the network.
+
+    Attributes
+    ----------
+    sink : int
+        The node that absorbs every task.
+    node : ndarray of int64, shape (rows,)
+        Node of each machine, -1 for a row without one.
+    """
+
+    def __init__(self, cluster: Cluster, edits: Edits) -> None:
+        self.cluster = cluster
+        self.edits = edits
+        self.sink = int(edits.add_nodes(1)[0])
+        self.node: Ints = np.full(8, -1, np.int64)
+        self._out: Ints = np.full(8, -1, np.int64)
+        self._out_capacity: Ints = np.zeros(8, np.int64)
+        self._rack: Ints = np.full(8, -1, np.int64)
+        self._racks = _Racks()
+        self._seen = 0
+        self._aggregator: dict[int, int] = {}
+        self._cursor: Ints = np.zeros(8, np.int64)
+        self._hopeless: Ints = np.zeros(8, np.int64)
+        self._arc: Ints = np.full((8, 8), -1, np.int64)
+        self._capacity: Ints = np.zeros((8, 8), np.int64)
+        self._cost: Ints = np.zeros((8, 8), np.int64)
+        self._why: NDArray[np.uint32] = np.zeros((8, 8), np.uint32)
+        self._why_copy: dict[int, NDArray[np.uint32]] = {}
+        self._roomy: dict[int, bool] = {}
+        self._rack_node: Ints = np.full((8, 8), -1, np.int64)
+        self._rack_arc: Ints = np.full((8, 8), -1, np.int64)
+        self._displacing: dict[tuple[int, int], int] = {}
+        self._cuts: dict[int, dict[int, None]] = {}
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def forget_machines(self, rows: Sequence[int]) -> None:
+        """Machines are gone, with all arcs at them."""
+        rows = [row for row in rows if row < len(self.node) and self.node[row] >= 0]
+        if not rows:
+            return
+        nodes = self.node[rows].tolist()
+        for row in rows:
+            rack = int(self._rack[row])
+            if self._racks.leave(row, rack):
+                nodes += self._forget_rack(rack)
+        self.node[rows] = self._out[rows] = self._rack[rows] = -1
+        self._arc[:, rows] = -1
+        self._capacity[:, rows] = 0
+        self._why[:, rows] = DOWN
+        self._why_copy.clear()
+        self._roomy.clear()
+        self.edits.remove_nodes(nodes)
+
+    def _forget_rack(self, rack: int) -> list[int]:
+        nodes: list[int] = self._rack_node[:, rack][self._rack_node[:, rack] >= 0].tolist()
+        self._rack_node[:, rack] = self._rack_arc[:, rack] = -1
+        return nodes
+
+    def add_machines(self, rows: Sequence[int]) -> None:
+        """Machines are new, or moved to another rack."""
+        if not rows:
+            return
+        top = max(rows) + 1
+        self.node, self._out, self._rack = (grown(a, top, fill=-1) for a in (self.node, self._out, self._rack))
+        self._out_capacity = grown(self._out_capacity, top)
+        self._arc = grown(self._arc, 0, top, fill=-1)
+        self._capacity, self._cost, self._why = (grown(a, 0, top) for a in (self._capacity, self._cost, self._why))
+        for row in rows:
+            if self.node[row] >= 0:
+                self._leave_rack(row)
+            self._rack[row] = self._racks.join(row, self.cluster.by_row[row].machine.rack)
+        self._rack_node, self._rack_arc = (
+            grown(a, 0, self._racks.count, fill=-1) for a in (self._rack_node, self._rack_arc)
+        )
+        new = np.array([row for row in rows if self.node[row] < 0], np.int64)
+        if len(new):
+            self.node[new] = self.edits.add_nodes(len(new))
+            self._out_capacity[new] = _limits(self.cluster.books.slots[new])
+            self._out[new] = self.edits.add_arcs(self.node[new], np.full(len(new), self.sink), self._out_capacity[new], 0)
+
+    def _leave_rack(self, row: int) -> None:
+        """All arcs from the old rack to the machine go; those from the new one come when next needed."""
+        rack = int(self._rack[row])
+        arcs = self._arc[:, row]
+        self.edits.remove_arcs(arcs[arcs >= 0])
+        arcs[:] = -1
+        self._capacity[:, row] = 0
+        if self._racks.leave(row, rack):
+            self.edits.remove_nodes(self._forget_rack(rack))
+
+    def update_slots(self) -> None:
+        """Send the slots of machines where they changed."""
+        books = self.cluster.books
+        rows = books.changed_since(self._seen)
+        self._seen = books.clock
+        limits = _limits(books.slots[rows])
+        other = limits != self._out_capacity[rows]
+        if other.any():
+            self._out_capacity[rows[other]] = limits[other]
+            self.edits.capacity(self._out[rows[other]], limits[other])
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def add_classes(self, classes: Sequence[int], nodes: Sequence[int]) -> None:
+        """Classes get these nodes as aggregators."""
+        self._aggregator.update(zip(classes, nodes, strict=True))
+        top = max(classes, default=-1) + 1
+        self._arc, self._rack_node, self._rack_arc = (
+            grown(a, top, fill=-1) for a in (self._arc, self._rack_node, self._rack_arc)
+        )
+        self._capacity, self._cost, self._why, self._cursor, self._hopeless = (
+            grown(a, top) for a in (self._capacity, self._cost, self._why, self._cursor, self._hopeless)
+        )
+
+    def aggregator(self, cls: int) -> int | None:
+        """Node of the class's aggregator, if it has one."""
+        return self._aggregator.get(cls)
+
+    def forget_classes(self, classes: Sequence[int]) -> None:
+        """Classes go, with their racks and all arcs between."""
+        nodes: list[int] = []
+        for cls in classes:
+            if cls in self._aggregator:
+                nodes.append(self._aggregator.pop(cls))
+                nodes += self._rack_node[cls][self._rack_node[cls] >= 0].tolist()
+                self._rack_node[cls] = self._rack_arc[cls] = self._arc[cls] = -1
+                self._capacity[cls] = self._cursor[cls] = self._hopeless[cls] = 0
+                self._forget_why(cls)
+        self.edits.remove_nodes(nodes)
+
+    def forget_costs(self) -> None:
+        """Everything is to be looked at again."""
+        self._cursor[:] = self._hopeless[:] = 0
+
+    def refresh(self, classes: Sequence[int], policy: Policy) -> None:
+        """Bring classes up to date with the machines."""
+        clock = self.cluster.books.clock
+        behind: dict[int, list[int]] = {}
+        for cls, cursor in zip(classes, self._cursor[list(classes)].tolist(), strict=True):
+            if cursor < clock:
+                behind.setdefault(cursor, []).append(cls)
+        for cursor, group in behind.items():
+            rows = self.cluster.books.changed_since(cursor)
+            if len(rows):
+                self._pull(np.array(group, np.int64), rows, policy)
+            self._cursor[group] = clock
+
+    def _pull(self, classes: Ints, rows: Ints, policy: Policy) -> None:
+        books = self.cluster.books
+        grid = np.ix_(classes, rows)
+        fits, why = books.room(classes, rows)
+        capacity = np.minimum(fits, self._seats(classes, rows, policy))
+        cost = policy.place(self.cluster, classes, rows)
+        arc = self._arc[grid]
+        self._note_why(classes, grid, why)
+        new = (arc < 0) & (capacity > 0)
+        moved = (arc >= 0) & (capacity != self._capacity[grid])
+        # The cost of a closed arc does not matter: it is sent when the arc opens.
+        dearer = (arc >= 0) & (capacity > 0) & (cost != self._cost[grid])
+        if moved.any():
+            self.edits.capacity(arc[moved], capacity[moved])
+        if dearer.any():
+            self.edits.cost(arc[dearer], cost[dearer])
+        self._capacity[grid] = capacity
+        self._cost[grid] = np.where(dearer | new, cost, self._cost[grid])
+        if new.any():
+            c, r = np.nonzero(new)
+            self._add_arcs(classes[c], rows[r], capacity[new], cost[new])
+
+    def _seats(self, classes: Ints, rows: Ints, policy: Policy) -> Ints:
+        """Slots open to each class: free ones, and those of tasks that it may displace."""
+        books = self.cluster.books
+        free = books.slots[rows] - books.running[rows]
+        seats = np.broadcast_to(free, (len(classes), len(rows)))
+        if policy.preemption is not None and (books.slots[rows] < UNLIMITED).any():
+            seats = seats + books.worse_running(classes, rows)
+            for i, cls in enumerate(classes.tolist()):
+                shut = np.isin(rows, list(self._cuts.get(cls, ())))
+                seats[i, shut] = free[shut]
+        return seats
+
+    def _note_why(self, classes: Ints, grid: tuple[Ints, ...], why: NDArray[np.uint32]) -> None:
+        for cls in classes[(why != self._why[grid]).any(axis=1)].tolist():
+            self._forget_why(cls)
+        self._why[grid] = why
+
+    def _forget_why(self, cls: int) -> None:
+        self._why_copy.pop(cls, None)
+        self._roomy.pop(cls, None)
+
+    def _add_arcs(self, classes: Ints, rows: Ints, capacity: Ints, cost: Ints) -> None:
+        racks = self._rack[rows]
+        missing = self._rack_node[classes, racks] < 0
+        if missing.any():
+            c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
+            nodes = self.edits.add_nodes(len(c))
+            tails = np.array([self._aggregator[cls] for cls in c.tolist()], np.int64)
+            self._rack_node[c, r] = nodes
+            self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, INF, 0)
+        self._arc[classes, rows] = self.edits.add_arcs(self._rack_node[classes, racks], self.node[rows], capacity, cost)
+
+    # -- making room --------------------------------------------------------------------------------------------
+
+    def displace(self, cls: int, rows: Ints, cost: Ints) -> None:
+        """Let one task of the class onto each of these machines at that cost, others making room."""
+        ids = self.edits.add_arcs(np.full(len(rows), self._aggregator[cls]), self.node[rows], 1, cost)
+        self._displacing.update({(cls, row): arc for row, arc in zip(rows.tolist(), ids.tolist(), strict=True)})
+
+    def stop_displacing(self) -> None:
+        """Nobody makes room any more."""
+        self.edits.remove_arcs(list(self._displacing.values()))
+        self._displacing.clear()
+
+    def cut(self, cls: int, row: int) -> None:
+        """In this round, nobody makes room for the class on that machine."""
+        self._cuts.setdefault(cls, {})[row] = None
+        arc = self._displacing.pop((cls, row), None)
+        if arc is not None:
+            self.edits.remove_arcs([arc])
+        books = self.cluster.books
+        limit = min(int(self._capacity[cls, row]), int(books.slots[row] - books.running[row]))
+        if limit != self._capacity[cls, row]:
+            self._capacity[cls, row] = limit
+            self.edits.capacity(int(self._arc[cls, row]), limit)
+
+    def hopeful(self, cls: int, policy: Policy) -> Ints:
+        """Machines without room for the class where it is worth asking whether somebody could make some."""
+        window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
+        rows = self.cluster.books.changed_since(0 if window else int(self._hopeless[cls]))
+        cuts = list(self._cuts.get(cls, ()))
+        return rows[(self._capacity[cls, rows] == 0) & ~np.isin(rows, cuts)]
+
+    def give_up(self, cls: int) -> None:
+        """Nobody can make room for the class on any of the `hopeful` machines, as they are now."""
+        self._hopeless[cls] = self.cluster.books.clock
+
+    def end_round(self) -> None:
+        """Forget what held for one round only."""
+        self.stop_displacing()
+        for cls, rows in self._cuts.items():
+            if (self.cluster.books.slots[list(rows)] < UNLIMITED).any():
+                self._cursor[cls] = 0
+        self._cuts.clear()
+
+    # -- flow ---------------------------------------------------------------------------------------------------
+
+    def flows(self, classes: Sequence[int]) -> dict[int, tuple[list[tuple[int, int]], list[int]]]:
+        """Where the flow sends new tasks: by class, ``[(row, how many), ...]`` and rows where somebody must make room."""
+        found: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
+        index = np.array(classes, np.int64)
+        c, r = np.nonzero(self._rack_arc[index] >= 0)
+        if len(c):
+            used = self.edits.network.flow(self._rack_arc[index[c], r]) > 0
+            members = [list(self._racks.rows[rack]) for rack in r[used].tolist()]
+            rows = np.array([row for rack in members for row in rack], np.int64)
+            cls = np.repeat(index[c[used]], [len(rack) for rack in members])
+            arcs = self._arc[cls, rows]
+            cls, rows, arcs = cls[arcs >= 0], rows[arcs >= 0], arcs[arcs >= 0]
+            flow = self.edits.network.flow(arcs)
+            order = np.lexsort((rows, cls))
+            for i in order[flow[order] > 0].tolist():
+                found.setdefault(int(cls[i]), ([], []))[0].append((int(rows[i]), int(flow[i])))
+        if self._displacing:
+            flow = self.edits.network.flow(np.array(list(self._displacing.values()), np.int64))
+            for (cls_, row), units in zip(self._displacing, flow.tolist(), strict=True):
+                if units:
+                    found.setdefault(cls_, ([], []))[1].append(row)
+        return found
+
+    def has_room(self, cls: int) -> bool:
+        """Whether some machine had room for the class, nobody leaving, as of the last `refresh`."""
+        if cls not in self._roomy:
+            self._roomy[cls] = bool((self.why(cls) == 0).any())
+        return self._roomy[cls]
+
+    def why(self, cls: int) -> NDArray[np.uint32]:
+        """What stands against one more task of the class, by row, as of the last `refresh` (see `Books.room`)."""
+        copy = self._why_copy.get(cls)
+        rows = self.cluster.books.rows
+        if copy is None or len(copy) != rows:
+            copy = self._why_copy[cls] = self._why[cls, :rows].copy()
+            self._roomy.pop(cls, None)
+        return copy
+
+
+def _limits(slots: Ints) -> Ints:
+    return np.where(slots < UNLIMITED, slots, INF)

@@ -1,0 +1,159 @@
+"""What is wanted: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
+
+How strict means strict (lower cost wins; all integers): a placement costs 0 to `OMEGA`.  With ``U = OMEGA + 1`` and B
+age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs wherever it can, and an older bucket
+outweighs any load.  A running task is discounted by ``stay = (B + 2) * U``, more than age and load together, so only
+priority can displace it; and one step of strict priority is ``stay + price + (B + 2) * U``, so it always does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.exceptions import InputError
+from flowsched.policy.placement import DeviceCost, LoadCost, PlacementCost
+from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.policy.waiting import WaitCost
+
+__all__ = [
+    "OMEGA",
+    "DeviceCost",
+    "LoadCost",
+    "PlacementCost",
+    "Policy",
+    "Preemption",
+    "PriorityCost",
+    "StrictPriority",
+    "WaitCost",
+    "WeightedPriority",
+]
+
+OMEGA = 1000
+"""Cost of one whole dimension: the resolution of loads."""
+
+_UNIT = OMEGA + 1
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Running tasks may have to go for waiting ones of strictly better priority.
+
+    Parameters
+    ----------
+    price : float
+        What each one costs, in units of a whole load (`OMEGA`): how much worse a free place is taken instead.
+    window : float
+        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
+        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
+        busy better ones would interrupt again and again, at the expense of strict priority.
+    """
+
+    price: float = 1.0
+    window: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("price", "window"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InputError(f"Preemption: {name} must be a number >= 0, got {value!r}")
+        if not 0 < self.price <= 1e6:
+            raise InputError(f"Preemption: price must be above 0 and at most 1e6, got {self.price!r}")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the scheduler aims at.
+
+    Parameters
+    ----------
+    placement : sequence of PlacementCost
+        Their weighted mean is the cost of a placement; empty for "anywhere".
+    priority : PriorityCost
+    waiting : WaitCost
+    preemption : Preemption or None
+        None: what runs goes on.
+    """
+
+    placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
+    priority: PriorityCost = field(default_factory=StrictPriority)
+    waiting: WaitCost = field(default_factory=WaitCost)
+    preemption: Preemption | None = field(default_factory=Preemption)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
+            raise InputError(f"Policy: placement must be a sequence of costs, got {self.placement!r}")
+        for i, cost in enumerate(self.placement):
+            if not callable(cost) or not hasattr(cost, "weight"):
+                raise InputError(f"Policy: placement[{i}] must be a callable with a weight, got {cost!r}")
+        object.__setattr__(self, "placement", tuple(self.placement))
+        if not callable(self.priority) or isinstance(self.priority, type):
+            raise InputError(f"Policy: priority must be a PriorityCost such as StrictPriority(), got {self.priority!r}")
+        if not isinstance(self.waiting, WaitCost):
+            raise InputError(f"Policy: waiting must be a WaitCost, got {self.waiting!r}")
+        if self.preemption is not None and not isinstance(self.preemption, Preemption):
+            raise InputError(f"Policy: preemption must be a Preemption or None, got {self.preemption!r}")
+
+    @staticmethod
+    def named(name: str) -> Policy:
+        """A ready-made policy.
+
+        Parameters
+        ----------
+        name : str
+            One of `Policy.names`.
+
+        Raises
+        ------
+        InputError
+            There is none of that name; the message lists them.
+        """
+        if name not in _NAMED:
+            raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}")
+        return _NAMED[name]()
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of the ready-made policies."""
+        return list(_NAMED)
+
+    def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cost of a placement, 0 to `OMEGA`, shape (classes, rows)."""
+        total = np.zeros((len(classes), len(rows)))
+        weight = 0.0
+        for cost in self.placement:
+            total += cost.weight * cost(cluster, classes, rows)
+            weight += cost.weight
+        if weight:
+            total *= OMEGA / weight
+        return np.clip(np.rint(total), 0, OMEGA).astype(np.int64)
+
+    def wait(self, bucket: int) -> int:
+        """Cost of waiting in an age bucket, priority apart."""
+        return _UNIT * (1 + bucket)
+
+    def levels(self, priorities: Sequence[int]) -> dict[int, int]:
+        """What each of the priorities in use adds to the cost of waiting."""
+        levels = np.array(sorted(priorities), np.int64)
+        outweigh = self.stay + _UNIT * (self.waiting.buckets + 2)
+        return dict(zip(levels.tolist(), self.priority(levels, outweigh, OMEGA).tolist(), strict=True))
+
+    @property
+    def stay(self) -> int:
+        """Discount of a running task where it runs: what preempting it costs beyond its waiting."""
+        price = self.preemption.price if self.preemption else 0.0
+        return _UNIT * (self.waiting.buckets + 2) + round(price * OMEGA)
+
+
+_NAMED: dict[str, Callable[[], Policy]] = {
+    "spread": Policy,
+    "pack": lambda: Policy(placement=(LoadCost("pack"), DeviceCost())),
+    "spread-no-preemption": lambda: Policy(preemption=None),
+    "pack-no-preemption": lambda: Policy(placement=(LoadCost("pack"), DeviceCost()), preemption=None),
+    "weighted": lambda: Policy(priority=WeightedPriority(step=50.0)),
+}

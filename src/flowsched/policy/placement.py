@@ -1,0 +1,99 @@
+"""Where a task runs best: costs of a placement, normalised to [0, 1], for many classes and machines at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.exceptions import InputError
+
+__all__ = ["DeviceCost", "LoadCost", "PlacementCost"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class PlacementCost(Protocol):
+    """What one dimension of a placement costs.
+
+    Called for the machines that changed, before a round's solve.  It must depend on nothing but the classes and these
+    machines as they are now (other changes are not noticed), and return values in [0, 1].
+    """
+
+    @property
+    def weight(self) -> float:
+        """How much it counts beside the others."""
+        ...
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost of one more task of each class on each machine, shape (classes, rows)."""
+        ...
+
+
+def check_weight(what: str, weight: float) -> None:
+    """Refuse anything but a positive finite number."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+        raise InputError(f"{what}: a positive number expected, got {weight!r}")
+
+
+@dataclass(frozen=True)
+class LoadCost:
+    """Spread load over machines, or pack it onto few.
+
+    The load of a machine is the mean, over the resources that it has, of the part in use once the task runs there.
+
+    Parameters
+    ----------
+    kind : "spread" or "pack"
+        The cost is the load, or one minus the load.
+    weight : float
+    """
+
+    kind: Literal["spread", "pack"] = "spread"
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("spread", "pack"):
+            raise InputError(f"LoadCost: kind must be 'spread' or 'pack', got {self.kind!r}")
+        check_weight("LoadCost: weight", self.weight)
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost in [0, 1], shape (classes, rows)."""
+        books = cluster.books
+        capacity = books.capacity[rows].astype(np.float64)
+        # A machine with slots but no resources is as full as its slots.
+        has = capacity > 0
+        parts = has.sum(axis=1)
+        scale = np.divide(1.0, capacity * parts[:, None], out=np.zeros_like(capacity), where=has)
+        used = (scale * (capacity - books.free[rows])).sum(axis=1)
+        load = used[None, :] + books.demand[classes].astype(np.float64) @ scale.T
+        slots = books.slots[rows].astype(np.float64)
+        load = np.where(parts > 0, load, (books.running[rows] + 1) / np.maximum(slots, 1.0))
+        load = np.clip(load, 0.0, 1.0)
+        return load if self.kind == "spread" else 1.0 - load
+
+
+@dataclass(frozen=True)
+class DeviceCost:
+    """Keep machines with devices (GPUs) for the tasks that need them: 1 for a task without need of one, else 0.
+
+    Parameters
+    ----------
+    weight : float
+    """
+
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_weight("DeviceCost: weight", self.weight)
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost 0 or 1, shape (classes, rows)."""
+        books, g = cluster.books, cluster.resources.device_index
+        if g < 0:
+            return np.zeros((len(classes), len(rows)))
+        return ((books.demand[classes, g] == 0)[:, None] & (books.capacity[rows, g] > 0)[None, :]).astype(np.float64)

@@ -1,0 +1,61 @@
+"""How waiting grows dearer with age: in buckets, so that time alone touches a task a few times in its life."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flowsched.exceptions import InputError
+from flowsched.policy.placement import check_weight
+
+__all__ = ["WaitCost"]
+
+
+@dataclass(frozen=True)
+class WaitCost:
+    """Geometric age buckets: [0, first), [first, first * factor), [first * factor, first * factor^2), ...
+
+    Within one priority, a task of an older bucket goes before one of a younger bucket whatever the load.
+
+    Parameters
+    ----------
+    first : float
+        End of the first bucket, in the time unit of the events.
+    factor : float
+        Each further bucket ends at so many times the end of the one before it.
+    buckets : int
+        How many there are; the last one never ends.
+    """
+
+    first: float = 60.0
+    factor: float = 2.0
+    buckets: int = 16
+
+    def __post_init__(self) -> None:
+        check_weight("WaitCost: first", self.first)
+        check_weight("WaitCost: factor", self.factor)
+        if self.factor <= 1:
+            raise InputError(f"WaitCost: factor must be above 1, got {self.factor!r}")
+        if isinstance(self.buckets, bool) or not isinstance(self.buckets, int) or not 1 <= self.buckets <= 1000:
+            raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {self.buckets!r}")
+
+    def end(self, bucket: int) -> float:
+        """Age at which a task leaves the bucket; infinite for the last one."""
+        if bucket >= self.buckets - 1:
+            return math.inf
+        try:
+            return self.first * self.factor**bucket
+        except OverflowError:
+            return math.inf
+
+    def bucket(self, age: float) -> int:
+        """The bucket of an age."""
+        if age < self.first:
+            return 0
+        bucket = min(self.buckets - 1, 1 + int(math.log(age / self.first) / math.log(self.factor)))
+        # The logarithm may err by one at a border; `end` is what counts.
+        while bucket > 0 and age < self.end(bucket - 1):
+            bucket -= 1
+        while age >= self.end(bucket):
+            bucket += 1
+        return bucket

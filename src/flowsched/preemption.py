@@ -1,0 +1,124 @@
+"""Whom to evict so that a better task fits: exactly for one machine, and as a vectorised estimate for many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import MICRO, Cluster
+from flowsched.cluster.books import Books
+from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.policy import Policy
+
+__all__ = ["candidates", "victims"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class _Scratch:
+    """A machine's free room, to try evictions on."""
+
+    free: list[int]
+    devices: list[int]
+    seats: int
+
+    def move(self, books: Books, task: TaskRecord, sign: int) -> None:
+        """Give the task's room back, or take it again (``sign=-1``)."""
+        cls, place = task.group.cls, task.place
+        assert place is not None
+        self.free = [free + sign * need for free, need in zip(self.free, cls.demand.tolist(), strict=True)]
+        share = books.device_share(cls.index)
+        for device in place.devices:
+            self.devices[device] += sign * share
+        self.seats += sign
+
+    def fits(self, books: Books, cls: ClassRecord) -> bool:
+        """Whether a task of the class has room."""
+        if self.seats < 1 or any(free < need for free, need in zip(self.free, cls.demand.tolist(), strict=True)):
+            return False
+        share = books.device_share(cls.index)
+        if not share:
+            return True
+        count = max(1, int(cls.demand[books.resources.device_index]) // MICRO)
+        return sum(free >= share for free in self.devices) >= count
+
+
+def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: float) -> list[TaskRecord] | None:
+    """Running tasks of a machine that must go so that one task of the class fits; none of them in vain.
+
+    Only tasks of strictly worse priority, worst first, of equals the one started last; then those that turn out not to
+    be needed are spared, best first.
+
+    Returns
+    -------
+    list of TaskRecord or None
+        None where all of them together would not make enough room.
+    """
+    if policy.preemption is None:
+        return None
+    spared_since = now - policy.preemption.window
+    worse = [
+        task
+        for task in cluster.by_row[row].tasks
+        if task.group.cls.priority > cls.priority and (not policy.preemption.window or task.preempted <= spared_since)
+    ]
+    worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
+    books = cluster.books
+    room = _Scratch(books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row]))
+    chosen: list[TaskRecord] = []
+    for task in worse:
+        if room.fits(books, cls):
+            break
+        room.move(books, task, 1)
+        chosen.append(task)
+    if not room.fits(books, cls):
+        return None
+    for task in reversed(tuple(chosen)):
+        room.move(books, task, -1)
+        if room.fits(books, cls):
+            chosen.remove(task)
+        else:
+            room.move(books, task, 1)
+    return chosen
+
+
+def candidates(cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, levels: Ints) -> tuple[Ints, Ints]:
+    """Machines where evicting worse tasks could make room for one of the class, and what that costs.
+
+    The estimate takes devices together, so a machine may be named in vain but none is missed; costs count all victims
+    up to the last one needed.
+
+    Parameters
+    ----------
+    rows : ndarray of int64
+        Machines to look at.
+    levels : ndarray of int64, shape (classes,)
+        Cost of evicting one running task, by class.
+
+    Returns
+    -------
+    rows, price : ndarray of int64, shape (n,)
+    """
+    books = cluster.books
+    asked = np.zeros(books.rows, np.bool_)
+    asked[rows] = books.usable[rows] & books.can_ever(np.array([cls.index]), rows)[0]
+    task = np.flatnonzero(books.task_row >= 0)
+    task = task[asked[books.task_row[task]] & (books.priority[books.task_class[task]] > cls.priority)]
+    if not len(task):
+        return task, task
+    kind = books.task_class[task]
+    order = np.lexsort((-books.task_turn[task], -books.priority[kind], books.task_row[task]))
+    kind, row = kind[order], books.task_row[task][order]
+    first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+    segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
+    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(levels[kind])
+    freed -= freed[segment] - books.demand[kind[segment]]
+    price -= price[segment] - levels[kind[segment]]
+    enough = (freed + books.free[row] >= cls.demand).all(axis=1)
+    enough &= np.arange(1, len(row) + 1) - segment > books.running[row] - books.slots[row]
+    hits = np.flatnonzero(enough)
+    found, at = np.unique(row[hits], return_index=True)
+    return found, price[hits[at]]

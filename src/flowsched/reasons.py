@@ -1,0 +1,150 @@
+"""Why a task waits: worked out per class, and only when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.books import DOWN, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
+from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
+from flowsched.cluster.records import ClassRecord
+from flowsched.rounds import Reason, ReasonCode
+
+__all__ = ["Verdict", "Waiting", "judge"]
+
+_MORE_MACHINES = ("MachineAdded", "MachineUpdated")
+_LESS_LOAD = ("TaskCompleted", "TaskFailed", "TaskRemoved", "JobRemoved")
+_UNBLOCKED_BY = {
+    ReasonCode.NEVER_FITS: _MORE_MACHINES,
+    ReasonCode.FILTERED: _MORE_MACHINES,
+    ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why the tasks of one class wait, in the terms of one moment; `reason` words it later.
+
+    Attributes
+    ----------
+    why : ndarray of uint32, shape (rows,)
+        What stands against one more task of the class, see `Books.room`.
+    shapes : Shapes
+        The machines of that moment.
+    """
+
+    code: ReasonCode
+    cls: ClassRecord
+    why: NDArray[np.uint32]
+    shapes: Shapes
+    resources: Resources
+
+    def reason(self, price: float | None = None) -> Reason:
+        """The reason in full, with counts by shape of machine."""
+        return Reason(self.code, self._detail(), price, _UNBLOCKED_BY.get(self.code, ()))
+
+    def _detail(self) -> dict[str, dict[str, int]]:
+        live = self.shapes.of_row >= 0
+        pairs, counts = np.unique(np.stack([self.shapes.of_row[live], self.why[live]]), axis=1, return_counts=True)
+        detail: dict[str, dict[str, int]] = {}
+        for shape, why, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+            if why:
+                blockers = detail.setdefault(shape_label(self.shapes.keys[shape], self.resources), {})
+                for blocker in self._blockers(why, self.shapes.keys[shape]):
+                    blockers[blocker] = blockers.get(blocker, 0) + count
+        return detail
+
+    def _blockers(self, why: int, shape: ShapeKey) -> list[str]:
+        names = ["down"] if why & DOWN else []
+        if why & LABEL:
+            have = dict(shape[1])
+            names += [f"constraint {label}" for label, allowed in self.cls.constraints.items() if have.get(label) not in allowed]
+        names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
+        return names + ["slots"] if why & SLOTS else names
+
+
+def shape_label(shape: ShapeKey, resources: Resources) -> str:
+    """A shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    capacity, labels, slots = shape
+    model = dict(labels).get(GPU_MODEL)
+    parts = []
+    for name, amount in zip(resources.names, capacity, strict=True):
+        if amount:
+            number = f"{amount / MICRO:g}" if amount % MICRO else f"{amount // MICRO}"
+            parts.append(f"{number} {name} {model}" if model and name == resources.device else f"{number} {name}")
+    if slots is not None:
+        parts.append(f"{slots} slots")
+    return ", ".join(parts) or "nothing"
+
+
+def judge(
+    books: Books,
+    cls: ClassRecord,
+    why: NDArray[np.uint32],
+    *,
+    had_room: bool = False,
+    code: ReasonCode | None = None,
+    shapes: Shapes | None = None,
+) -> Verdict:
+    """Judge why a class waits.
+
+    Parameters
+    ----------
+    why : ndarray of uint32, shape (rows,)
+        What stands against one more task of the class, see `Books.room`.
+    had_room : bool
+        Whether there was room for it earlier in the round.
+    code : ReasonCode, optional
+        Where it is known already.
+    shapes : Shapes, optional
+        The machines in question; all of them by default.
+    """
+    shapes = books.shapes() if shapes is None else shapes
+    return Verdict(code or _code(books, cls, why, shapes, had_room), cls, why, shapes, books.resources)
+
+
+def _code(books: Books, cls: ClassRecord, why: NDArray[np.uint32], shapes: Shapes, had_room: bool) -> ReasonCode:
+    live = np.flatnonzero(shapes.of_row >= 0)
+    shape = shapes.of_row[live]
+    holds = books.holds[cls.index, shape]
+    if not holds.any():
+        return ReasonCode.NEVER_FITS
+    if not (holds & books.suits[cls.index, shape]).any():
+        return ReasonCode.FILTERED
+    if had_room:
+        return ReasonCode.WAIT_CHEAPER if (why[live] == 0).any() else ReasonCode.OUTBID
+    return ReasonCode.NO_SLOT if (why[live] == SLOTS).any() else ReasonCode.NO_FIT
+
+
+class Waiting(Mapping[Hashable, Reason]):
+    """The waiting tasks of a round and why they wait; reasons are put into words when asked for, once per group."""
+
+    def __init__(self, groups: Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]) -> None:
+        self._groups = groups
+        self._size = sum(len(tasks) for tasks, _, _ in groups)
+        self._group_of: dict[Hashable, int] | None = None
+        self._reasons: dict[int, Reason] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Hashable]:
+        for tasks, _, _ in self._groups:
+            yield from tasks
+
+    def __getitem__(self, task: Hashable) -> Reason:
+        if self._group_of is None:
+            self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
+        group = self._group_of[task]
+        if group not in self._reasons:
+            _, why, price = self._groups[group]
+            self._reasons[group] = why.reason(price)
+        return self._reasons[group]
+
+    def __repr__(self) -> str:
+        return f"<{self._size} waiting tasks>"

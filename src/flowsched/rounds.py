@@ -1,0 +1,185 @@
+"""What a scheduling round says: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["Commit", "Delta", "Migrate", "Place", "Preempt", "Preemption", "Reason", "ReasonCode", "Round", "RoundStats"]
+
+
+class ReasonCode(StrEnum):
+    """Why a task waits (or, asked about one machine, why it is not there)."""
+
+    NEVER_FITS = "NEVER_FITS"
+    """No machine is large enough, even empty."""
+    FILTERED = "FILTERED"
+    """Machines are large enough, but the task's constraints exclude them."""
+    NO_SLOT = "NO_SLOT"
+    """Machines have the resources, but all their slots are taken."""
+    NO_FIT = "NO_FIT"
+    """Machines are large enough, but not now beside what runs there."""
+    OUTBID = "OUTBID"
+    """There was room before the round; other tasks got it."""
+    WAIT_CHEAPER = "WAIT_CHEAPER"
+    """There is room, but waiting costs less."""
+    SHARE = "SHARE"
+    """Its job or user is at its share."""
+    GANG_SHORT = "GANG_SHORT"
+    """Too few of its gang could start."""
+    HELD = "HELD"
+    """Held back on request."""
+    TIME_LIMIT = "TIME_LIMIT"
+    """The time limit passed before the round was done."""
+    CONFLICT = "CONFLICT"
+    """The world changed between the round and its commit."""
+    PENDING = "PENDING"
+    """It fits; the next round decides."""
+    RUNNING = "RUNNING"
+    """It does not wait, it runs."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a task waits.
+
+    Parameters
+    ----------
+    code : ReasonCode
+    detail : mapping of str to mapping of str to int
+        Shape of machine -> what stands in the way ("down", "drained or down", a resource, "slots", a label) -> how many
+        machines of that shape.  A machine counts once under everything that it lacks.
+    price : float or None
+        How much dearer the best place is than waiting, in units of a whole load, where the optimum tells.
+    unblocked_by : tuple of str
+        Kinds of events that could let it run.
+    """
+
+    code: ReasonCode
+    detail: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    price: float | None = None
+    unblocked_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """A running task that has to go: from where, for which task, and at what price (in units of a whole load)."""
+
+    machine: Hashable
+    by: Hashable
+    price: float
+
+
+@dataclass(frozen=True, slots=True)
+class Preempt:
+    """Delta: the task stops and waits."""
+
+    task: Hashable
+    machine: Hashable
+    by: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Migrate:
+    """Delta: the task stops on one machine, making room for `by`, and starts on another."""
+
+    task: Hashable
+    old: Hashable
+    machine: Hashable
+    devices: tuple[int, ...]
+    by: Hashable
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Delta: the task starts."""
+
+    task: Hashable
+    machine: Hashable
+    devices: tuple[int, ...]
+
+
+Delta = Preempt | Migrate | Place
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStats:
+    """Sizes and times of one round.
+
+    Parameters
+    ----------
+    nodes, arcs : int
+        Size of the network.
+    changes : int
+        Nodes and arcs added, removed or altered in it.
+    solves : int
+        Re-optimisations: one, and one more for each time that the check refused something or a task had to make room.
+    seconds_update, seconds_solve, seconds_read : float
+        Altering the network; optimising it; reading, checking and explaining its flow.
+    gap : float
+        Bound on how far the last flow's cost is from the optimum, 0 where it is the optimum.
+    """
+
+    nodes: int
+    arcs: int
+    changes: int
+    solves: int
+    seconds_update: float
+    seconds_solve: float
+    seconds_read: float
+    gap: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """A proposal: nothing of it has happened until it is committed.
+
+    Parameters
+    ----------
+    now : float
+    placements : mapping of task to machine
+        Tasks that start.
+    preemptions : mapping of task to Preemption
+        Running tasks that must wait.
+    migrations : mapping of task to (old machine, new machine)
+        Running tasks that make room and start elsewhere.
+    devices : mapping of task to tuple of int
+        Devices of the tasks placed and migrated.
+    waiting : mapping of task to Reason
+        All tasks that wait once the round is committed.
+    deltas : tuple of Preempt, Migrate and Place, in this order
+    shares : mapping
+        Empty without a fairness policy.
+    stats : RoundStats
+    """
+
+    now: float
+    placements: Mapping[Hashable, Hashable]
+    preemptions: Mapping[Hashable, Preemption]
+    migrations: Mapping[Hashable, tuple[Hashable, Hashable]]
+    devices: Mapping[Hashable, tuple[int, ...]]
+    waiting: Mapping[Hashable, Reason]
+    deltas: tuple[Delta, ...]
+    stats: RoundStats
+    shares: Mapping[Hashable, Any] = field(default_factory=lambda: MappingProxyType({}))
+    turns: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
+    """State of the tasks concerned when the round was made: a task with another `turn` by now has moved on."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What became of a round.
+
+    Parameters
+    ----------
+    accepted : tuple of Delta
+        What has happened, in the order in which it happened.
+    conflicts : mapping of task to Reason
+        Tasks whose delta was refused because the world had changed, code `CONFLICT`.
+    """
+
+    accepted: tuple[Delta, ...]
+    conflicts: Mapping[Hashable, Reason]

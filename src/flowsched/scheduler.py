@@ -1,0 +1,386 @@
+"""The scheduler: events in, deltas out.
+
+>>> from flowsched.cluster.events import JobSubmitted, MachineAdded
+>>> from flowsched.cluster import Task
+>>> sched = Scheduler(resources=("cpu", "mem"))
+>>> sched.apply(MachineAdded("m1", {"cpu": 4, "mem": 16}), JobSubmitted("web", [Task("web-0", {"cpu": 3}), Task("web-1", {"cpu": 3})]))
+>>> rnd = sched.schedule(now=0.0)
+>>> dict(rnd.placements)
+{'web-0': 'm1'}
+>>> rnd.waiting["web-1"].code.value, rnd.waiting["web-1"].detail
+('OUTBID', {'4 cpu, 16 mem': {'cpu': 1}})
+>>> len(sched.commit(rnd).accepted)
+1
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder import Builder
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.books import Shapes
+from flowsched.cluster.events import Event
+from flowsched.cluster.records import ClassRecord, Placement, TaskRecord
+from flowsched.cluster.trial import Trial
+from flowsched.exceptions import InputError, TimeLimitError
+from flowsched.network import FlowNetwork
+from flowsched.policy import Policy
+from flowsched.reasons import Verdict, Waiting, judge
+from flowsched.rounds import Commit, Delta, Migrate, Place, Preempt, Preemption, Reason, ReasonCode, Round, RoundStats
+from flowsched.verify import Verify
+
+__all__ = ["Scheduler"]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Where the time of a round goes."""
+
+    deadline: float
+    update: float = 0.0
+    solve: float = 0.0
+    read: float = 0.0
+    solves: int = 0
+    gap: float = 0.0
+    late: bool = False
+
+    def run(self, network: FlowNetwork, start: float) -> float:
+        """Optimise within the time that is left; the time when it was done."""
+        limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
+        try:
+            solution = network.solve(time_limit=limit)
+        except TimeLimitError:
+            self.late = True
+        else:
+            self.gap = float(solution.stats.get("gap", 0.0))
+        end = time.perf_counter()
+        self.solve += end - start
+        self.solves += 1
+        return end
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """The parts of a round as they are collected."""
+
+    placements: dict[Hashable, Hashable] = field(default_factory=dict)
+    preemptions: dict[Hashable, Preemption] = field(default_factory=dict)
+    migrations: dict[Hashable, tuple[Hashable, Hashable]] = field(default_factory=dict)
+    devices: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    turns: dict[Hashable, int] = field(default_factory=dict)
+    preempts: list[Delta] = field(default_factory=list)
+    migrates: list[Delta] = field(default_factory=list)
+    places: list[Delta] = field(default_factory=list)
+
+    def round(self, now: float, waiting: Waiting, stats: RoundStats) -> Round:
+        """All of it as one value."""
+        return Round(
+            now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
+            (*self.preempts, *self.migrates, *self.places), stats, turns=self.turns,
+        )  # fmt: skip
+
+
+class Scheduler:
+    """Decides which task runs where, now.
+
+    Parameters
+    ----------
+    policy : Policy
+    resources : sequence of str or Resources
+        What machines have and tasks take; "gpu" is counted device by device.
+    seed : int
+        For policies that draw lots; those here do not.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        What is.
+    network : FlowNetwork
+        What the last round optimised.
+    """
+
+    def __init__(
+        self, policy: Policy | None = None, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu"), seed: int = 0
+    ) -> None:
+        self.cluster = Cluster(resources)
+        self.network = FlowNetwork()
+        self.builder = Builder(self.cluster, self.network, Policy() if policy is None else policy)
+        self.seed = seed
+        self._now = 0.0
+        self._verdicts: dict[ClassRecord, Verdict] = {}
+        self._aborted: WeakSet[Round] = WeakSet()
+
+    @property
+    def policy(self) -> Policy:
+        """What the scheduler aims at; may be replaced at any time."""
+        return self.builder.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        if not isinstance(policy, Policy):
+            raise InputError(f"policy: a Policy expected, got {policy!r}")
+        self.builder.replace_policy(policy, self._now)
+
+    def apply(self, *events: Event) -> None:
+        """Tell what happened; see `Cluster.apply`."""
+        self.cluster.apply(*events)
+
+    # -- a round ------------------------------------------------------------------------------------------------
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide; nothing happens yet.
+
+        The changes go to the network, the network is re-optimised from its last optimum, and what its flow says is
+        checked machine by machine; while something does not fit together, the network learns it and is re-optimised.
+
+        Parameters
+        ----------
+        now : float
+            The time, in the unit of the events.
+        time_limit : float, optional
+            Seconds of computing; what was not decided by then waits, code `TIME_LIMIT`.
+
+        Returns
+        -------
+        Round
+        """
+        if not isinstance(now, int | float) or not math.isfinite(now):
+            raise InputError(f"now: a finite number expected, got {now!r}")
+        if time_limit is not None and not time_limit > 0:
+            raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
+        self._now = now
+        before = self.builder.edits.count
+        clock = _Clock(math.inf if time_limit is None else time.perf_counter() + time_limit)
+        trial = Trial(self.cluster, now)
+        try:
+            check = Verify(self.builder, trial)
+            had_room = self._settle(check, clock)
+            start = time.perf_counter()
+            out = self._deltas(check)
+            waiting = self._waiting(had_room, clock.late)
+        finally:
+            trial.undo()
+            self.builder.places.end_round()
+        stats = RoundStats(
+            nodes=self.network.num_nodes,
+            arcs=self.network.num_arcs,
+            changes=self.builder.edits.count - before,
+            solves=clock.solves,
+            seconds_update=clock.update,
+            seconds_solve=clock.solve,
+            seconds_read=clock.read + time.perf_counter() - start,
+            gap=clock.gap,
+        )
+        return out.round(now, waiting, stats)
+
+    def _settle(self, check: Verify, clock: _Clock) -> set[int]:
+        """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
+        builder, waiting = self.builder, self.cluster.waiting
+        had_room: set[int] = set()
+        offered = False
+        while True:
+            start = time.perf_counter()
+            builder.update(self.cluster.changes(check.trial.now), check.trial.now)
+            had_room.update(cls.index for cls in waiting if builder.places.has_room(cls.index))
+            updated = time.perf_counter()
+            solved = clock.run(self.network, updated)
+            again = not clock.late and check.admit(builder.read())
+            builder.places.stop_displacing()
+            # Room that was offered at a price and that nobody took is not offered twice.
+            offered = not (again or offered or clock.late) and check.make_room()
+            clock.update += updated - start
+            clock.read += time.perf_counter() - solved
+            if not (again or offered):
+                return had_room
+
+    def _deltas(self, check: Verify) -> _Outcome:
+        """What the trial changed, as values."""
+        out = _Outcome()
+        policy = self.builder.policy
+        price = policy.preemption.price if policy.preemption else 0.0
+        moved = sorted(check.trial.before.items(), key=lambda item: item[0].turn)
+        for task, before in moved:
+            old = self._machine_id(before.place)
+            new = self._machine_id(task.place)
+            if before.place is None and task.place is not None:
+                out.placements[task.id] = new
+                out.places.append(Place(task.id, new, task.place.devices))
+            elif before.place is not None and task.place is None:
+                by = check.by[task].id
+                out.preemptions[task.id] = Preemption(old, by, price)
+                out.preempts.append(Preempt(task.id, old, by))
+            elif before.place is not None and task.place is not None and task.turn != before.turn:
+                out.migrations[task.id] = (old, new)
+                out.migrates.append(Migrate(task.id, old, new, task.place.devices, check.by[task].id))
+            else:
+                continue
+            out.turns[task.id] = before.turn
+            if task.place is not None:
+                out.devices[task.id] = task.place.devices
+        return out
+
+    def _machine_id(self, place: Placement | None) -> Hashable:
+        return None if place is None else self.cluster.by_row[place.row].machine.id
+
+    def _waiting(self, had_room: set[int], late: bool) -> Waiting:
+        """Who waits at the end of the trial, and why."""
+        groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
+        known, self._verdicts = self._verdicts, {}
+        for cls, members in self.cluster.waiting.items():
+            if not late and cls.index not in had_room:
+                verdict = self._verdicts[cls] = self._verdict(cls, known.get(cls))
+                groups.append((self.cluster.waiting_ids(cls), verdict, None))
+                continue
+            verdict = judge(self.cluster.books, cls, self._look(cls), had_room=True, code=ReasonCode.TIME_LIMIT if late else None)
+            prices = [None] * len(members) if late else self.builder.prices(list(members))
+            for group, price in zip(members, prices, strict=True):
+                groups.append((tuple(task.id for task in group.waiting), verdict, price))
+        return Waiting(groups)
+
+    def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
+        """For a class that never had room; worked out again only if something has changed for it."""
+        why, shapes = self.builder.places.why(cls.index), self.cluster.books.shapes()
+        if known is not None and known.why is why and known.shapes is shapes:
+            return known
+        return judge(self.cluster.books, cls, why)
+
+    def _look(self, cls: ClassRecord) -> NDArray[np.uint32]:
+        """What stands against one more task of a class on each machine, now."""
+        of_row = self.cluster.books.shapes().of_row
+        why = np.zeros(len(of_row), np.uint32)
+        live = np.flatnonzero(of_row >= 0)
+        why[live] = self.cluster.books.room(np.array([cls.index]), live)[1][0]
+        return why
+
+    # -- afterwards ---------------------------------------------------------------------------------------------
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Let a round happen, but for what the world has overtaken.
+
+        A task that starts and those that make room for it belong together: all of them or none.
+
+        Parameters
+        ----------
+        round : Round
+        only : collection of task ids, optional
+            Tasks that start; others are left for later.
+
+        Returns
+        -------
+        Commit
+            Committing the same round again gives conflicts only.
+        """
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        if round in self._aborted:
+            raise InputError("round: it was aborted")
+        units = _units(round.deltas, None if only is None else set(only))
+        accepted: set[Hashable] = set()
+        conflicts: dict[Hashable, Reason] = {}
+        together = [delta for unit in units for delta in unit]
+        if together and self._happen(together, round) is None:
+            accepted.update(delta.task for delta in together)
+            units = []
+        progress = True
+        while units and progress:  # one that needs the room of another comes after it
+            refused = [(unit, why) for unit in units if (why := self._happen(unit, round)) is not None]
+            conflicts = {delta.task: why for unit, why in refused for delta in unit}
+            progress = len(refused) < len(units)
+            accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
+            units = [unit for unit, _ in refused]
+        return Commit(tuple(delta for delta in round.deltas if delta.task in accepted), conflicts)
+
+    def _happen(self, unit: Sequence[Delta], round: Round) -> Reason | None:
+        """Make deltas so, all or none; the reason if none."""
+        trial = Trial(self.cluster, round.now)
+        records = {delta.task: self.cluster.tasks.get(delta.task) for delta in unit}
+        for task, record in records.items():
+            if record is None:
+                return _conflict("task", "gone")
+            if record.turn != round.turns[task]:
+                return _conflict("task", "moved on")
+        stopped = [record for delta in unit if not isinstance(delta, Place) and (record := records[delta.task])]
+        for record in stopped:
+            trial.stop(record)
+        for delta in unit:
+            record = records[delta.task]
+            if isinstance(delta, Preempt) or record is None:
+                continue
+            refusal = self._refusal(record, delta)
+            if refusal is not None:
+                trial.undo()
+                return refusal
+            trial.start(record, self.cluster.machines[delta.machine].row, delta.devices)
+        for record in stopped:
+            record.preempted = round.now
+        return None
+
+    def _refusal(self, task: TaskRecord, delta: Place | Migrate) -> Reason | None:
+        books, cls = self.cluster.books, task.group.cls.index
+        machine = self.cluster.machines.get(delta.machine)
+        if machine is None or machine.failed:
+            return _conflict("machine", "gone")
+        _, why = books.room(np.array([cls]), np.array([machine.row]))
+        if why[0, 0] or not books.admits(machine.row, cls, delta.devices):
+            return _conflict("machine", "no room")
+        return None
+
+    def abort(self, round: Round) -> None:
+        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        self._aborted.add(round)
+
+    def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
+        """Why a task waits as things are now, or why it is not on a certain machine.
+
+        Parameters
+        ----------
+        task : hashable
+        machine : hashable, optional
+
+        Returns
+        -------
+        Reason
+            Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.
+        """
+        record = self.cluster.task(task)
+        row = None if machine is None else self.cluster.machine(machine).row
+        if record.place is not None and row in (None, record.place.row):
+            return Reason(ReasonCode.RUNNING)
+        books, why = self.cluster.books, self._look(record.group.cls)
+        shapes = books.shapes()
+        if row is not None:
+            alone = np.full_like(shapes.of_row, -1)
+            alone[row] = shapes.of_row[row]
+            shapes = Shapes(alone, shapes.keys)
+        code = ReasonCode.PENDING if (why[shapes.of_row >= 0] == 0).any() else None
+        return judge(books, record.group.cls, why, code=code, shapes=shapes).reason()
+
+
+def _units(deltas: Sequence[Delta], only: set[Hashable] | None) -> list[list[Delta]]:
+    """Each task that starts, with those that stop for it, those that stop for these, and so on."""
+    followers: dict[Hashable, list[Delta]] = {}
+    for delta in deltas:
+        if not isinstance(delta, Place):
+            followers.setdefault(delta.by, []).append(delta)
+    units = []
+    for root in deltas:
+        if isinstance(root, Place) and (only is None or root.task in only):
+            unit: list[Delta] = [root]
+            for delta in unit:
+                unit += followers.get(delta.task, ())
+            units.append(unit)
+    return units
+
+
+def _conflict(what: str, why: str) -> Reason:
+    return Reason(ReasonCode.CONFLICT, {what: {why: 1}})

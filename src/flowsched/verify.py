@@ -1,0 +1,134 @@
+"""Flow proposes, the check disposes: what the flow would start is tried out on the cluster, machine by machine.
+
+Why `Verify.settle` ends.  Every pass of its loop that is followed by another one does at least one of three things.
+It starts a task: this cannot go on for ever, because a start without eviction leaves fewer tasks waiting, and one with
+evictions makes the list of running tasks, best priorities first, strictly better.  Or it closes an arc that the flow
+overrated (its machine filled up, or nobody there may be evicted), to what is true there or for the rest of the round;
+there are finitely many, and with no start none opens again.  Or it opens arcs for making room, at machines where that
+was not yet refused in this round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain, islice
+
+import numpy as np
+
+from flowsched.builder import Builder, ClassFlow
+from flowsched.cluster import Cluster
+from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.trial import Trial
+from flowsched.preemption import candidates, victims
+
+__all__ = ["Verify"]
+
+_WIDTH = 16
+"""At least so many machines at a time are tried for making room."""
+
+
+class Verify:
+    """The check of one round.
+
+    Parameters
+    ----------
+    builder : Builder
+    trial : Trial
+        Where accepted proposals are tried out.
+
+    Attributes
+    ----------
+    by : dict of TaskRecord to TaskRecord
+        Who made whom leave the machine where it ran before the round.
+    """
+
+    def __init__(self, builder: Builder, trial: Trial) -> None:
+        self.builder = builder
+        self.trial = trial
+        self.cluster: Cluster = builder.cluster
+        self.by: dict[TaskRecord, TaskRecord] = {}
+
+    def admit(self, proposals: Iterable[ClassFlow]) -> bool:
+        """Start what fits, evicting where somebody makes room; True if the flow must be looked at again."""
+        again = False
+        for proposal in proposals:
+            starting = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
+            queue = iter(starting)
+            places = chain(
+                ((row, False) for row, units in proposal.rows for _ in range(units)),
+                ((row, True) for row in proposal.displacing),
+            )
+            refused: dict[int, None] = {}
+            for row, displacing in places:
+                if row in refused and not displacing:
+                    continue
+                task = next(queue)
+                outcome = self._start(task, row)
+                if outcome is None:
+                    refused[row] = None
+                    queue = chain((task,), queue)
+                    self.builder.places.cut(proposal.cls.index, row)
+                again |= outcome is not False
+        return again
+
+    def _start(self, task: TaskRecord, row: int) -> bool | None:
+        """Try one task on one machine: None if refused, else whether others had to stop."""
+        before = self.trial.before.get(task)
+        cls = task.group.cls
+        books = self.cluster.books
+        if before is not None and before.place is not None and books.admits(before.place.row, cls.index, before.place.devices):
+            self.trial.put_back(task)  # a victim need not go after all
+            del self.by[task]
+            return True
+        devices = books.pick(row, cls.index)
+        if devices is not None:
+            self.trial.start(task, row, devices)
+            return False
+        chosen = victims(self.cluster, self.builder.policy, cls, row, self.trial.now)
+        if chosen is None:
+            return None
+        for victim in chosen:
+            self.trial.stop(victim)
+            if self.trial.before[victim].place is not None:
+                self.by.setdefault(victim, task)
+        devices = books.pick(row, cls.index)
+        assert devices is not None, "victims are chosen so that the task fits"
+        self.trial.start(task, row, devices)
+        self._absolve(chosen, task)
+        return True
+
+    def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
+        """Who was about to start but has to stop evicts nobody: its victims come back, or go for the newcomer instead."""
+        for task in stopped:
+            for victim in [victim for victim, by in self.by.items() if by is task]:
+                place = self.trial.before[victim].place
+                assert place is not None
+                if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
+                    self.trial.put_back(victim)
+                    del self.by[victim]
+                else:
+                    self.by[victim] = newcomer
+
+    def make_room(self) -> bool:
+        """Open arcs where evicting worse tasks could make room for classes that still wait; True if there are any."""
+        builder, policy = self.builder, self.builder.policy
+        if policy.preemption is None:
+            return False
+        worst = self.cluster.books.worst_running()
+        opened = False
+        for cls, groups in self.cluster.waiting.items():
+            if worst is None or worst <= cls.priority:
+                continue
+            rows = builder.places.hopeful(cls.index, policy)
+            rows, cost = candidates(self.cluster, policy, cls, rows, builder.eviction_costs())
+            if not len(rows):
+                builder.places.give_up(cls.index)
+                continue
+            index = np.array([cls.index])
+            cost = cost + policy.place(self.cluster, index, rows)[0]
+            if policy.priority.strict:
+                cost = np.minimum(cost, builder.wait_cost(cls) - 1)
+            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * sum(len(group.waiting) for group in groups))]
+            builder.places.displace(cls.index, rows[few], cost[few])
+            opened = True
+        return opened
