@@ -136,9 +136,13 @@ class AuditBooks:
             are not what the task asks for.
         """
         if task not in self._demands:
-            raise AuditError(f"at {now:g} s: task {task!r} was placed on machine {machine!r}, but no such task is in the system")
+            raise AuditError(
+                f"at {now:g} s: task {task!r} was placed on machine {machine!r}, but no such task is in the system"
+            )
         if task in self._where:
-            raise AuditError(f"at {now:g} s: task {task!r} was placed on machine {machine!r}, but it runs on {self._where[task]!r}")
+            raise AuditError(
+                f"at {now:g} s: task {task!r} was placed on machine {machine!r}, but it runs on {self._where[task]!r}"
+            )
         books = self._machines.get(machine)
         if books is None:
             raise AuditError(f"at {now:g} s: task {task!r} was placed on machine {machine!r}, which is not up")
@@ -165,7 +169,9 @@ class AuditBooks:
             books = self._machines[machine]
             for i, free in enumerate(books.free):
                 if free < 0:
-                    raise self._above(now, machine, self.resources.names[i], books.capacity[i] - free, books.capacity[i])
+                    raise self._above(
+                        now, machine, self.resources.names[i], books.capacity[i] - free, books.capacity[i]
+                    )
             for gpu, free in enumerate(books.gpus):
                 if free < 0:
                     raise self._above(now, machine, f"{self.resources.device} {gpu}", MICRO - free, MICRO)
@@ -174,7 +180,9 @@ class AuditBooks:
                 raise self._above(now, machine, "slots", (limit - books.slots) * MICRO, limit * MICRO)
 
     def _above(self, now: float, machine: Hashable, what: str, used: int, capacity: int) -> AuditError:
-        return AuditError(f"at {now:g} s: machine {machine!r} is above capacity in {what}: {used / MICRO:g} of {capacity / MICRO:g}")
+        return AuditError(
+            f"at {now:g} s: machine {machine!r} is above capacity in {what}: {used / MICRO:g} of {capacity / MICRO:g}"
+        )
 
     def _check_devices(self, books: _Machine, task: Hashable, devices: Sequence[int], now: float) -> None:
         if self._device < 0:

@@ -132,7 +132,9 @@ class Simulation:
         if preempted not in ("restart", "resume"):
             raise InputError(f"preempted: 'restart' or 'resume' expected, got {preempted!r}")
         if not callable(charge_solver) and not (math.isfinite(charge_solver) and charge_solver >= 0):
-            raise InputError(f"charge_solver: a bool, a number of seconds >= 0 or a function expected, got {charge_solver!r}")
+            raise InputError(
+                f"charge_solver: a bool, a number of seconds >= 0 or a function expected, got {charge_solver!r}"
+            )
         self.scheduler = scheduler
         self.workload = workload if machines is None else replace(workload, machines=machines)
         self._interval = interval
@@ -234,6 +236,7 @@ class Simulation:
             waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
             reasons=reasons,
             usage=self._recorder.usage(first, last, self._end),
+            offered=self.workload.load(),
             counts={
                 "rounds": self._recorder.n_rounds,
                 **self._counts,
@@ -324,7 +327,9 @@ class Simulation:
         if self._progress is not None:
             count = self._world.count
             rounds = self._recorder.n_rounds
-            self._progress(Progress(self._clock.now, rounds, sum(count), count[COMPLETED], count[RUNNING], count[WAITING]))
+            self._progress(
+                Progress(self._clock.now, rounds, sum(count), count[COMPLETED], count[RUNNING], count[WAITING])
+            )
 
     def _plan_again(self, idle: bool) -> None:
         """Another round at the interval while tasks wait."""

@@ -86,7 +86,9 @@ def read_google(directory: Path) -> Trace:
     if endless:
         notes.append(f"{endless} tasks have no end in the trace; they run as long as they did until its end")
     if unscheduled:
-        notes.append(f"{unscheduled} tasks were never scheduled in the original cluster; they run from submission to end here")
+        notes.append(
+            f"{unscheduled} tasks were never scheduled in the original cluster; they run from submission to end here"
+        )
     if different:
         notes.append(f"{len(different)} jobs want their tasks on different machines; this is recorded, not enforced")
     return Trace(
@@ -95,7 +97,7 @@ def read_google(directory: Path) -> Trace:
         machines,
         events,
         resources=("cpu", "mem"),
-        units={"cpu": "largest machines", "mem": "largest machines"},
+        units={},
         facts={"source": str(directory)},
         different_machine=frozenset(different),
         notes=tuple(notes),
@@ -109,7 +111,9 @@ def _google_duration(task: _GoogleTask, horizon: int) -> float:
 
 def _google_machines(files: Sequence[Path]) -> tuple[list[Machine], list[Event]]:
     """Machines that are there from the start, and what happens to machines later."""
-    rows = sorted((row for f in files for row in positional_rows(f, _MACHINE_COLUMNS, 3)), key=lambda row: row.integer("time"))
+    rows = sorted(
+        (row for f in files for row in positional_rows(f, _MACHINE_COLUMNS, 3)), key=lambda row: row.integer("time")
+    )
     machines: dict[str, Machine] = {}
     events: list[Event] = []
     capacity: dict[str, dict[str, float]] = {}

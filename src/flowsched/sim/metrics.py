@@ -24,6 +24,7 @@ from flowsched.cluster.model import MICRO
 
 if TYPE_CHECKING:
     from flowsched.rounds import Reason
+    from flowsched.sim.workload import Load
 
 __all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Recorder", "Usage"]
 
@@ -102,6 +103,8 @@ class Metrics:
         Why each waiting task waits, as the last round said.
     usage : mapping of str to Usage
         By resource.
+    offered : mapping of str to Load
+        What the workload asked for, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``lost_seconds`` (work that preemptions, migrations and failures threw away).
@@ -122,6 +125,7 @@ class Metrics:
     waiting: Mapping[str, int]
     reasons: Mapping[Hashable, Reason]
     usage: Mapping[str, Usage]
+    offered: Mapping[str, Load]
     counts: Mapping[str, float]
     waits: NDArray[np.float64]
     series: Mapping[str, NDArray[Any]]
@@ -158,6 +162,7 @@ class Metrics:
             "tasks": {**self.tasks, "placed": self.placed},
             "account": self.account(),
             "usage": {name: asdict(u) for name, u in self.usage.items()},
+            "offered": {name: asdict(u) for name, u in self.offered.items()},
             "wait_seconds": asdict(self.wait()),
             "counts": dict(self.counts),
             "network": {k: int(self.rounds[k].max(initial=0)) for k in ("nodes", "arcs")},
@@ -171,7 +176,9 @@ class Metrics:
 
     def to_json(self, path: str | Path, *, series: bool = True) -> None:
         """Write `to_dict` to a file."""
-        Path(path).write_text(json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+        Path(path).write_text(
+            json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 class Recorder:
@@ -236,7 +243,12 @@ class Recorder:
         """As `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
         series = self.series()
         time = series["time"]
-        return MappingProxyType({name: _usage(time, series[f"used_{name}"], series[f"capacity_{name}"], first, last, end) for name in self.resources})
+        return MappingProxyType(
+            {
+                name: _usage(time, series[f"used_{name}"], series[f"capacity_{name}"], first, last, end)
+                for name in self.resources
+            }
+        )
 
 
 def reason_counts(codes: Sequence[str]) -> Mapping[str, int]:

@@ -34,7 +34,18 @@ def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int]) -> 
     ]
     if not machines:
         raise TraceError(f"{nodes}: a header but no machines")
-    columns = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec", "qos", "creation_time", "deletion_time", "scheduled_time")
+    columns = (
+        "name",
+        "cpu_milli",
+        "memory_mib",
+        "num_gpu",
+        "gpu_milli",
+        "gpu_spec",
+        "qos",
+        "creation_time",
+        "deletion_time",
+        "scheduled_time",
+    )
     arrivals, unscheduled, seen = [], 0, set()
     for row in named_rows(pods, columns):
         name = row.text("name")
@@ -47,7 +58,9 @@ def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int]) -> 
         raise TraceError(f"{pods}: a header but no pods")
     notes = []
     if unscheduled:
-        notes.append(f"{unscheduled} pods were never scheduled in the original cluster; they run from creation to deletion here")
+        notes.append(
+            f"{unscheduled} pods were never scheduled in the original cluster; they run from creation to deletion here"
+        )
     variant = pods.name.removeprefix(PODS).split(".")[0]
     return Trace(f"openb ({variant})", arrivals, machines, facts={"source": str(pods)}, notes=tuple(notes))
 

@@ -24,7 +24,7 @@ _BINS = 700
 _COLOURS = ("#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e")
 _INK, _SOFT, _LINE = "#1d2733", "#5b6876", "#e3e8ee"
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "svg.fonttype": "path",
     "svg.hashsalt": "flowsched",
     "font.family": "sans-serif",
@@ -81,8 +81,13 @@ def _svg(metrics: Metrics, width: str, fill: Callable[[Axes, Metrics], None]) ->
     except ImportError as missing:
         raise ImportError("the report needs Matplotlib: pip install 'flowsched[plot]'", name="matplotlib") from missing
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(10.6, 2.9) if width == "full" else (5.2, 3.1), dpi=170, layout="constrained")
-        fill(figure.add_subplot(), metrics)
+        # Margins in inches, the same for all, so that the axes of plots on one page are in line.
+        across, down = (10.6, 2.9) if width == "full" else (5.2, 3.1)
+        figure = Figure(figsize=(across, down), dpi=170)
+        figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.34 / down)
+        axes = figure.add_subplot()
+        axes.yaxis.set_label_coords(-0.7 / (across - 0.94), 0.5)
+        fill(axes, metrics)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()
@@ -104,11 +109,16 @@ def _usage(axes: Axes, metrics: Metrics) -> None:
 
 
 def _waiting(axes: Axes, metrics: Metrics) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     waiting = metrics.series["waiting"]
+    if not waiting.any():
+        _say(axes, "no task ever waited past the moment it arrived")
+        return
     _steps(axes, metrics, waiting, _COLOURS[4], "")
     axes.set_ylabel("tasks")
     axes.set_ylim(0, max(1.0, float(waiting.max(initial=0))) * 1.06)
-    axes.yaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _time_axis(axes, metrics)
 
@@ -122,7 +132,14 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
         shown = values > 0
         text = f"{label} (p50 {duration(p.p50)}, p99 {duration(p.p99)})"
         axes.scatter(
-            rounds["time"][shown], 1e3 * values[shown], s=5, color=colour, alpha=0.45, linewidths=0, label=text, rasterized=True
+            rounds["time"][shown],
+            1e3 * values[shown],
+            s=5,
+            color=colour,
+            alpha=0.45,
+            linewidths=0,
+            label=text,
+            rasterized=True,
         )
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -135,8 +152,7 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
 def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
     waits = np.sort(metrics.waits)
     if not len(waits) or waits[-1] == 0:
-        axes.text(0.5, 0.5, "every task started at once" if len(waits) else "no task started", ha="center", transform=axes.transAxes)
-        axes.set_axis_off()
+        _say(axes, "every task started at once" if len(waits) else "no task started")
         return
     share = 100 * np.arange(1, len(waits) + 1) / len(waits)
     # One second and less is linear, so that waiting not at all has a place on the axis.
@@ -147,7 +163,8 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
     axes.set_xticks([], minor=True)
     axes.set_xlim(0, waits[-1] * 1.15)
     low = float(share[np.searchsorted(waits, 0.0, side="right") - 1]) if waits[0] == 0 else 0.0
-    axes.set_ylim(max(0.0, 100 - 1.6 * (100 - low)) if low > 50 else 0.0, 100.5)
+    bottom = max(0.0, 100 - 1.6 * (100 - low)) if low > 50 else 0.0
+    axes.set_ylim(bottom, 100 + 0.04 * (100 - bottom))
     axes.set_ylabel("tasks (%)")
     axes.set_xlabel("waiting time")
 
@@ -157,12 +174,23 @@ def _network(axes: Axes, metrics: Metrics) -> None:
     for name, colour in (("arcs", _COLOURS[0]), ("nodes", _COLOURS[1])):
         time, low, mean, high = _thinned(rounds["time"], rounds[name].astype(float), float(metrics.facts["end"]))
         axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
-        axes.step(time, mean, where="post", color=colour, label=f"{name} (at most {int(rounds[name].max(initial=0)):,})")
+        axes.step(
+            time, mean, where="post", color=colour, label=f"{name} (at most {int(rounds[name].max(initial=0)):,})"
+        )
     axes.set_ylim(0, None)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_ylabel("count")
     _time_axis(axes, metrics, ticks=5)
     _legend(axes)
+
+
+def _say(axes: Axes, text: str) -> None:
+    """Words where there is nothing to draw."""
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=_SOFT, fontsize=12, transform=axes.transAxes)
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_color(_LINE)
+        spine.set_visible(True)
 
 
 def _steps(axes: Axes, metrics: Metrics, values: NDArray[Any], colour: str, label: str) -> None:
@@ -195,7 +223,9 @@ def _thinned(
 def _time_axis(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
     """Simulated time in the unit that suits the span."""
     end = float(metrics.facts["end"]) or 1.0
-    size, unit = next(((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds"))
+    size, unit = next(
+        ((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds")
+    )
     step = _nice(end / size / ticks) * size
     axes.set_xlim(0, end)
     axes.set_xticks(np.arange(0, end * (1 + 1e-9), step))
@@ -215,7 +245,9 @@ def _short(seconds: float) -> str:
 
 
 def _legend(axes: Axes) -> None:
-    legend = axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6)
+    legend = axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6
+    )
     for handle in legend.legend_handles:
         if handle is not None:
             handle.set_alpha(1)

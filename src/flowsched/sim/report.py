@@ -56,7 +56,7 @@ def report(metrics: Metrics) -> str:
 </section>
 <section class="tables">
 {body}
-<div class="wide"><h2>Settings</h2><table>{facts}</table></div>
+<div class="pairs"><h2>Settings</h2><table>{facts}</table></div>
 </section>
 <footer>Made by flowsched. Times are simulated but for the decision latency, which is this computer's.</footer>
 </html>
@@ -67,12 +67,24 @@ def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
     total = metrics.facts["tasks"]
     wait, latency = metrics.wait(), metrics.latency()
     nodes, arcs = (int(metrics.rounds[k].max(initial=0)) for k in ("nodes", "arcs"))
-    cards = [("tasks placed", f"{metrics.placed:,}", f"of {total:,}; {metrics.tasks['waiting'] + metrics.tasks['never_fits']:,} wait at the end")]
+    cards = [
+        (
+            "tasks placed",
+            f"{metrics.placed:,}",
+            f"of {total:,}; {metrics.tasks['waiting'] + metrics.tasks['never_fits']:,} wait at the end",
+        )
+    ]
     units = metrics.facts.get("units", {})
     scarce = max(metrics.usage, key=lambda name: metrics.usage[name].mean, default=None)
     if scarce is not None:
         use = metrics.usage[scarce]
-        cards.append((f"{resource_label(scarce)} allocated", f"{100 * use.mean:.3g} %", f"mean; peak {100 * use.peak:.3g} % ({amount(use.peak_amount, units.get(scarce, ''))})"))
+        cards.append(
+            (
+                f"{resource_label(scarce)} allocated",
+                f"{100 * use.mean:.3g} %",
+                f"mean; peak {100 * use.peak:.3g} % ({amount(use.peak_amount, units.get(scarce, ''))})",
+            )
+        )
     cards.append(("waiting time, p99", duration(wait.p99), f"p50 {duration(wait.p50)}, max {duration(wait.max)}"))
     cards.append(("decision latency, p50", duration(latency.p50), f"p99 {duration(latency.p99)}, {latency.n:,} rounds"))
     cards.append(("network", f"{nodes:,} nodes", f"{arcs:,} arcs at its largest"))
@@ -86,11 +98,14 @@ def _table(table: Table) -> str:
     for row in table.rows:
         indent = ' class="indent"' if row[0].startswith(" ") else ""
         cells = "".join(
-            f"<td{' class=note' if table.notes and i == last else ''}>{html.escape(cell)}</td>" for i, cell in enumerate(row) if i
+            f"<td{' class=note' if table.notes and i == last else ''}>{html.escape(cell)}</td>"
+            for i, cell in enumerate(row)
+            if i
         )
         rows.append(f"<tr><th{indent}>{html.escape(row[0].strip())}</th>{cells}</tr>")
-    wide = ' class="wide"' if len(table.columns) > 2 else ""
-    return f"<div{wide}><h2>{html.escape(table.title)}</h2><table><thead><tr>{head}</tr></thead>{''.join(rows)}</table></div>"
+    thead = f"<thead><tr>{head}</tr></thead>" if head else ""
+    kind = ' class="pairs"' if len(table.columns) == 2 else ""
+    return f"<div{kind}><h2>{html.escape(table.title)}</h2><table>{thead}{''.join(rows)}</table></div>"
 
 
 def _plain(value: object) -> str:
@@ -127,9 +142,11 @@ table { border-collapse: collapse; width: 100%; font-size: 14px; }
 th { text-align: left; font-weight: 400; white-space: nowrap; padding-right: 20px; }
 thead th { color: var(--soft); font-size: 13px; text-align: right; padding-right: 0; }
 thead th:first-child { text-align: left; }
-td { text-align: right; font-variant-numeric: tabular-nums; padding-left: 16px; }
+td { text-align: right; font-variant-numeric: tabular-nums; padding-left: 16px; width: 13%; }
 td.note { text-align: left; color: var(--soft); width: 60%; overflow-wrap: anywhere; }
 tr > * { border-bottom: 1px solid var(--line); padding-top: 5px; padding-bottom: 5px; vertical-align: top; }
+.pairs td { width: auto; text-align: left; }
+.pairs th { width: 260px; }
 .indent { padding-left: 18px; color: var(--soft); }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
 @media (max-width: 760px) { .plots { grid-template-columns: 1fr; } .tables { overflow-x: auto; } }

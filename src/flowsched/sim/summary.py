@@ -100,7 +100,7 @@ def _three(value: float) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share >= 0.0995 or share == 0 else f"{100 * share:.2f} %"
+    return "0 %" if share == 0 else f"{100 * share:.{1 if share >= 0.0995 else 2}f} %"
 
 
 def _tasks(metrics: Metrics) -> Table:
@@ -144,6 +144,7 @@ def _usage(metrics: Metrics) -> Table:
         (
             resource_label(name),
             amount(use.capacity, units.get(name, "")),
+            _percent(metrics.offered[name].mean),
             _percent(use.mean),
             _percent(use.peak),
             amount(use.peak_amount, units.get(name, "")),
@@ -151,7 +152,11 @@ def _usage(metrics: Metrics) -> Table:
         )
         for name, use in metrics.usage.items()
     ]
-    return Table("Allocated (mean from the first to the last arrival)", ("", "capacity", "mean", "peak", "peak amount", "at the end"), rows)
+    return Table(
+        "Allocated (means from the first to the last arrival)",
+        ("", "capacity", "asked for", "mean", "peak", "peak amount", "at the end"),
+        rows,
+    )
 
 
 def _distribution(name: str, values: Percentiles) -> tuple[str, ...]:
@@ -173,7 +178,10 @@ def _network(metrics: Metrics) -> Table:
     changes = Percentiles.of(rounds["changes"].astype(float))
     rows: Iterable[tuple[str, str]] = (
         ("rounds", f"{counts['rounds']:,.0f}"),
-        ("network at its largest", f"{int(rounds['nodes'].max(initial=0)):,} nodes, {int(rounds['arcs'].max(initial=0)):,} arcs"),
+        (
+            "network at its largest",
+            f"{int(rounds['nodes'].max(initial=0)):,} nodes, {int(rounds['arcs'].max(initial=0)):,} arcs",
+        ),
         ("changes per round (p50, p99)", f"{changes.p50:,.0f}, {changes.p99:,.0f}" if changes.n else "-"),
         ("solve time, all rounds", duration(float(rounds["solve"].sum()))),
         ("decision time, all rounds", duration(float(rounds["schedule"].sum()))),

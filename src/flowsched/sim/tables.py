@@ -76,7 +76,9 @@ def named_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         raise TraceError(f"{path}, line {number}: no column {missing[0]!r}; the columns are {', '.join(header)}")
     for number, cells in lines:
         if len(cells) != len(header):
-            raise TraceError(f"{path}, line {number}: {len(header)} columns expected as in the header, got {len(cells)}")
+            raise TraceError(
+                f"{path}, line {number}: {len(header)} columns expected as in the header, got {len(cells)}"
+            )
         yield Row(path, number, dict(zip(header, cells, strict=True)))
 
 
@@ -86,7 +88,9 @@ def positional_rows(path: Path, columns: Sequence[str], least: int) -> Iterator[
         if number == 1 and not cells[0].isdigit() and any(c.isalpha() for c in cells[0]):
             continue
         if len(cells) < least:
-            raise TraceError(f"{path}, line {number}: no column {columns[len(cells)]!r} ({least} columns expected, got {len(cells)})")
+            raise TraceError(
+                f"{path}, line {number}: no column {columns[len(cells)]!r} ({least} columns expected, got {len(cells)})"
+            )
         cells += [""] * (len(columns) - len(cells))
         yield Row(path, number, dict(zip(columns, cells, strict=False)))
 

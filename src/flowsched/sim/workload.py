@@ -170,9 +170,19 @@ class Workload:
             if left <= 0:
                 break
             n = min(left, len(arrival.durations))
-            kept.append(replace(arrival, job=replace(arrival.job, tasks=tuple(arrival.job.tasks[:n])), durations=arrival.durations[:n]))
+            kept.append(
+                replace(
+                    arrival,
+                    job=replace(arrival.job, tasks=tuple(arrival.job.tasks[:n])),
+                    durations=arrival.durations[:n],
+                )
+            )
             left -= n
-        horizon = self.horizon if len(kept) == len(self.arrivals) or not kept else min(self.horizon or math.inf, kept[-1].time)
+        horizon = (
+            self.horizon
+            if len(kept) == len(self.arrivals) or not kept
+            else min(self.horizon or math.inf, kept[-1].time)
+        )
         return replace(self, arrivals=kept, horizon=None if horizon is None or math.isinf(horizon) else horizon)
 
     def hold(self) -> Self:
@@ -190,7 +200,10 @@ class Workload:
         """
         resources = Resources(self.resources)
         capacity = sum(
-            (resources.capacity(f"machine {m.id!r}", m.capacity) for m in _all_machines(self.machines, self.machine_events)),
+            (
+                resources.capacity(f"machine {m.id!r}", m.capacity)
+                for m in _all_machines(self.machines, self.machine_events)
+            ),
             np.zeros(len(resources.names), np.int64),
         )
         start = np.array([a.time for a in self.arrivals for _ in a.durations])
@@ -206,7 +219,7 @@ class Workload:
         }
 
     @classmethod
-    def model(cls, *, tasks: int = 8000, load: float = 0.9, scale: float = 0.25, seed: int = 0) -> Self:
+    def model(cls, *, tasks: int = 4000, load: float = 0.95, scale: float = 0.25, seed: int = 0) -> Self:
         """A synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
@@ -292,7 +305,9 @@ def _model_machines(scale: float) -> list[Machine]:
     for (_, cpu, mem, gpus, model), n in zip(openb_model.SHAPES, _apportion(counts, scale), strict=True):
         labels = {GPU_MODEL: model} if model else {}
         for _ in range(n):
-            machines.append(Machine(f"m{len(machines):04d}", {"cpu": cpu / 1000, "mem": mem, "gpu": gpus}, labels=labels))
+            machines.append(
+                Machine(f"m{len(machines):04d}", {"cpu": cpu / 1000, "mem": mem, "gpu": gpus}, labels=labels)
+            )
     return machines
 
 

@@ -1,0 +1,51 @@
+"""The command line: ``flowsched COMMAND``, one file ``cli_COMMAND.py`` per command."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import TYPE_CHECKING
+
+import flowsched
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["application", "main"]
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted; commands may define more."""
+    try:
+        app = application()
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.split(".")[0] not in ("click", "rich", "simpy"):
+            raise
+        sys.exit(f"flowsched: {missing.name} is not installed; the command line needs: pip install 'flowsched[cli]'")
+    app(prog_name="flowsched")
+
+
+def application() -> click.Group:
+    """The group of all commands."""
+    import click
+
+    from flowsched.cli_simulate import simulate
+
+    @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    @click.version_option(flowsched.__version__, prog_name="flowsched")
+    def app() -> None:
+        """Cluster scheduling as incremental min-cost max-flow.
+
+        \b
+        Examples:
+          flowsched simulate                          the bundled model of a GPU cluster
+          flowsched simulate --trace DIR --report out.html
+          flowsched solve network.min.gz              a DIMACS problem
+        """
+
+    app.add_command(simulate)
+    if importlib.util.find_spec("flowsched.cli_solve"):
+        from flowsched.cli_solve import solve
+
+        app.add_command(solve)
+    return app
