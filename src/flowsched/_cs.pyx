@@ -106,6 +106,7 @@ cdef struct Node:
     # Its half-arcs by state: [0, d0) residual, mate not; [d0, d1) both residual; [d1, d2) only the mate; [d2, d3) neither.
     # So [0, d1) is what flow can leave by and [d0, d2) what flow can arrive by.
     int32_t d[4]       # d[3] == -1: the id is free
+    int32_t hint       # where in the block `walk` found its way last: it looks there first; any value will do
 
 cdef struct Label:
     int64_t dist
@@ -120,7 +121,7 @@ cdef struct Heap:      # a radix heap: bucket i > 0 holds keys that differ from 
     int32_t front[64]
 
 HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("code", "i4")])
-NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,))])
+NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,)), ("hint", "i4")])
 LABEL = np.dtype([("dist", "i8"), ("par", "i4"), ("stamp", "i4"), ("next", "i4"), ("prev", "i4")])
 
 INF = 2**62            # an unlimited capacity, exactly
@@ -132,6 +133,8 @@ cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
 cdef int64_t ALPHA = 8
+# When local repair has scanned so many half-arcs for each arc of the network, cost scaling is likely to be faster.
+cdef int64_t LAVISH = 16
 
 cdef enum:
     OK = 0
@@ -141,10 +144,12 @@ cdef enum:
     LATE = 4
     INTERRUPTED = 5
     HANDOVER = 6
+    SPENT = 7
 
 cdef enum:
-    REPAIR = 0
-    SCALING = 1
+    AUTO = 0
+    REPAIR = 1
+    SCALING = 2
 
 cdef enum:
     PUSHES
@@ -230,7 +235,8 @@ cdef class Network:
     cdef int32_t stamp
     # -- one solve ------------------------------------------------------------------------------------------
     cdef int64_t budget            # half-arcs that one walk may scan
-    cdef int64_t fuel              # work until the next look at clock and signals
+    cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
+    cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double deadline           # time.monotonic, 0 without
     cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
     cdef int64_t count[COUNTERS]
@@ -530,6 +536,19 @@ cdef class Network:
                 raise InputError(f"{name}[{i}]: arc {ids[i]} was removed")
         return 0
 
+    cdef int check_bounds(self, const int64_t[::1] capacity, const int64_t[::1] lower) except -1:
+        """0 <= lower <= capacity; either may be of length 0."""
+        cdef Py_ssize_t i
+        for i in range(capacity.shape[0]):
+            if capacity[i] < 0:
+                raise InputError(f"capacity[{i}]: {capacity[i]} is negative")
+        for i in range(lower.shape[0]):
+            if lower[i] < 0:
+                raise InputError(f"lower[{i}]: {lower[i]} is negative")
+            if capacity.shape[0] and lower[i] > capacity[i]:
+                raise InputError(f"lower[{i}]: {lower[i]} is above the capacity {capacity[i]}")
+        return 0
+
     cdef int check_volume(self, str name, object added) except -1:
         """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows."""
         if self.volume + added >= 2**60:
@@ -572,7 +591,7 @@ cdef class Network:
                     v = self.n
                     self.n += 1
                 ids[i] = v
-                self.node[v].first = self.node[v].size = 0
+                self.node[v].first = self.node[v].size = self.node[v].hint = 0
                 self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = self.node[v].d[3] = 0
                 self.pot[v] = 0
                 self.plog[v] = -1
@@ -587,7 +606,7 @@ cdef class Network:
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower):
-        """Arrays of one length; `lower` may be of length 0 for all 0.  Values were checked, ids are checked here."""
+        """Arrays of one length; `lower` may be of length 0 for all 0."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
         cdef int64_t cap, lo
@@ -596,6 +615,7 @@ cdef class Network:
         with self.lock:
             self.check_nodes(tail, "tail")
             self.check_nodes(head, "head")
+            self.check_bounds(capacity, lower)
             if lower.shape[0]:
                 self.check_volume("lower", _magnitude(lower))
             self.check_cost(_largest(cost), self.live_nodes)
@@ -721,6 +741,7 @@ cdef class Network:
         cdef int64_t flow, cap
         with self.lock:
             self.check_arcs(arcs, "arcs")
+            self.check_bounds(capacity, capacity[:0])
             if self.low.shape[0]:
                 for i in range(arcs.shape[0]):
                     if capacity[i] < self.low[arcs[i]]:
@@ -741,6 +762,7 @@ cdef class Network:
         cdef int64_t cap
         with self.lock:
             self.check_arcs(arcs, "arcs")
+            self.check_bounds(lower[:0], lower)
             self.check_volume("lower", _magnitude(lower))
             if not self.low.shape[0]:
                 self.low = np.zeros(self.alog.shape[0], np.int64)
@@ -781,6 +803,15 @@ cdef class Network:
             if self.deadline and time.monotonic() >= self.deadline:
                 return LATE
         return OK
+
+    cdef int spend(self, int counter, int64_t scans) except -1 nogil:
+        """Account for scanned half-arcs; anything but OK ends the solve."""
+        self.count[counter] += scans
+        self.fuel -= scans
+        self.allowance -= scans
+        if self.fuel < 0:
+            return self.poll()
+        return SPENT if self.allowance < 0 else OK
 
     cdef int settle_hub(self) except -1 nogil:
         """Choose as hub the node that takes (or sends) at least half of all flow, if there is one.
@@ -854,7 +885,8 @@ cdef class Network:
         Admissible are rc < 0, and rc = 0 at eps = 0; a relabelled node's best half-arc gets rc = -eps.  At eps = 0 admissible half-arcs may
         form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
         """
-        cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, end
+        cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, scan
+        cdef int status
         cdef int64_t rc, best, p, left = budget, most = -1 if eps else 0
         self.next_stamp()
         self.mark[s] = self.stamp
@@ -867,34 +899,40 @@ cdef class Network:
                 lo += self.node[tip].d[0]
             p = self.pot[tip]
             best = FAR
-            onward = end = -1
-            for i in range(lo, hi):
+            onward = -1
+            i = self.node[tip].first + self.node[tip].hint
+            if not lo <= i < hi:
+                i = lo
+            for scan in range(hi - lo):
                 v = self.half[i].head
                 rc = self.half[i].cost + p - self.pot[v]
                 if sign < 0:
                     rc = -rc
+                if rc <= most and (self.mark[v] != self.stamp or self.ends(v, sign)):
+                    onward = i
+                    left += hi - lo - scan
+                    break
                 if rc < best:
                     best = rc
-                if rc <= most:
-                    if self.ends(v, sign):
-                        end = i
-                        hi = i + 1
-                        break
-                    if onward < 0 and self.mark[v] != self.stamp:
-                        onward = i
+                i += 1
+                if i == hi:
+                    i = lo
             left -= hi - lo + 1
-            self.count[WALK_SCANS] += hi - lo
-            if end >= 0:
-                self.order[depth] = self.half[end].code
-                self.augment_walk(&tip, &depth, s, sign)
-                left = budget
-            elif left < 0:
+            if left < 0 and onward < 0:
                 break
-            elif onward >= 0:
+            if onward >= 0:
+                self.node[tip].hint = onward - self.node[tip].first
                 self.order[depth] = self.half[onward].code
-                depth += 1
-                tip = self.half[onward].head
-                self.mark[tip] = self.stamp
+                if self.ends(v, sign):
+                    self.augment_walk(&tip, &depth, s, sign)
+                    status = self.spend(WALK_SCANS, budget - left)
+                    left = budget
+                    if status != OK:
+                        return status
+                else:
+                    depth += 1
+                    tip = v
+                    self.mark[tip] = self.stamp
             else:
                 if best == FAR and depth:       # nothing leaves it: price it out
                     best = self.cost_bound + 1
@@ -910,12 +948,8 @@ cdef class Network:
                 if depth:
                     depth -= 1
                     tip = self.tail(self.order[depth])
-        self.fuel -= budget - left
-        if self.fuel < 0:
-            i = self.poll()
-            if i != OK:
-                return i
-        return HANDOVER if self.exc[s] else OK
+        status = self.spend(WALK_SCANS, budget - left)
+        return HANDOVER if status == OK and self.exc[s] else status
 
     cdef int augment_walk(self, int32_t *tip, int32_t *depth, int32_t s, int sign) except -1 nogil:
         """Push along order[0..depth]; the path shrinks to what comes before the first half-arc that this saturates."""
@@ -1095,12 +1129,9 @@ cdef class Network:
                 self.enter(side, w, rc, self.half[i].code)
             work[side] += hi - lo + 1
             scanned += hi - lo + 1
-            self.fuel -= hi - lo + 1
-            if self.fuel < 0:
-                status = self.poll()
-                if status != OK:
-                    return status
-        self.count[SEARCH_SCANS] += scanned
+            status = self.spend(SEARCH_SCANS, hi - lo + 1)
+            if status != OK:
+                return status
         self.count[SETTLED] += settled[0] + settled[1]
         if meet < 0 and length >= FAR:
             return INFEASIBLE
@@ -1257,7 +1288,6 @@ cdef class Network:
     cdef int scale(self, int64_t eps) except -1 nogil:
         """Cost scaling from `eps` down to 1; `repair` is to finish it."""
         cdef int status
-        self.settle_hub()
         while True:
             status = self.refine(eps)
             if status != OK or eps <= 1:
@@ -1267,19 +1297,30 @@ cdef class Network:
         return status
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
-        cdef int status = self.unbend()
-        if status == OK and algorithm == SCALING:
-            status = self.scale(max(self.broken if warm else self.cost_bound, 1))
-            if status == OK or status == INFEASIBLE:    # `repair` finds the cut, of a flow that was not mended since
-                status = self.unbend()
-        if status == OK:
+        cdef int status
+        self.allowance = FAR
+        status = self.unbend()
+        if status != OK:
+            return status
+        if algorithm != SCALING:
+            if algorithm == AUTO:
+                self.allowance = LAVISH * (<int64_t>self.live_arcs + 1000)
             status = self.repair()
+            if status != SPENT:
+                return status
+            self.allowance = FAR
+        self.settle_hub()
+        status = self.scale(max(self.broken if warm and algorithm == SCALING else self.cost_bound, 1))
+        if status == OK or status == INFEASIBLE:    # `repair` finds the cut, of a flow that was not mended since
+            status = self.unbend()
+            if status == OK:
+                status = self.repair()
         return status
 
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
-        `algorithm`: 0 repair, 1 cost scaling.  `time_limit` in seconds, negative for none.
+        `algorithm`: 0 repair, and cost scaling if that takes too long, 1 repair, 2 cost scaling.  `time_limit` in seconds, negative for none.
         """
         cdef int status, i
         cdef bint warm
@@ -1341,7 +1382,7 @@ cdef class Network:
         if not self.solved:
             self.solved = True
             flows = self.flows(None)
-            return np.flatnonzero(flows)
+            return self.arc_ids()[flows != 0]
         for i in range(self.njarc):
             a = self.jarc[i]
             if a >= 0:
@@ -1426,7 +1467,9 @@ cdef class Network:
         cdef int32_t v
         for i in range(nodes.shape[0]):
             v = <int32_t>nodes[i]
-            if what == 0:
+            if what == 0 and not self.solved:
+                value[i] = 0
+            elif what == 0:
                 value[i] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
             else:
                 value[i] = self.sup[v]

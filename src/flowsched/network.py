@@ -21,7 +21,7 @@ Int64Array = NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
 _NO_LOWER = np.zeros(0, np.int64)
-_ALGORITHMS: Final = {"auto": 0, "repair": 0, "cost_scaling": 1}
+_ALGORITHMS: Final = {"auto": 0, "repair": 1, "cost_scaling": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +110,6 @@ def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
     elif array.dtype.kind not in "iu":
         raise InputError(f"{name}: integers expected, got {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
-
-
-def _check_bounds(capacity: Int64Array, lower: Int64Array) -> None:
-    if len(capacity) and capacity.min() < 0:
-        i = int(np.argmax(capacity < 0))
-        raise InputError(f"capacity[{i}]: {capacity[i]} is negative")
-    if len(lower):
-        _check_lower(lower)
-        wrong = lower > capacity
-        if wrong.any():
-            i = int(np.argmax(wrong))
-            raise InputError(f"lower[{i}]: {lower[i]} is above the capacity {capacity[i]}")
-
-
-def _check_lower(lower: Int64Array) -> None:
-    if len(lower) and lower.min() < 0:
-        i = int(np.argmax(lower < 0))
-        raise InputError(f"lower[{i}]: {lower[i]} is negative")
 
 
 def _check_options(algorithm: str, time_limit: float | None) -> tuple[int, float]:
@@ -229,7 +211,6 @@ class FlowNetwork:
         capacities = _integers("capacity", capacity, k)
         costs = _integers("cost", cost, k)
         lowers = _NO_LOWER if type(lower) is int and lower == 0 else _integers("lower", lower, k)
-        _check_bounds(capacities, lowers)
         return self._core.add_arcs(tails, heads, capacities, costs, lowers)
 
     def set_supply(self, nodes: ArrayLike, supply: ArrayLike) -> None:
@@ -240,16 +221,12 @@ class FlowNetwork:
     def set_capacity(self, arcs: ArrayLike, capacity: ArrayLike) -> None:
         """Set the capacities of arcs; not below their lower bounds."""
         ids = _integers("arcs", arcs)
-        capacities = _integers("capacity", capacity, len(ids))
-        _check_bounds(capacities, _NO_LOWER)
-        self._core.set_capacity(ids, capacities)
+        self._core.set_capacity(ids, _integers("capacity", capacity, len(ids)))
 
     def set_lower(self, arcs: ArrayLike, lower: ArrayLike) -> None:
         """Set the lower bounds of arcs; not above their capacities."""
         ids = _integers("arcs", arcs)
-        lowers = _integers("lower", lower, len(ids))
-        _check_lower(lowers)
-        self._core.set_lower(ids, lowers)
+        self._core.set_lower(ids, _integers("lower", lower, len(ids)))
 
     def set_cost(self, arcs: ArrayLike, cost: ArrayLike) -> None:
         """Set the costs of arcs."""
@@ -294,7 +271,7 @@ class FlowNetwork:
         """
         kernel, seconds = _check_options(algorithm, time_limit)
         cost, changed, stats = self._core.solve(kernel, seconds)
-        stats["algorithm"] = "cost_scaling" if kernel else "repair"
+        stats["algorithm"] = "cost_scaling" if stats["refines"] else "repair"
         return FlowSolution(cost, changed, stats)
 
     def certify(self) -> None:
