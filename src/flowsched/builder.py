@@ -288,9 +288,9 @@ class Builder:
         proposals.sort(key=lambda p: (p.cls.priority, min(group.waiting[0].turn for group, _ in p.groups)))
         return proposals
 
-    def wait_cost(self, cls: ClassRecord) -> int:
-        """What a task of the class pays for waiting, at least."""
-        return self._level_cost[cls.priority] + self.policy.wait(0)
+    def bearable_cost(self, cls: ClassRecord) -> int:
+        """What a task of the class would pay rather than wait, whatever the ages of all concerned."""
+        return self._level_cost[cls.priority] + self.policy.wait(0) - self.policy.wait(self.policy.waiting.buckets)
 
     def eviction_costs(self) -> NDArray[np.int64]:
         """What evicting a running task costs, by class."""

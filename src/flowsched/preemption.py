@@ -85,7 +85,7 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     return chosen
 
 
-def candidates(cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, levels: Ints) -> tuple[Ints, Ints]:
+def candidates(cluster: Cluster, cls: ClassRecord, rows: Ints, costs: Ints) -> tuple[Ints, Ints, Ints]:
     """Machines where evicting worse tasks could make room for one of the class, and what that costs.
 
     The estimate takes devices together, so a machine may be named in vain but none is missed; costs count all victims
@@ -95,12 +95,13 @@ def candidates(cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, l
     ----------
     rows : ndarray of int64
         Machines to look at.
-    levels : ndarray of int64, shape (classes,)
+    costs : ndarray of int64, shape (classes,)
         Cost of evicting one running task, by class.
 
     Returns
     -------
-    rows, price : ndarray of int64, shape (n,)
+    rows, cost, paid : ndarray of int64, shape (n,)
+        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its stay arc.
     """
     books = cluster.books
     asked = np.zeros(books.rows, np.bool_)
@@ -108,17 +109,19 @@ def candidates(cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, l
     task = np.flatnonzero(books.task_row >= 0)
     task = task[asked[books.task_row[task]] & (books.priority[books.task_class[task]] > cls.priority)]
     if not len(task):
-        return task, task
+        return task, task, task
     kind = books.task_class[task]
     order = np.lexsort((-books.task_turn[task], -books.priority[kind], books.task_row[task]))
     kind, row = kind[order], books.task_row[task][order]
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
-    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(levels[kind])
+    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(costs[kind])
     freed -= freed[segment] - books.demand[kind[segment]]
-    price -= price[segment] - levels[kind[segment]]
+    price -= price[segment] - costs[kind[segment]]
     enough = (freed + books.free[row] >= cls.demand).all(axis=1)
     enough &= np.arange(1, len(row) + 1) - segment > books.running[row] - books.slots[row]
     hits = np.flatnonzero(enough)
     found, at = np.unique(row[hits], return_index=True)
-    return found, price[hits[at]]
+    at = hits[at]
+    full = books.running[found] >= books.slots[found]
+    return found, price[at], np.where(full, costs[kind[segment[at]]], 0)

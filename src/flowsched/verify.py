@@ -120,14 +120,15 @@ class Verify:
             if worst is None or worst <= cls.priority:
                 continue
             rows = builder.places.hopeful(cls.index, policy)
-            rows, cost = candidates(self.cluster, policy, cls, rows, builder.eviction_costs())
+            rows, cost, paid = candidates(self.cluster, cls, rows, builder.eviction_costs())
             if not len(rows):
                 builder.places.give_up(cls.index)
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
             if policy.priority.strict:
-                cost = np.minimum(cost, builder.wait_cost(cls) - 1)
+                cost = np.minimum(cost, builder.bearable_cost(cls))
+            cost -= paid
             few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * sum(len(group.waiting) for group in groups))]
             builder.places.displace(cls.index, rows[few], cost[few])
             opened = True
