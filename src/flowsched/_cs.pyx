@@ -549,25 +549,31 @@ cdef class Network:
                 raise InputError(f"lower[{i}]: {lower[i]} is above the capacity {capacity[i]}")
         return 0
 
-    cdef int check_volume(self, str name, object added) except -1:
+    cdef int check_volume(self, const int64_t[::1] added, str name) except -1:
         """Supplies and lower bounds together stay below 2**60, so that no sum of them overflows."""
-        if self.volume + added >= 2**60:
-            raise CostRangeError(f"{name}: supplies and lower bounds add up to 2**60 or more")
+        if self.volume + _magnitude(added, name) >= 2 * POT_MAX:
+            raise CostRangeError(f"{name}: supplies and lower bounds must add up to less than 2**60")
         return 0
 
-    cdef int check_cost(self, object bound, object nodes) except -1:
+    cdef int check_cost(self, const int64_t[::1] cost, object nodes) except -1:
         """Keep (nodes + 1) * max |cost| below POT_MAX, and `cost_bound` up to date."""
         cdef int64_t exact = 0
         cdef int32_t a
-        bound = max(bound, self.cost_bound)
-        if (nodes + 1) * bound >= POT_MAX:
+        cdef Py_ssize_t i, largest = -1
+        for i in range(cost.shape[0]):
+            if not -POT_MAX < cost[i] < POT_MAX:
+                raise CostRangeError(f"cost[{i}]: {cost[i]} is too large for exact arithmetic; |cost| must stay below 2**59")
+            if largest < 0 or mag(cost[i]) > mag(cost[largest]):
+                largest = i
+        bound = int(mag(cost[largest])) if largest >= 0 else 0
+        if (nodes + 1) * max(bound, self.cost_bound) >= POT_MAX:
             for a in range(self.m):
                 if self.pos[2 * a] >= 0:
                     exact = max(exact, mag(self.half[self.pos[2 * a]].cost))
-            bound = max(exact, bound if bound > self.cost_bound else 0)
-            if (nodes + 1) * bound >= POT_MAX:
+            if (nodes + 1) * max(bound, exact) >= POT_MAX:
+                which = f"cost[{largest}]: {cost[largest]}" if bound > exact else f"cost: {exact}"
                 raise CostRangeError(
-                    f"cost: {bound} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
+                    f"{which} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
             self.cost_bound = exact
         self.cost_bound = max(self.cost_bound, bound)
         return 0
@@ -577,8 +583,8 @@ cdef class Network:
         cdef int32_t v
         cdef int64_t[::1] ids
         with self.lock:
-            self.check_volume("supply", _magnitude(supply))
-            self.check_cost(0, self.live_nodes + k)
+            self.check_volume(supply, "supply")
+            self.check_cost(supply[:0], self.live_nodes + k)
             self.grow_nodes(self.live_nodes + k if self.free_node >= 0 else self.n + k)
             out = np.empty(k, np.int64)
             ids = out
@@ -617,8 +623,8 @@ cdef class Network:
             self.check_nodes(head, "head")
             self.check_bounds(capacity, lower)
             if lower.shape[0]:
-                self.check_volume("lower", _magnitude(lower))
-            self.check_cost(_largest(cost), self.live_nodes)
+                self.check_volume(lower, "lower")
+            self.check_cost(cost, self.live_nodes)
             self.grow_arcs(self.live_arcs + k if self.free_arc >= 0 else self.m + k)
             if lower.shape[0] and not self.low.shape[0]:
                 self.low = np.zeros(self.alog.shape[0], np.int64)
@@ -726,7 +732,7 @@ cdef class Network:
         cdef int32_t v
         with self.lock:
             self.check_nodes(nodes, "nodes")
-            self.check_volume("supply", _magnitude(supply))
+            self.check_volume(supply, "supply")
             for i in range(nodes.shape[0]):
                 v = <int32_t>nodes[i]
                 if supply[i] != self.sup[v]:
@@ -763,7 +769,7 @@ cdef class Network:
         with self.lock:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(lower[:0], lower)
-            self.check_volume("lower", _magnitude(lower))
+            self.check_volume(lower, "lower")
             if not self.low.shape[0]:
                 self.low = np.zeros(self.alog.shape[0], np.int64)
             for i in range(arcs.shape[0]):
@@ -780,7 +786,7 @@ cdef class Network:
         cdef int32_t h
         with self.lock:
             self.check_arcs(arcs, "arcs")
-            self.check_cost(_largest(cost), self.live_nodes)
+            self.check_cost(cost, self.live_nodes)
             for i in range(arcs.shape[0]):
                 h = <int32_t>(2 * arcs[i])
                 fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
@@ -1559,27 +1565,15 @@ def _grown(array, size, fill):
     return out
 
 
-cdef object _magnitude(const int64_t[::1] values):
-    """Sum of the magnitudes, exactly."""
+cdef int64_t _magnitude(const int64_t[::1] values, str name) except -1:
+    """Sum of the magnitudes, which must stay below 2**60."""
     cdef Py_ssize_t i
-    cdef int64_t hi = 0, total = 0
+    cdef int64_t total = 0
     for i in range(values.shape[0]):
-        if values[i] > POT_MAX or values[i] < -POT_MAX:
-            return 2**62
+        if not -2 * POT_MAX < values[i] < 2 * POT_MAX or total + mag(values[i]) >= 2 * POT_MAX:
+            raise CostRangeError(f"{name}[{i}]: {values[i]} is too large; supplies and lower bounds must add up to less than 2**60")
         total += mag(values[i])
-        if total >= CINF:
-            return 2**62
     return total
-
-
-cdef object _largest(const int64_t[::1] values):
-    """The largest magnitude, as a Python int."""
-    cdef Py_ssize_t i
-    cdef int64_t most = 0, least = 0
-    for i in range(values.shape[0]):
-        most = max(most, values[i])
-        least = min(least, values[i])
-    return max(int(most), -int(least))
 
 
 def _unique(ids, name):
