@@ -230,6 +230,7 @@ cdef class Network:
     cdef int64_t broken            # largest -rc that a mutation has caused since the last solution
     cdef int64_t cost_hi
     cdef uint64_t cost_lo          # sum of w(a) f(a), 128 bits
+    cdef bint overflown            # an excess left its range, which only flows near 2**60 can do: no answer is given any more
     cdef int32_t hub
     cdef int64_t hub_seen          # supply and size at the last look for a hub
     cdef int32_t stamp
@@ -434,7 +435,10 @@ cdef class Network:
 
     cdef inline int book(self, int32_t v, int64_t amount) except -1 nogil:
         """Add to v's excess."""
-        self.exc[v] += amount
+        if -CINF < self.exc[v] + amount < CINF:
+            self.exc[v] += amount
+        else:
+            self.overflown = True
         if not self.listed[v]:
             self.listed[v] = 1
             self.active[self.nactive] = v
@@ -1335,6 +1339,8 @@ cdef class Network:
             if self.supply_sum:
                 raise InfeasibleError(
                     f"the supplies sum to {self.supply_sum}, not to 0", self.alive() if self.supply_sum > 0 else np.zeros(self.n, bool))
+            if self.overflown:
+                raise CostRangeError("capacity: flows of 2**60 and more met in one node; the network cannot be solved exactly")
             for i in range(COUNTERS):
                 self.count[i] = 0
             self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
@@ -1532,7 +1538,7 @@ cdef class Network:
                 ("bent", self.bent, self.nbent))}
             return arrays, (
                 n, m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved)
+                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved, self.overflown)
 
     def __reduce__(self):
         return Network, (), self.__getstate__()
@@ -1540,7 +1546,7 @@ cdef class Network:
     def __setstate__(self, state):
         arrays, numbers = state
         (self.n, self.m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved) = numbers
+         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved, self.overflown) = numbers
         # Copies: arrays that come out of a pickle may be read-only.
         own = {name: np.array(array) for name, array in arrays.items()}
         self.nactive, self.njarc, self.njnode, self.nbent = (len(own[k]) for k in ("active", "jarc", "jnode", "bent"))
