@@ -1,0 +1,548 @@
+# cython: embedsignature=False
+"""The cold kernel for general networks: primal network simplex, arrays in, arrays out.
+
+The problem
+-----------
+Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a); wanted is a flow
+that balances every node at least cost.  Lower bounds are moved into the supplies at once, so that below 0 <= f <= c.
+
+The basis
+---------
+A spanning tree over the nodes and an artificial *root*.  Arcs outside the tree carry 0 or their capacity, so the tree's
+flows follow from theirs.  p is the potential with w + p(tail) - p(head) = 0 on tree arcs and p(root) = 0; the *reduced cost* of
+an arc in a direction is rc = cost in that direction + p(from) - p(to).  An arc outside the tree has room in one direction only, and is
+stored in it, in a *slot*: one at its capacity stands swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
+A node record holds the arc to its parent: ``up`` is the room from the node to the parent, ``down`` the room back.
+
+Invariants, at every step of `loop`:
+
+(T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it, ``size[v]`` nodes; ``prev`` is its inverse.
+(S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
+     cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).
+(P)  |p| <= 2 (n + 1) C, C the largest |w|, for a path from the root has one artificial arc and at most n - 1 others.
+
+Artificial arcs v -> root cost 0 and take what a node cannot send, arcs root -> v cost M = (n + 1) C and give what a node lacks; M is more than any path can save.
+So the flow is infeasible iff one of the latter carries flow in the end, and then the nodes that hang from the root by artificial
+arcs v -> root are a cut: every arc that leaves them is full, every arc that enters them is empty (their potentials are so far apart).
+
+Capacities
+----------
+If no arc of negative cost is unlimited, an optimum never sends more through an arc than B = all supplies + all
+capacities of negative arcs, so capacities are clipped to B + 1 and nothing overflows.  Out of a *pure* source (no
+arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all the
+rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.
+
+Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one;
+the order of the slots decides how many pivots that takes: by source where the network is bipartite or dense, else
+mixed, so that a block holds arcs of many sources.
+
+Who calls whom: network.py -> `solve` -> `Simplex.run` -> `survey`, `fill`, `star` or `forest`, `plant`, `loop` -> `pivot` -> `regraft`; then `finish`.
+References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
+"""
+
+cimport cython
+from libc.math cimport sqrt
+from libc.stdint cimport int32_t, int64_t
+
+import time
+
+import numpy as np
+
+cdef extern from "Python.h":
+    int PyErr_CheckSignals() except -1
+
+
+cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
+    int64_t cost       # in that direction
+    int32_t tail
+    int32_t head
+
+cdef struct Node:
+    int64_t up         # room from the node to its parent, > 0
+    int64_t down       # room from the parent to the node; up + down is the arc's capacity
+    int32_t code       # 2 * arc | 1 if the arc points away from the root; -1: artificial
+    int32_t parent     # -1 at the root
+    int32_t size       # nodes of the subtree
+    int32_t last       # the last of them in preorder
+    int32_t prev       # prev[next[v]] == v
+    int32_t aim        # scratch of the start: the slot by which flow leaves the node
+
+SLOT = np.dtype([("cost", "i8"), ("tail", "i4"), ("head", "i4")])
+NODE = np.dtype([("up", "i8"), ("down", "i8"), ("code", "i4"), ("parent", "i4"), ("size", "i4"), ("last", "i4"), ("prev", "i4"), ("aim", "i4")])
+
+cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
+cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
+cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
+cdef int64_t POT_MAX = <int64_t> 1 << 59   # (n + 1) C stays below it
+cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
+
+cdef enum:
+    C_OK = 0
+    C_INFEASIBLE = 1
+    C_UNBOUNDED = 2
+    C_RANGE = 3
+    C_LATE = 4
+
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
+
+cdef enum:
+    AUTO = 0
+    STAR = 1           # starts: every node hangs from the root
+    FOREST = 2         #   cheapest paths to the sinks, as far as they have room
+    BY_SOURCE = 1      # orders of the slots
+    MIXED = 2
+
+
+@cython.final
+cdef class Simplex:
+    """One solve; see the head of this file."""
+
+    cdef const int64_t[::1] tail, head, capacity, cost, lower      # the caller's arcs; lower may have length 0
+    cdef int64_t[::1] flow                                         # the answer, in place
+    cdef int32_t n, m
+    # -- by node, the root last --------------------------------------------------------------------------------
+    cdef int64_t[::1] pot
+    cdef int64_t[::1] b            # supply after the lower bounds
+    cdef Node[::1] node
+    cdef int32_t[::1] next
+    cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
+    cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it
+    # -- by slot -------------------------------------------------------------------------------------------------
+    cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
+    cdef int64_t[::1] room         # the arc's capacity
+    cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
+    cdef int32_t slots, dead
+    # ------------------------------------------------------------------------------------------------------------
+    cdef int64_t volume            # sum of |b|
+    cdef int64_t wide              # capacity of arcs that never bind
+    cdef int64_t top_cost          # C
+    cdef int64_t fuel
+    cdef double deadline
+    cdef int32_t cycle_slot        # it closes the unlimited cycle
+    cdef int32_t looped            # a self-loop that is an unlimited cycle
+    cdef int start, order
+    cdef int64_t pivots, degenerate, flips, scanned, moved
+
+    def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+                 const int64_t[::1] supply, const int64_t[::1] lower):
+        n, m = supply.shape[0], tail.shape[0]
+        self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
+        self.n, self.m = n, m
+        self.flow = np.empty(m, np.int64)
+        self.pot = np.zeros(n + 1, np.int64)
+        self.b = np.array(supply)
+        self.node = np.empty(n + 1, NODE)
+        self.next = np.empty(n + 1, np.int32)
+        self.first = np.zeros(n + 2, np.int32)
+        self.kind = np.zeros(n + 1, np.uint8)
+        self.slot = np.empty(m, SLOT)
+        self.room = np.empty(m, np.int64)
+        self.code = np.empty(m, np.int32)
+        self.looped = self.cycle_slot = -1
+        self.fuel = FUEL
+
+    # == loading ===============================================================================================
+
+    cdef int survey(self) except -1 nogil:
+        """One pass over the arcs: ranges, degrees, flows that are fixed; RANGE or UNBOUNDED (a self-loop) if it ends here."""
+        cdef int32_t a, u, v
+        cdef int64_t lo = 0, cap, w, limited = 0, negative = 0
+        cdef bint endless = False, lowers = self.lower.shape[0] > 0
+        self.volume = 0
+        for a in range(self.m):
+            u, v, cap, w = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a], self.cost[a]
+            if lowers:
+                lo = self.lower[a]
+                if lo:
+                    if lo > VOLUME_MAX or limited > VOLUME_MAX:
+                        return C_RANGE
+                    limited += lo
+                    self.b[u] -= lo
+                    self.b[v] += lo
+            self.flow[a] = lo
+            if w > POT_MAX or w < -POT_MAX:
+                return C_RANGE
+            self.top_cost = max(self.top_cost, w if w > 0 else -w)
+            if u == v:
+                if w < 0:
+                    if cap >= CINF:
+                        self.looped = a
+                    self.flow[a] = cap
+                continue
+            if cap == lo:
+                continue
+            self.kind[u] |= 1
+            self.kind[v] |= 2
+            self.first[u + 1] += 1
+            self.slots += 1
+            if cap >= CINF:
+                endless |= w < 0
+            else:
+                limited = min(limited + (cap - lo), CINF)
+                if w < 0:
+                    negative = min(negative + (cap - lo), CINF)
+        for u in range(self.n):
+            w = self.b[u]
+            if w > VOLUME_MAX or w < -VOLUME_MAX:
+                return C_RANGE
+            self.volume += w if w > 0 else -w
+            if self.volume > VOLUME_MAX:
+                return C_RANGE
+            self.first[u + 1] += self.first[u]
+        if self.looped >= 0:
+            return C_UNBOUNDED
+        if self.top_cost >= POT_MAX // (self.n + 1):
+            return C_RANGE
+        self.wide = CINF if endless else self.volume + negative + 1
+        return C_RANGE if self.volume + (limited if endless else negative) > VOLUME_MAX else C_OK
+
+    cdef int fill(self) except -1 nogil:
+        """Lay the arcs out in slots, all of them at 0."""
+        cdef int32_t a, u, v, k, rows, rest, rank, place
+        cdef int64_t lo = 0, cap
+        cdef bint lowers = self.lower.shape[0] > 0, mixed = self.order == MIXED
+        k = max(<int32_t>sqrt(<double>self.slots), 1)
+        rows, rest = self.slots // k, self.slots % k
+        for a in range(self.m):
+            u, v, cap = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a]
+            if lowers:
+                lo = self.lower[a]
+            if u == v or cap == lo:
+                continue
+            cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
+            if (self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0):
+                cap = self.wide
+            place = rank = self.first[u]
+            self.first[u] = rank + 1
+            if mixed:
+                place = (rank % k) * rows + min(rank % k, rest) + rank // k
+            self.slot[place].tail, self.slot[place].head, self.slot[place].cost = u, v, self.cost[a]
+            self.room[place] = cap
+            self.code[place] = 2 * a
+        return 0
+
+    # == the first tree ==========================================================================================
+
+    cdef inline int hang(self, int32_t v, int64_t excess) except -1 nogil:
+        """Hang v from the root by an artificial arc that takes or gives what v has too much or too little."""
+        cdef int64_t big = (self.n + 1) * max(self.top_cost, 1)
+        self.node[v].parent, self.node[v].code = self.n, -1
+        if excess >= 0:
+            self.node[v].up, self.node[v].down, self.pot[v] = CINF, excess, 0
+        else:
+            self.node[v].up, self.node[v].down, self.pot[v] = -excess, CINF, -big
+        return 0
+
+    cdef int plant(self) except -1 nogil:
+        """Order the tree that ``parent`` describes; ``pot`` holds costs to the parents and becomes the potentials."""
+        cdef int32_t root = self.n, v, u, i
+        cdef int32_t[::1] child = self.first
+        for v in range(root + 1):
+            child[v] = -1
+            self.node[v].size = 1
+            self.node[v].last = v
+        for v in range(root - 1, -1, -1):       # siblings are linked by `aim` for now
+            u = self.node[v].parent
+            self.node[v].aim, child[u] = child[u], v
+        self.node[root].parent, self.node[root].code = -1, -1
+        self.node[root].up = self.node[root].down = CINF
+        self.pot[root] = 0
+        u = v = root
+        while True:
+            if child[v] >= 0:
+                v = child[v]
+            else:
+                while v != root and self.node[v].aim < 0:
+                    v = self.node[v].parent
+                if v == root:
+                    break
+                v = self.node[v].aim
+            self.next[u], self.node[v].prev = v, u
+            self.pot[v] = self.pot[self.node[v].parent] - self.pot[v]
+            u = v
+        self.next[u], self.node[root].prev = root, u
+        while u != root:
+            v = self.node[u].parent
+            self.node[v].size += self.node[u].size
+            if self.node[v].last == v:
+                self.node[v].last = self.node[u].last
+            u = self.node[u].prev
+        return 0
+
+    cdef int star(self) except -1 nogil:
+        cdef int32_t v
+        for v in range(self.n):
+            self.hang(v, self.b[v])
+        return 0
+
+    # == the simplex ===============================================================================================
+
+    cdef int poll(self) except -1 nogil:
+        self.fuel = FUEL
+        with gil:
+            PyErr_CheckSignals()
+            if self.deadline >= 0 and time.monotonic() >= self.deadline:
+                return C_LATE
+        return C_OK
+
+    cdef int loop(self) except -1 nogil:
+        """Pivot until no slot has a negative reduced cost."""
+        cdef Slot[::1] slot = self.slot
+        cdef int64_t[::1] pot = self.pot
+        cdef int32_t at = 0, stop, e, enter, left, block
+        cdef int64_t rc, best
+        cdef int status
+        block = max(<int32_t>sqrt(<double>self.slots), 10)
+        while True:
+            best, enter, left = 0, -1, self.slots
+            while left > 0 and enter < 0:
+                if at >= self.slots:
+                    at = 0
+                stop = min(at + block, self.slots)
+                for e in range(at, stop):
+                    rc = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
+                    if rc < best:
+                        best, enter = rc, e
+                left -= stop - at
+                self.scanned += stop - at
+                self.fuel -= stop - at
+                at = stop
+            if enter < 0:
+                return C_OK
+            status = self.pivot(enter, best)
+            if status == C_OK and self.fuel <= 0:
+                status = self.poll()
+            if status != C_OK:
+                return status
+
+    cdef int pivot(self, int32_t e, int64_t rc) except -1 nogil:
+        """Send what can be sent round the cycle that slot e closes; exchange the arc that blocks for it."""
+        cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out_u = -1, out_v = -1, out, apex, far, near, parent
+        cdef int64_t room = self.room[e], delta_u = CINF, delta_v = CINF, delta, up, down
+        cdef int32_t code = self.code[e]
+        cdef Node *x
+        # towards the apex: the cycle runs down to the tail and up from the head
+        while u != v:
+            if self.node[u].size < self.node[v].size:
+                if self.node[u].down < delta_u:
+                    delta_u, out_u = self.node[u].down, u
+                u = self.node[u].parent
+            else:
+                if self.node[v].up <= delta_v:
+                    delta_v, out_v = self.node[v].up, v
+                v = self.node[v].parent
+        apex = u
+        delta, out = room, -1
+        if delta_u < delta:
+            delta, out = delta_u, out_u
+        if delta_v <= delta:
+            delta, out = delta_v, out_v
+        if delta >= HUGE:
+            self.cycle_slot = e
+            return C_UNBOUNDED
+        self.pivots += 1
+        if delta:
+            u = self.slot[e].tail
+            while u != apex:
+                self.node[u].up += delta
+                self.node[u].down -= delta
+                u = self.node[u].parent
+            v = self.slot[e].head
+            while v != apex:
+                self.node[v].up -= delta
+                self.node[v].down += delta
+                v = self.node[v].parent
+        else:
+            self.degenerate += 1
+        if out < 0:
+            self.flips += 1
+            self.slot[e].tail, self.slot[e].head = self.slot[e].head, self.slot[e].tail
+            self.slot[e].cost = -self.slot[e].cost
+            self.code[e] = code ^ 1
+            return C_OK
+        if out == out_v and delta == delta_v:       # the part with the head is cut off
+            near, far = self.slot[e].head, self.slot[e].tail
+            up, down, code = delta, room - delta, code ^ 1
+        else:
+            near, far = self.slot[e].tail, self.slot[e].head
+            up, down, rc = room - delta, delta, -rc
+        # the leaving arc takes the slot, in the direction in which it has room
+        x = &self.node[out]
+        parent = x.parent
+        if x.code < 0:
+            self.slot[e].tail = self.slot[e].head = self.n
+            self.slot[e].cost = 0
+            self.code[e] = -1
+            self.dead += 1
+        elif x.down == 0:
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, parent, self.pot[parent] - self.pot[out]
+            self.room[e], self.code[e] = x.up, x.code
+        else:
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = parent, out, self.pot[out] - self.pot[parent]
+            self.room[e], self.code[e] = x.down, x.code ^ 1
+        self.regraft(out, near, far, apex, up, down, code)
+        # near .. its last is what was moved
+        far = self.node[near].last
+        v = near
+        self.pot[v] += rc
+        while v != far:
+            v = self.next[v]
+            self.pot[v] += rc
+        self.moved += self.node[near].size
+        self.fuel -= self.node[near].size
+        return C_OK
+
+    cdef int regraft(self, int32_t out, int32_t near, int32_t far, int32_t apex, int64_t up, int64_t down, int32_t code) except -1 nogil:
+        """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code)."""
+        cdef int32_t size = self.node[out].size, old_last = self.node[out].last, before = self.node[out].prev, after = self.next[old_last]
+        cdef int32_t u, above, end, keep, below, under
+        cdef Node old
+        # 1. out of its ancestors, into its new ones; those above the apex lose and gain the same nodes
+        u = self.node[out].parent
+        while u != apex:
+            self.node[u].size -= size
+            u = self.node[u].parent
+        u = far
+        while u != apex:
+            self.node[u].size += size
+            u = self.node[u].parent
+        # 2. out of the preorder
+        u = self.node[out].parent
+        self.next[before], self.node[after].prev = after, before
+        while u >= 0 and self.node[u].last == old_last:
+            self.node[u].last = before
+            u = self.node[u].parent
+        # 3. reverse the stem near .. out.  The preorder of a stem node splits at its stem child: what comes before stays
+        # in front of what comes after, and both follow all that hangs below the child.
+        above, u, under = far, near, 0
+        end = self.node[near].last
+        after = self.next[end]
+        keep = self.node[near].prev
+        while True:
+            old = self.node[u]
+            self.node[u].parent, self.node[u].up, self.node[u].down, self.node[u].code = above, up, down, code
+            self.node[u].size = size - under
+            if u == out:
+                break
+            up, down, code, under = old.down, old.up, old.code ^ 1, old.size
+            below = old.last
+            above, u = u, old.parent
+            self.next[end] = u
+            before, keep = keep, self.node[u].prev
+            self.node[u].prev = end
+            if self.node[u].last != below:
+                self.next[before], self.node[after].prev = after, before
+                end = self.node[u].last
+                after = self.next[end]
+            else:
+                end = before
+        while True:
+            self.node[u].last = end
+            if u == near:
+                break
+            u = self.node[u].parent
+        # 4. into the preorder, right after `far`
+        after = self.next[far]
+        self.next[far], self.node[near].prev = near, far
+        self.next[end], self.node[after].prev = after, end
+        u = far
+        while u >= 0 and self.node[u].last == far:
+            self.node[u].last = end
+            u = self.node[u].parent
+        return 0
+
+    # == the answer =================================================================================================
+
+    cdef int finish(self) except -1 nogil:
+        """Write the flow; INFEASIBLE if an artificial arc root -> v carries some."""
+        cdef int32_t e, v
+        cdef int status = C_OK
+        for e in range(self.slots):
+            if self.code[e] >= 0 and self.code[e] & 1:
+                self.flow[self.code[e] >> 1] += self.room[e]
+        for v in range(self.n):
+            if self.node[v].code >= 0:
+                self.flow[self.node[v].code >> 1] += self.node[v].up if self.node[v].code & 1 else self.node[v].down
+            elif self.node[v].up < HUGE:
+                status = C_INFEASIBLE
+        return status
+
+    cdef int run(self) except -1 nogil:
+        cdef int status = self.survey()
+        if status != C_OK:
+            return status
+        if self.order == AUTO:
+            self.order = MIXED
+        self.fill()
+        if self.start == AUTO:
+            self.start = STAR
+        self.star()
+        self.plant()
+        status = self.poll()
+        if status == C_OK:
+            status = self.loop()
+        if status == C_OK:
+            status = self.finish()
+        return status
+
+    cdef object cut(self):
+        """Bool by node: what hangs from the root by an arc v -> root."""
+        cdef int32_t v = self.next[self.n], i
+        cdef bint inside = False
+        out = np.zeros(self.n, bool)
+        cdef unsigned char[::1] mark = out.view(np.uint8)
+        while v != self.n:
+            if self.node[v].parent == self.n:
+                inside = self.node[v].up >= HUGE
+            mark[v] = inside
+            v = self.next[v]
+        return out
+
+    cdef object cycle(self):
+        """The arcs of the unlimited cycle, each where the one before it ends."""
+        cdef int32_t u, v
+        if self.looped >= 0:
+            return np.array([self.looped], np.int64)
+        u, v = self.slot[self.cycle_slot].tail, self.slot[self.cycle_slot].head
+        down, up = [self.code[self.cycle_slot] >> 1], []
+        while u != v:
+            if self.node[u].size < self.node[v].size:
+                down.append(self.node[u].code >> 1)
+                u = self.node[u].parent
+            else:
+                up.append(self.node[v].code >> 1)
+                v = self.node[v].parent
+        return np.array(down[::-1] + up, np.int64)
+
+
+def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, *, int start=0, int order=0):
+    """Solve one problem from nothing; return (status, answer, potential, stats).
+
+    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower` may have length 0, `time_limit` is in
+    seconds, negative for none.  The answer is, by status,
+
+    OK            the flow by arc; `potential` by node proves it optimal, it is None otherwise
+    INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
+    UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
+    RANGE, LATE   None: exact arithmetic could overflow; out of time
+
+    `start` and `order` override the choice of the first tree and of the order of arcs, for tests.
+    """
+    cdef int status
+    began = time.perf_counter()
+    simplex = Simplex(tail, head, capacity, cost, supply, lower)
+    simplex.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
+    simplex.start, simplex.order = start, order
+    with nogil:
+        status = simplex.run()
+    answer = potential = None
+    if status == C_OK:
+        answer, potential = np.asarray(simplex.flow), np.asarray(simplex.pot)[:simplex.n]
+    elif status == C_INFEASIBLE:
+        answer = simplex.cut()
+    elif status == C_UNBOUNDED:
+        answer = simplex.cycle()
+    stats = {"pivots": simplex.pivots, "degenerate": simplex.degenerate, "flips": simplex.flips, "scanned": simplex.scanned, "moved": simplex.moved,
+             "start": simplex.start, "order": simplex.order, "seconds": time.perf_counter() - began}
+    return status, answer, potential, stats
