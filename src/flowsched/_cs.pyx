@@ -1517,10 +1517,14 @@ cdef class Network:
             return out
 
     def sizes(self):
-        """(live nodes, live arcs, bytes)."""
+        """(live nodes, live arcs)."""
+        return self.live_nodes, self.live_arcs
+
+    def nbytes(self):
+        """Memory of all arrays."""
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent]
-        return self.live_nodes, self.live_arcs, sum([np.asarray(a).nbytes for a in arrays])
+        return sum([np.asarray(a).nbytes for a in arrays])
 
     def set_budget(self, int64_t budget):
         self.budget = budget

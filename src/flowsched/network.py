@@ -150,7 +150,7 @@ class FlowNetwork:
         self._core = _cs.Network()
 
     def __repr__(self) -> str:
-        nodes, arcs, _ = self._core.sizes()
+        nodes, arcs = self._core.sizes()
         return f"<FlowNetwork: {nodes} nodes, {arcs} arcs>"
 
     # -- mutations -------------------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ class FlowNetwork:
     @property
     def nbytes(self) -> int:
         """Memory of the kernel's arrays."""
-        return self._core.sizes()[2]
+        return self._core.nbytes()
 
     # -- copies ----------------------------------------------------------------------------------------------
 
