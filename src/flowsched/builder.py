@@ -300,10 +300,11 @@ class Builder:
             cost[priority == level] += extra
         return cost
 
-    def prices(self, groups: Sequence[Group]) -> list[float]:
+    def prices(self, groups: Sequence[Group]) -> dict[Group, float]:
         """How much dearer it is to run than to wait at the optimum's prices, for one more task of each group, in loads."""
+        if not groups:
+            return {}
         nodes = [self._groups[group] for group in groups]
         arcs = np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
         reduced = self.network.reduced_cost(arcs)
-        prices: list[float] = ((reduced[::2] - reduced[1::2]) / OMEGA).tolist()
-        return prices
+        return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / OMEGA).tolist(), strict=True))

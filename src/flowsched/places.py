@@ -108,7 +108,7 @@ class Places:
         self._cost: Ints = np.zeros((8, 8), np.int64)
         self._why: NDArray[np.uint32] = np.zeros((8, 8), np.uint32)
         self._why_copy: dict[int, NDArray[np.uint32]] = {}
-        self._roomy: dict[int, bool] = {}
+        self._roomy: NDArray[np.bool_] = np.zeros(8, np.bool_)
         self._rack_node: Ints = np.full((8, 8), -1, np.int64)
         self._rack_arc: Ints = np.full((8, 8), -1, np.int64)
         self._displacing: dict[tuple[int, int], int] = {}
@@ -131,7 +131,7 @@ class Places:
         self._capacity[:, rows] = 0
         self._why[:, rows] = DOWN
         self._why_copy.clear()
-        self._roomy.clear()
+        self._roomy = ((self._why == 0) & (self.node >= 0)).any(axis=1)
         self.edits.remove_nodes(nodes)
 
     def _forget_rack(self, rack: int) -> list[int]:
@@ -191,9 +191,8 @@ class Places:
         self._arc, self._rack_node, self._rack_arc = (
             grown(a, top, fill=-1) for a in (self._arc, self._rack_node, self._rack_arc)
         )
-        self._capacity, self._cost, self._why, self._cursor, self._hopeless = (
-            grown(a, top) for a in (self._capacity, self._cost, self._why, self._cursor, self._hopeless)
-        )
+        self._capacity, self._cost, self._why = (grown(a, top) for a in (self._capacity, self._cost, self._why))
+        self._cursor, self._hopeless, self._roomy = (grown(a, top) for a in (self._cursor, self._hopeless, self._roomy))
 
     def aggregator(self, cls: int) -> int | None:
         """Node of the class's aggregator, if it has one."""
@@ -208,7 +207,7 @@ class Places:
                 nodes += self._rack_node[cls][self._rack_node[cls] >= 0].tolist()
                 self._rack_node[cls] = self._rack_arc[cls] = self._arc[cls] = -1
                 self._capacity[cls] = self._cursor[cls] = self._hopeless[cls] = 0
-                self._forget_why(cls)
+                self._why_copy.pop(cls, None)
         self.edits.remove_nodes(nodes)
 
     def forget_costs(self) -> None:
@@ -263,13 +262,12 @@ class Places:
         return seats
 
     def _note_why(self, classes: Ints, grid: tuple[Ints, ...], why: NDArray[np.uint32]) -> None:
-        for cls in classes[(why != self._why[grid]).any(axis=1)].tolist():
-            self._forget_why(cls)
-        self._why[grid] = why
-
-    def _forget_why(self, cls: int) -> None:
-        self._why_copy.pop(cls, None)
-        self._roomy.pop(cls, None)
+        other = classes[(why != self._why[grid]).any(axis=1) | (self._cursor[classes] == 0)]
+        if len(other):
+            self._why[grid] = why
+            self._roomy[other] = ((self._why[other] == 0) & (self.node >= 0)).any(axis=1)
+            for cls in other.tolist():
+                self._why_copy.pop(cls, None)
 
     def _add_arcs(self, classes: Ints, rows: Ints, capacity: Ints, cost: Ints) -> None:
         racks = self._rack[rows]
@@ -350,11 +348,23 @@ class Places:
                     found.setdefault(cls_, ([], []))[1].append(row)
         return found
 
-    def has_room(self, cls: int) -> bool:
-        """Whether some machine had room for the class, nobody leaving, as of the last `refresh`."""
-        if cls not in self._roomy:
-            self._roomy[cls] = bool((self.why(cls) == 0).any())
-        return self._roomy[cls]
+    def with_room(self, classes: Sequence[int]) -> list[int]:
+        """Those of the classes for which some machine had room, nobody leaving, as of the last `refresh`."""
+        index = np.array(classes, np.int64)
+        return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
+
+    def look_again(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
+        """As `why` for each class, but as of now; the network is not told."""
+        if not classes:
+            return []
+        rows = self.cluster.books.changed_since(int(self._cursor[list(classes)].min()))
+        _, now = self.cluster.books.room(np.array(classes, np.int64), rows)
+        whys = []
+        for cls, part in zip(classes, now, strict=True):
+            why = self.why(cls).copy()
+            why[rows] = part
+            whys.append(why)
+        return whys
 
     def why(self, cls: int) -> NDArray[np.uint32]:
         """What stands against one more task of the class, by row, as of the last `refresh` (see `Books.room`)."""
@@ -362,7 +372,6 @@ class Places:
         rows = self.cluster.books.rows
         if copy is None or len(copy) != rows:
             copy = self._why_copy[cls] = self._why[cls, :rows].copy()
-            self._roomy.pop(cls, None)
         return copy
 
 

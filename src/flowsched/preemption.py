@@ -57,7 +57,8 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     list of TaskRecord or None
         None where all of them together would not make enough room.
     """
-    if policy.preemption is None:
+    worst = cluster.books.worst_running()
+    if policy.preemption is None or worst is None or worst <= cls.priority:
         return None
     spared_since = now - policy.preemption.window
     worse = [

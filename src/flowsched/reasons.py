@@ -32,21 +32,35 @@ class Verdict:
 
     Attributes
     ----------
+    cls : ClassRecord
     why : ndarray of uint32, shape (rows,)
         What stands against one more task of the class, see `Books.room`.
     shapes : Shapes
         The machines of that moment.
+    ever : ndarray of uint8, shape (shapes,)
+        See `Books.ever`.
+    code : ReasonCode or None
+        None where `why` tells.
     """
 
-    code: ReasonCode
     cls: ClassRecord
     why: NDArray[np.uint32]
     shapes: Shapes
+    ever: NDArray[np.uint8]
     resources: Resources
+    code: ReasonCode | None
 
     def reason(self, price: float | None = None) -> Reason:
         """The reason in full, with counts by shape of machine."""
-        return Reason(self.code, self._detail(), price, _UNBLOCKED_BY.get(self.code, ()))
+        code = self.code or self._code()
+        return Reason(code, self._detail(), price, _UNBLOCKED_BY.get(code, ()))
+
+    def _code(self) -> ReasonCode:
+        live = self.shapes.of_row >= 0
+        best = self.ever[self.shapes.of_row[live]].max(initial=0)
+        if best < 2:
+            return ReasonCode.FILTERED if best else ReasonCode.NEVER_FITS
+        return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
         live = self.shapes.of_row >= 0
@@ -83,42 +97,20 @@ def shape_label(shape: ShapeKey, resources: Resources) -> str:
 
 
 def judge(
-    books: Books,
-    cls: ClassRecord,
-    why: NDArray[np.uint32],
-    *,
-    had_room: bool = False,
-    code: ReasonCode | None = None,
-    shapes: Shapes | None = None,
+    books: Books, cls: ClassRecord, why: NDArray[np.uint32], code: ReasonCode | None = None, shapes: Shapes | None = None
 ) -> Verdict:
-    """Judge why a class waits.
+    """Keep what is needed to say why a class waits.
 
     Parameters
     ----------
     why : ndarray of uint32, shape (rows,)
         What stands against one more task of the class, see `Books.room`.
-    had_room : bool
-        Whether there was room for it earlier in the round.
     code : ReasonCode, optional
         Where it is known already.
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    shapes = books.shapes() if shapes is None else shapes
-    return Verdict(code or _code(books, cls, why, shapes, had_room), cls, why, shapes, books.resources)
-
-
-def _code(books: Books, cls: ClassRecord, why: NDArray[np.uint32], shapes: Shapes, had_room: bool) -> ReasonCode:
-    live = np.flatnonzero(shapes.of_row >= 0)
-    shape = shapes.of_row[live]
-    holds = books.holds[cls.index, shape]
-    if not holds.any():
-        return ReasonCode.NEVER_FITS
-    if not (holds & books.suits[cls.index, shape]).any():
-        return ReasonCode.FILTERED
-    if had_room:
-        return ReasonCode.WAIT_CHEAPER if (why[live] == 0).any() else ReasonCode.OUTBID
-    return ReasonCode.NO_SLOT if (why[live] == SLOTS).any() else ReasonCode.NO_FIT
+    return Verdict(cls, why, shapes or books.shapes(), books.ever(cls.index), books.resources, code)
 
 
 class Waiting(Mapping[Hashable, Reason]):

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
@@ -189,7 +188,7 @@ class Scheduler:
         while True:
             start = time.perf_counter()
             builder.update(self.cluster.changes(check.trial.now), check.trial.now)
-            had_room.update(cls.index for cls in waiting if builder.places.has_room(cls.index))
+            had_room.update(builder.places.with_room([cls.index for cls in waiting]))
             updated = time.perf_counter()
             solved = clock.run(self.network, updated)
             again = not clock.late and check.admit(builder.read())
@@ -234,31 +233,25 @@ class Scheduler:
         """Who waits at the end of the trial, and why."""
         groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
         known, self._verdicts = self._verdicts, {}
+        outbid = [cls for cls in self.cluster.waiting if late or cls.index in had_room]
+        whys = dict(zip(outbid, self.builder.places.look_again([cls.index for cls in outbid]), strict=True))
+        prices = {} if late else self.builder.prices([group for cls in outbid for group in self.cluster.waiting[cls]])
         for cls, members in self.cluster.waiting.items():
-            if not late and cls.index not in had_room:
+            if cls not in whys:
                 verdict = self._verdicts[cls] = self._verdict(cls, known.get(cls))
                 groups.append((self.cluster.waiting_ids(cls), verdict, None))
                 continue
-            verdict = judge(self.cluster.books, cls, self._look(cls), had_room=True, code=ReasonCode.TIME_LIMIT if late else None)
-            prices = [None] * len(members) if late else self.builder.prices(list(members))
-            for group, price in zip(members, prices, strict=True):
-                groups.append((tuple(task.id for task in group.waiting), verdict, price))
+            code = ReasonCode.WAIT_CHEAPER if (whys[cls] == 0).any() else ReasonCode.OUTBID
+            verdict = judge(self.cluster.books, cls, whys[cls], ReasonCode.TIME_LIMIT if late else code)
+            groups += [(tuple(task.id for task in group.waiting), verdict, prices.get(group)) for group in members]
         return Waiting(groups)
 
     def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
-        """For a class that never had room; worked out again only if something has changed for it."""
+        """For a class that never had room; another one only if something has changed for it."""
         why, shapes = self.builder.places.why(cls.index), self.cluster.books.shapes()
         if known is not None and known.why is why and known.shapes is shapes:
             return known
         return judge(self.cluster.books, cls, why)
-
-    def _look(self, cls: ClassRecord) -> NDArray[np.uint32]:
-        """What stands against one more task of a class on each machine, now."""
-        of_row = self.cluster.books.shapes().of_row
-        why = np.zeros(len(of_row), np.uint32)
-        live = np.flatnonzero(of_row >= 0)
-        why[live] = self.cluster.books.room(np.array([cls.index]), live)[1][0]
-        return why
 
     # -- afterwards ---------------------------------------------------------------------------------------------
 
@@ -328,8 +321,7 @@ class Scheduler:
         machine = self.cluster.machines.get(delta.machine)
         if machine is None or machine.failed:
             return _conflict("machine", "gone")
-        _, why = books.room(np.array([cls]), np.array([machine.row]))
-        if why[0, 0] or not books.admits(machine.row, cls, delta.devices):
+        if not books.welcomes(machine.row, cls) or not books.admits(machine.row, cls, delta.devices):
             return _conflict("machine", "no room")
         return None
 
@@ -356,14 +348,17 @@ class Scheduler:
         row = None if machine is None else self.cluster.machine(machine).row
         if record.place is not None and row in (None, record.place.row):
             return Reason(ReasonCode.RUNNING)
-        books, why = self.cluster.books, self._look(record.group.cls)
+        books, cls = self.cluster.books, record.group.cls
         shapes = books.shapes()
         if row is not None:
             alone = np.full_like(shapes.of_row, -1)
             alone[row] = shapes.of_row[row]
             shapes = Shapes(alone, shapes.keys)
-        code = ReasonCode.PENDING if (why[shapes.of_row >= 0] == 0).any() else None
-        return judge(books, record.group.cls, why, code=code, shapes=shapes).reason()
+        live = np.flatnonzero(shapes.of_row >= 0)
+        why = np.zeros(len(shapes.of_row), np.uint32)
+        why[live] = books.room(np.array([cls.index]), live)[1][0]
+        code = ReasonCode.PENDING if (why[live] == 0).any() else None
+        return judge(books, cls, why, code, shapes).reason()
 
 
 def _units(deltas: Sequence[Delta], only: set[Hashable] | None) -> list[list[Delta]]:

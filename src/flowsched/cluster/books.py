@@ -128,6 +128,7 @@ class Books:
         self._shape_keys: dict[int, ShapeKey] = {}
         self._shape_users: dict[int, int] = {}
         self._snapshot: Shapes | None = None
+        self._ever: dict[int, NDArray[np.uint8]] = {}
         self._rows, self._classes, self._shape_indices = Indices(), Indices(), Indices()
 
     @property
@@ -203,6 +204,7 @@ class Books:
             shape = self._shapes[key] = self._shape_indices.take()
             self._shape_keys[shape] = key
             self._shape_users[shape] = 0
+            self._ever.clear()
             self.suits = grown(self.suits, 0, shape + 1)
             self.holds = grown(self.holds, 0, shape + 1)
             for cls in self._constraints:
@@ -231,6 +233,7 @@ class Books:
     def drop_class(self, cls: int) -> None:
         """Give the index back."""
         del self._constraints[cls]
+        self._ever.pop(cls, None)
         self._classes.give(cls)
 
     def _match(self, cls: int, shape: int) -> None:
@@ -247,6 +250,10 @@ class Books:
         """What a task of the class takes of each device that it gets (0 without devices)."""
         g = self.resources.device_index
         return min(int(self.demand[cls, g]), MICRO) if g >= 0 else 0
+
+    def welcomes(self, row: int, cls: int) -> bool:
+        """Whether the machine takes new tasks, and the class's labels allow it."""
+        return bool(self.usable[row] and self.suits[cls, self.shape[row]])
 
     def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
         """The devices that a task of the class would take there, () without any; None where it does not fit now.
@@ -304,6 +311,12 @@ class Books:
         grid = np.ix_(classes, self.shape[rows])
         both: NDArray[np.bool_] = self.suits[grid] & self.holds[grid]
         return both
+
+    def ever(self, cls: int) -> NDArray[np.uint8]:
+        """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
+        if cls not in self._ever:
+            self._ever[cls] = self.holds[cls].astype(np.uint8) * (1 + self.suits[cls])
+        return self._ever[cls]
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
         """How many more tasks of each class each machine could take now by labels and resources, and what prevents one.
