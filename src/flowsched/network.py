@@ -346,12 +346,12 @@ class FlowNetwork:
     @property
     def num_nodes(self) -> int:
         """How many nodes there are."""
-        return int(self._core.sizes()[0])
+        return self._core.sizes()[0]
 
     @property
     def num_arcs(self) -> int:
         """How many arcs there are."""
-        return int(self._core.sizes()[1])
+        return self._core.sizes()[1]
 
     @property
     def nbytes(self) -> int:
