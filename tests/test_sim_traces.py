@@ -14,7 +14,9 @@ from flowsched.sim import Trace, load_trace
 DATA = Path(__file__).parents[2] / "shared" / "data"
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,64000,1000,2,P100\n"
-PODS_HEADER = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+PODS_HEADER = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+)
 PODS = (
     PODS_HEADER
     + "p0,12000,16384,1,1000,,LS,Running,0,100,10\n"
@@ -136,7 +138,9 @@ def test_names() -> None:
         load_trace("model", variant="default")
 
 
-MACHINES = "0,1,0,x,0.5,0.25\n0,2,0,x,1,1\n5000000,1,1,x,,\n6000000,1,0,x,0.5,0.5\n7000000,2,2,x,0.75,\n8000000,3,0,y,1,1\n"
+MACHINES = (
+    "0,1,0,x,0.5,0.25\n0,2,0,x,1,1\n5000000,1,1,x,,\n6000000,1,0,x,0.5,0.5\n7000000,2,2,x,0.75,\n8000000,3,0,y,1,1\n"
+)
 TASKS = (
     "0,,7,0,,0,ann,3,9,0.125,0.25,0.1,0\n"
     "0,,7,1,,0,ann,3,9,0.125,0.25,0.1,0\n"
@@ -192,7 +196,11 @@ def test_google_parts_in_directories(tmp_path: Path) -> None:
     [
         ("0,1,0,x,a,1\n", TASKS, r"machine_events.csv, line 1, column 'cpu': a number expected, got 'a'"),
         ("0,1,7,x,1,1\n", TASKS, r"machine_events.csv, line 1, column 'event': 0 \(ADD\)"),
-        ("0,1,1,x,1,1\n", TASKS, r"machine_events.csv, line 1, column 'machine': machine '1' is removed or updated, but"),
+        (
+            "0,1,1,x,1,1\n",
+            TASKS,
+            r"machine_events.csv, line 1, column 'machine': machine '1' is removed or updated, but",
+        ),
         ("0,1\n", TASKS, r"machine_events.csv, line 1: no column 'event'"),
         ("", TASKS, r"machine_events.csv: no machine is ever added"),
         (MACHINES, "0,,7,0,,9\n", r"task_events.csv, line 1, column 'event': 0 to 8 expected, got 9"),

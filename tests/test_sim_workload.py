@@ -98,7 +98,15 @@ def test_the_model_follows_its_seed() -> None:
 
 @pytest.mark.parametrize(
     ("argument", "value"),
-    [("tasks", 0), ("tasks", 1.5), ("tasks", True), ("load", 0), ("load", math.nan), ("scale", -1), ("scale", math.inf)],
+    [
+        ("tasks", 0),
+        ("tasks", 1.5),
+        ("tasks", True),
+        ("load", 0),
+        ("load", math.nan),
+        ("scale", -1),
+        ("scale", math.inf),
+    ],
 )
 def test_the_model_refuses_bad_arguments_by_name(argument: str, value: float) -> None:
     with pytest.raises(InputError, match=f"^{argument}: "):
@@ -125,7 +133,11 @@ def test_load_of_nothing_is_nothing() -> None:
 
 
 def test_load_counts_machines_that_join_later_once() -> None:
-    events = [MachineAdded("n", {"cpu": 2}, time=1.0), MachineFailed("n", time=2.0), MachineAdded("n", {"cpu": 2}, time=3.0)]
+    events = [
+        MachineAdded("n", {"cpu": 2}, time=1.0),
+        MachineFailed("n", time=2.0),
+        MachineAdded("n", {"cpu": 2}, time=3.0),
+    ]
     assert workload(arrival(0, 1, cpu=1), machine_events=events).load()["cpu"].capacity == 6
 
 

@@ -18,10 +18,14 @@ def main() -> None:
     """Run the command line and exit: 0 done, 2 bad input, 130 interrupted; commands may define more."""
     try:
         app = application()
-    except ModuleNotFoundError as missing:
-        if missing.name is None or missing.name.split(".")[0] not in ("click", "rich", "simpy"):
+    except ImportError as missing:
+        name = (missing.name or "").partition(".")[0]
+        if name not in ("click", "rich", "simpy"):
             raise
-        sys.exit(f"flowsched: {missing.name} is not installed; the command line needs: pip install 'flowsched[cli]'")
+        print(
+            f"flowsched: {name} is missing, which the command line needs: pip install 'flowsched[cli]'", file=sys.stderr
+        )
+        sys.exit(2)
     app(prog_name="flowsched")
 
 

@@ -275,7 +275,12 @@ class Simulation:
         """A round at this time, unless an earlier one is planned."""
         if at < self._round_at:
             self._round_at = at
-            self._clock.after(at - self._clock.now, at, self._decide)
+            self._clock.after(at - self._clock.now, at, self._come)
+
+    def _come(self, at: float) -> None:
+        """Let everything happen first that happens at the same time: all of it is in the queue by now."""
+        if at == self._round_at:
+            self._clock.after(0.0, at, self._decide)
 
     def _decide(self, at: float) -> None:
         if at != self._round_at:

@@ -223,7 +223,8 @@ class Workload:
         """A synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
-        with what is left of their durations, the others one by one.  It ends with the last arrival.
+        with what is left of their durations (at most half of `tasks`), the others one by one.  It ends with the last
+        arrival.
 
         Parameters
         ----------
@@ -331,7 +332,7 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
     mean = np.array([_quantile_mean(openb_model.DURATIONS[k]) for k in kinds])
     work = (weight * mean) @ demand
     rate = load / float(np.max(work[capacity > 0] / capacity[capacity > 0]))
-    resident = min(round(rate * float(weight @ mean)), tasks)
+    resident = min(round(rate * float(weight @ mean)), tasks // 2)
 
     # Whoever looks at a random moment finds long tasks in proportion to their length, each somewhere in its middle.
     at_work = weight * mean / (weight @ mean)

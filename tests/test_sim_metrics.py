@@ -1,0 +1,178 @@
+"""Metrics and what is made of them: JSON, tables of text, plots and the report."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.cluster.events import JobSubmitted
+from flowsched.cluster.model import Machine, Task
+from flowsched.scheduler import Scheduler
+from flowsched.sim import Arrival, Metrics, Percentiles, Simulation, Workload, report, write_report
+from flowsched.sim.metrics import WALL_CLOCK
+from flowsched.sim.plots import _BINS, _thinned, draw
+from flowsched.sim.summary import amount, duration, facts_line, tables
+
+
+@pytest.fixture(scope="module")
+def metrics() -> Metrics:
+    big = Arrival(0.0, JobSubmitted("big", (Task("big", {"cpu": 999}),)), (5.0,))
+    model = Workload.model(tasks=150, scale=0.02, load=1.3)
+    work = replace(model, arrivals=[big, *model.arrivals])
+    return Simulation(Scheduler(), work, facts={"policy": "spread"}).run()
+
+
+@pytest.fixture(scope="module")
+def nothing() -> Metrics:
+    """A run in which nothing arrives."""
+    work = Workload("empty <b>", [], [Machine("m", {"cpu": 1})], resources=("cpu",))
+    return Simulation(Scheduler(resources=("cpu",)), work).run()
+
+
+def test_account_sums_to_the_tasks(metrics: Metrics) -> None:
+    account = metrics.account()
+    assert sum(account.values()) == metrics.facts["tasks"] == 151
+    assert account["waiting:NEVER_FITS"] == 1
+    assert account["completed"] == metrics.tasks["completed"] > 0
+    assert sum(n for k, n in account.items() if k.startswith("waiting:")) == len(metrics.reasons)
+
+
+def test_json_is_strict_and_complete(metrics: Metrics, tmp_path: Path) -> None:
+    metrics.to_json(tmp_path / "m.json")
+    read = json.loads((tmp_path / "m.json").read_text(), parse_constant=pytest.fail)
+    assert read["tasks"]["placed"] == metrics.placed
+    assert read["series"]["used_gpu"] == metrics.series["used_gpu"].tolist()
+    assert set(read["wall_clock"]["latency_seconds"]) == set(WALL_CLOCK) == set(read["wall_clock"]["rounds"])
+    assert not set(WALL_CLOCK) & set(read["rounds"])
+    assert "series" not in metrics.to_dict(series=False)
+
+
+def test_json_of_nothing(nothing: Metrics) -> None:
+    made = nothing.to_dict()
+    assert made["wait_seconds"]["p99"] is None
+    json.dumps(made, allow_nan=False)
+
+
+def test_phases_add_up_to_no_more_than_the_round(metrics: Metrics) -> None:
+    parts = sum(metrics.rounds[phase] for phase in ("update", "solve", "read"))
+    assert (parts <= metrics.rounds["schedule"]).all()
+    assert metrics.latency("solve").n == metrics.counts["rounds"]
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50))
+def test_percentiles_are_ordered(values: list[float]) -> None:
+    p = Percentiles.of(np.array(values))
+    assert p.n == len(values)
+    assert min(values) <= p.p50 <= p.p90 <= p.p99 <= p.max == max(values)
+
+
+def test_percentiles_of_nothing() -> None:
+    assert math.isnan(Percentiles.of(np.array([])).p50)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"), (3.2e-5, "32 µs"), (0.00123, "1.23 ms"), (0.25, "250 ms"), (1, "1 s"), (59.94, "59.9 s"), (119, "119 s"),
+        (120, "2 min"), (7200, "2 h"), (86400, "24 h"), (172800, "2 d"), (12537496, "145 d"), (math.inf, "for ever"), (math.nan, "-"),
+    ],
+)  # fmt: skip
+def test_durations_in_print(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "text"),
+    [(612028416, "MiB", "584 TiB"), (2048, "MiB", "2 GiB"), (10, "MiB", "10 MiB"), (6212, "GPUs", "6,212 GPUs"), (64.59, "GPUs", "64.59 GPUs"), (0.5, "", "0.5")],
+)  # fmt: skip
+def test_amounts_in_print(value: float, unit: str, text: str) -> None:
+    assert amount(value, unit) == text
+
+
+def test_tables_name_the_reasons(metrics: Metrics) -> None:
+    first = tables(metrics)[0]
+    rows = {row[0].strip(): row[1:] for row in first.rows}
+    assert rows["never fits"][0] == "1"
+    assert rows["NEVER_FITS"][0] == "1"
+    assert "no machine is large enough: cpu on " in rows["NEVER_FITS"][2]
+    for table in tables(metrics):
+        assert all(len(row) == len(table.columns) for row in table.rows)
+
+
+def test_facts_in_a_line(metrics: Metrics, nothing: Metrics) -> None:
+    assert facts_line(metrics).startswith("30 machines, 151 tasks, policy spread, a round per event, ")
+    assert facts_line(nothing).startswith("1 machines, 0 tasks, a round per event, 0 s simulated in ")
+    held = replace(
+        metrics, facts={**metrics.facts, "interval": 60.0, "on_events": False, "compress": 500.0, "hold": True}
+    )
+    assert "rounds every 60 s, " in facts_line(held)
+    assert facts_line(held).endswith("arrivals 500 times as fast as recorded, no task ever ends")
+
+
+class Page(HTMLParser):
+    """Tags that are opened and closed in order, and what the page loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        self.loads += [value or "" for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_one_sound_file(metrics: Metrics, tmp_path: Path) -> None:
+    write_report(metrics, tmp_path / "r.html")
+    page = Page()
+    page.feed((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert page.open == []
+    assert page.seen.count("img") == 5
+    assert all(load.startswith("data:image/svg+xml;base64,") for load in page.loads)
+
+
+def test_the_report_escapes_and_draws_even_nothing(nothing: Metrics) -> None:
+    text = report(nothing)
+    assert "empty &lt;b&gt;" in text
+    assert "<b>empty" not in text
+
+
+def test_plots_are_the_same_each_time(metrics: Metrics) -> None:
+    assert [p.svg for p in draw(metrics)] == [p.svg for p in draw(metrics)]
+    assert all(re.match(rb"<\?xml", p.svg) for p in draw(metrics))
+
+
+def test_without_matplotlib_the_extra_is_named(metrics: Metrics, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'flowsched\[plot\]'"):
+        report(metrics)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3 * _BINS))
+def test_thinning_keeps_the_mean_and_the_extremes(seed: int, n: int) -> None:
+    rng = np.random.default_rng(seed)
+    time = np.cumsum(rng.exponential(size=n))
+    values = rng.integers(0, 50, n).astype(float)
+    end = time[-1] + 1.0
+    at, low, mean, high = _thinned(time, values, end)
+    assert len(at) == len(low) == len(mean) == len(high) <= _BINS + 1
+    assert (low <= mean + 1e-6).all()
+    assert (mean <= high + 1e-6).all()
+    assert (low.min(), high.max()) == (values.min(), values.max())
+    assert np.diff(at) @ mean[:-1] == pytest.approx(np.diff(np.r_[time, end]) @ values)
