@@ -867,10 +867,15 @@ cdef class Network:
                     status = self.route(v, sign)
                     if status != OK:
                         return status
+        self.clear_active()
+        return OK
+
+    cdef int clear_active(self) except -1 nogil:
+        cdef int32_t i
         for i in range(self.nactive):
             self.listed[self.active[i]] = 0
         self.nactive = 0
-        return OK
+        return 0
 
     cdef int route(self, int32_t s, int sign) except -1 nogil:
         """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
@@ -1229,17 +1234,18 @@ cdef class Network:
     cdef inline bint unlimited(self, int32_t h) except -1 nogil:
         return h & 1 == 0 and self.res[h] + self.flow_of(h >> 1) >= CINF
 
-    cdef int reach(self, int32_t s, int sign) except -1 nogil:
-        """Mark all nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1); whether an end is among them."""
-        cdef int32_t i, lo, hi, v, w, taken = 0, found = 1
-        cdef bint end = False
+    cdef int32_t reach(self, int32_t s, int sign, bint stop) except? -2 nogil:
+        """Mark the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1), breadth first.
+
+        Returns the first end among them, -1 without one; with `stop` no more is marked then, and labels lead back to s.
+        """
+        cdef int32_t i, lo, hi, v, w, taken = 0, found = 1, end = -1
         self.next_stamp()
         self.order[0] = s
         self.mark[s] = self.stamp
         while taken < found:
             v = self.order[taken]
             taken += 1
-            end = end or self.ends(v, sign)
             lo = self.node[v].first
             hi = lo + (self.node[v].d[1] if sign > 0 else self.node[v].d[2])
             if sign < 0:
@@ -1250,6 +1256,11 @@ cdef class Network:
                     self.mark[w] = self.stamp
                     self.order[found] = w
                     found += 1
+                    self.label[2 * w].par = self.half[i].code
+                    if end < 0 and self.ends(w, sign):
+                        end = w
+                        if stop:
+                            return end
         return end
 
     # -- cost scaling ----------------------------------------------------------------------------------------------
@@ -1287,7 +1298,7 @@ cdef class Network:
                 while self.exc[v] * sign > 0 and v != self.hub:
                     status = self.walk(v, sign, eps, 4 * <int64_t>self.live_arcs + 1000)
                     if status == HANDOVER:
-                        if self.reach(v, sign):
+                        if self.reach(v, sign, True) >= 0:
                             continue
                         self.stuck, self.stuck_sign = v, sign
                         status = INFEASIBLE
@@ -1313,7 +1324,7 @@ cdef class Network:
         if status != OK:
             return status
         if algorithm != SCALING:
-            if algorithm == AUTO:
+            if algorithm == AUTO and not self.deadline:     # repair can be stopped at any time, scaling loses what it has
                 self.allowance = LAVISH * (<int64_t>self.live_arcs + 1000)
             status = self.repair()
             if status != SPENT:
@@ -1333,7 +1344,8 @@ cdef class Network:
         `algorithm`: 0 repair, and cost scaling if that takes too long, 1 repair, 2 cost scaling.  `time_limit` in seconds, negative for none.
         """
         cdef int status, i
-        cdef bint warm
+        cdef int32_t h
+        cdef bint warm, late
         with self.lock:
             start = time.perf_counter()
             if self.supply_sum:
@@ -1351,13 +1363,51 @@ cdef class Network:
                 if status == RANGE:     # potentials that drifted away over many rounds: start anew from 0
                     self.forget_potentials()
                     status = self.run(algorithm, False)
+                late = status == LATE and self.nbent == 0
+                if late:
+                    status = self.complete()
             if status != OK:
                 self.fail(status)
-            changed = self.close_round()
+            gap, hasty = self.violations() if late else (0, ())
+            cost, changed = self.total_cost(), self.close_round()
+            for h in hasty:
+                self.bend(h)
             stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
             stats["warm"] = warm
+            stats["gap"] = gap
             stats["seconds"] = time.perf_counter() - start
-            return self.total_cost(), changed, stats
+            return cost, changed, stats
+
+    cdef int complete(self) except -1 nogil:
+        """Time is up: make the flow feasible along any paths, with no regard to cost, so (I) may break on their mates."""
+        cdef int32_t i, v, end
+        cdef int sign
+        self.settle_hub()
+        for sign in range(1, -2, -2):
+            for i in range(self.nactive):
+                v = self.active[i]
+                while self.exc[v] * sign > 0 and v != self.hub:
+                    end = self.reach(v, sign, True)
+                    if end < 0:
+                        self.stuck, self.stuck_sign = v, sign
+                        return INFEASIBLE
+                    self.augment_search(v, end, sign, -1, 1)
+        self.clear_active()
+        return OK
+
+    cdef object violations(self):
+        """Residual half-arcs of negative reduced cost, and sum of -rc * res over them: how far the cost may be from the optimum."""
+        cdef int32_t a, h, i
+        hasty, gap = [], 0
+        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
+            a = self.jarc[i] if self.solved else i
+            if a < 0 or self.pos[2 * a] < 0:
+                continue
+            for h in range(2 * a, 2 * a + 2):
+                if self.res[h] > 0 and self.reduced(h) < 0:
+                    hasty.append(h)
+                    gap -= int(self.reduced(h)) * int(self.res[h])
+        return gap, hasty
 
     cdef int forget_potentials(self) except -1 nogil:
         cdef int32_t v
@@ -1372,14 +1422,14 @@ cdef class Network:
             error, self.pending = self.pending, None
             raise error
         if status == LATE:
-            raise TimeLimitError("the time limit passed before the optimum was known; the network is as before")
+            raise TimeLimitError("the time limit passed before any flow of finite cost was known; the network is as before")
         if status == UNBOUNDED:
             # order[:stuck] leads from the head of order[stuck] to its tail, written from the far end
             cycle = [self.order[self.stuck] >> 1] + [self.order[i] >> 1 for i in range(self.stuck - 1, -1, -1)]
             raise UnboundedError(
                 f"a cycle of {len(cycle)} arcs of unlimited capacity has negative cost", np.array(cycle, np.int64))
         if status == INFEASIBLE:
-            self.reach(self.stuck, self.stuck_sign)
+            self.reach(self.stuck, self.stuck_sign, False)
             marked = np.asarray(self.mark)[:self.n] == self.stamp
             raise InfeasibleError(
                 f"no flow meets the supplies: node {self.stuck} " +

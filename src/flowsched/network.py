@@ -36,7 +36,7 @@ class FlowResult:
     potential : ndarray of int64, shape (n,)
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
-        ``algorithm``, ``seconds``, ``warm`` and the kernel's counters (pushes, relabels, augmentations, ...).
+        ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...).
     """
 
     flow: Int64Array
@@ -252,7 +252,8 @@ class FlowNetwork:
             ``repair`` routes what the changes have upset, locally, at epsilon = 0; ``cost_scaling`` is the textbook's
             successive approximation, warm-started at the epsilon that the changes have broken.  All find the same optimal cost.
         time_limit : float, optional
-            Seconds.
+            Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
+            its cost may exceed the optimum, and the next `solve` goes on from there.
 
         Returns
         -------
@@ -265,7 +266,7 @@ class FlowNetwork:
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
-            The network is as before.
+            The time limit passed before it was known that the cost has a minimum.  The network is as before.
         CostRangeError
             Exact arithmetic could overflow.
         """
