@@ -491,3 +491,13 @@ def test_random_streams(rounds):
     for records, answer in zip(rounds, answers(text), strict=True):
         plain.play(records)
         plain.check(answer)
+
+
+@needs_graphs
+def test_a_round_that_runs_out_of_time_tells_its_gap():
+    (answer,) = answers(["c"] + read("graph_1000m_32j_100t_10p.in.gz"), time_limit=1e-6)
+    (gap,) = [int(line.split()[2]) for line in answer if line.startswith("c GAP ")]
+    (cost,) = [int(line[2:]) for line in answer if line.startswith("s ")]
+    (optimum,) = costs(read("graph_1000m_32j_100t_10p.in.gz"))
+    assert optimum <= cost <= optimum + gap
+    assert not any(line.startswith("c certified") for line in answer)

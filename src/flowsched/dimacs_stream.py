@@ -25,6 +25,8 @@ Each round is answered with ::
 
     f   TAIL HEAD FLOW                                  for each arc with flow
     s   COST
+    c   GAP COST                                        only where the time limit passed: how far above the optimum
+                                                        the cost is at most
     c   ALGORITHM TIME MICROSECONDS
     c   EOI
 
@@ -50,7 +52,7 @@ from flowsched.exceptions import CostRangeError, InfeasibleError, TimeLimitError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from flowsched.network import FlowNetwork
+    from flowsched.network import FlowNetwork, FlowSolution
 
 __all__ = ["IncrementalSession"]
 
@@ -95,7 +97,7 @@ class IncrementalSession:
     time_limit : float, optional
         Seconds for each round.
     certified : bool, optional
-        Prove each optimum, before it is answered.
+        Prove each optimum before it is answered, and say so in a comment.
 
     Attributes
     ----------
@@ -313,9 +315,7 @@ class IncrementalSession:
         except (CostRangeError, TimeLimitError) as error:
             raise type(error)(f"round {self.rounds}: {error}") from None
         self._problem.take_flow(solution.changed)
-        if self._certified:
-            self.network.certify()
-        self._answer(solution.cost, seconds)
+        self._answer(solution, seconds)
         self._problem.begin_round()
         self._records = 0
 
@@ -330,13 +330,16 @@ class IncrementalSession:
             raise _error(self._line, "assignments need the nodes' types (n NODE SUPPLY TYPE)")
         self._declared = None
 
-    def _answer(self, cost: int, seconds: float) -> None:
+    def _answer(self, solution: FlowSolution, seconds: float) -> None:
         if self._assignments:
             lines = [f"m {task} {unit}" for task, unit in self._problem.assignments()]
         else:
             lines = [f"f {tail} {head} {flow}" for tail, head, flow in self._problem.carrying.values()]
-            lines.append(f"s {cost}")
-        if self._certified:
+            lines.append(f"s {solution.cost}")
+        if solution.stats["gap"]:
+            lines.append(f"c GAP {solution.stats['gap']}")
+        elif self._certified:
+            self.network.certify()
             lines.append("c certified: bounds, conservation and reduced costs hold")
         lines.append(f"c ALGORITHM TIME {round(seconds * 1e6)}")
         lines.append("c EOI\n")
