@@ -8,6 +8,7 @@ import numpy as np
 import oracles
 
 from flowsched.dimacs import FlowProblem
+from flowsched.exceptions import InfeasibleError
 from flowsched.network import INF, FlowNetwork
 
 ALGORITHMS = ("auto", "repair", "cost_scaling")
@@ -95,6 +96,11 @@ class Mirror:
         np.testing.assert_array_equal(net.lower(arcs), problem.lower)
         np.testing.assert_array_equal(net.tail(arcs), nodes[problem.tail])
         np.testing.assert_array_equal(net.head(arcs), nodes[problem.head])
+
+    def cut(self, error: InfeasibleError) -> np.ndarray:
+        """Return an error's cut, which goes by node id, for the nodes in the order of their ids."""
+        assert set(np.flatnonzero(error.cut).tolist()) <= set(self.supply), "a removed node is in the cut"
+        return error.cut[self.node_ids()]
 
     def check_solution(self, solution) -> None:
         """The network's flow and potentials are optimal, and ``changed`` says what differs from the last solution."""

@@ -97,6 +97,8 @@ def ortools(problem: FlowProblem) -> Answer:
 def networkx(problem: FlowProblem, method: str = "network_simplex") -> Answer:
     """NetworkX, in Python integers, by ``network_simplex`` or ``capacity_scaling``."""
     plain, fixed = shifted(finite(problem))
+    if not plain.capacity.any():  # capacity_scaling overlooks supplies where no arc has room
+        return Answer(INFEASIBLE) if plain.supply.any() else Answer(OPTIMAL, fixed)
     graph = nx.MultiDiGraph()
     graph.add_nodes_from((node, {"demand": -supply}) for node, supply in enumerate(plain.supply.tolist()))
     for tail, head, _, capacity, cost in rows(plain):

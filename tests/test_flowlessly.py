@@ -46,7 +46,7 @@ def test_cost_equals_the_oracles(name, algorithm):
     result = min_cost_flow(**problem.arguments(), algorithm=algorithm)
     assert oracles.ortools(problem) == oracles.Answer(oracles.OPTIMAL, result.cost)
     oracles.check_optimal(problem, result.flow, result.cost, result.potential)
-    certify(**problem.arguments(), res=result)
+    certify(**problem.arguments(), result=result)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

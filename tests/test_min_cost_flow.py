@@ -9,7 +9,7 @@ import oracles
 import pytest
 from netmodel import ALGORITHMS
 
-import flowsched as fs
+from flowsched.dimacs import FlowProblem
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, UnboundedError
 from flowsched.network import INF, certify, min_cost_flow
 
@@ -29,7 +29,7 @@ SUPPLY = [3, 0, 0, -3]
 
 def check(tail, head, capacity, cost, supply, result, lower=0):
     arcs = len(tail)
-    problem = fs.FlowProblem(
+    problem = FlowProblem(
         tail, head, np.broadcast_to(capacity, arcs), np.broadcast_to(cost, arcs), supply, np.broadcast_to(lower, arcs)
     )
     oracles.check_optimal(problem, result.flow, result.cost, result.potential)
@@ -95,7 +95,7 @@ def test_infeasible(tail, head, capacity, supply, lower, cut, algorithm):
         min_cost_flow(tail, head, capacity, 1, supply, lower=lower, algorithm=algorithm)
     assert caught.value.cut.tolist() == cut
     arcs = len(tail)
-    oracles.check_cut(fs.FlowProblem(tail, head, capacity, np.ones(arcs, int), supply, lower), caught.value.cut)
+    oracles.check_cut(FlowProblem(tail, head, capacity, np.ones(arcs, int), supply, lower), caught.value.cut)
 
 
 @algorithms
@@ -112,7 +112,7 @@ def test_unbounded(tail, head, capacity, cost, algorithm):
     supply = [0, 0, 0]
     with pytest.raises(UnboundedError) as caught:
         min_cost_flow(tail, head, capacity, cost, supply, algorithm=algorithm)
-    oracles.check_cycle(fs.FlowProblem(tail, head, capacity, cost, supply), caught.value.cycle)
+    oracles.check_cycle(FlowProblem(tail, head, capacity, cost, supply), caught.value.cycle)
 
 
 @algorithms
@@ -129,7 +129,7 @@ def test_cost_is_exact_beyond_64_bits(algorithm):
 def test_large_costs_are_solved_or_refused_never_wrong(power, sign, algorithm):
     """Close to the limits of int64 the answer is exact or a CostRangeError."""
     unit = sign * min(2**power, 2**63 - 1)
-    problem = fs.FlowProblem(
+    problem = FlowProblem(
         np.array([0, 0, 1, 2]), np.array([1, 2, 3, 3]), np.array([2, 2, 2, 2]),
         np.array([unit, unit - sign, unit, unit - sign]), np.array([3, 0, 0, -3]),
     )  # fmt: skip
@@ -206,8 +206,6 @@ GOOD = {"tail": TAIL, "head": HEAD, "capacity": CAPACITY, "cost": COST, "supply"
         pytest.param("supply", [3, 0.25, 0, -3.25], ["supply[1]", "0.25"], id="fraction of supply"),
         pytest.param("capacity", [1, 2, 2, -1, 2], ["capacity[3]", "-1"], id="negative capacity"),
         pytest.param("lower", [0, 3, 0, 0, 0], ["lower[1]", "3"], id="lower above capacity"),
-        pytest.param("cost", [1, 1e19, 1, 1, 1], ["cost[1]"], id="beyond 64 bits, float"),
-        pytest.param("cost", [1, 1, 1, 2**70, 1], ["cost[3]"], id="beyond 64 bits"),
         pytest.param("cost", ["1", "x", "1", "1", "1"], ["cost"], id="text"),
         pytest.param("cost", [1, None, 1, 1, 1], ["cost[1]"], id="None"),
         pytest.param("cost", [1j] * 5, ["cost"], id="complex"),
@@ -224,6 +222,22 @@ def test_bad_input_names_the_argument_and_the_index(name, value, words):
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        pytest.param("cost", [1, 1e19, 1, 1, 1], "cost[1]", id="float"),
+        pytest.param("capacity", [1, 1, 1, 2**70, 1], "capacity[3]", id="Python integer"),
+        pytest.param("supply", np.array([3, 0, 2**63, 0], np.uint64), "supply[2]", id="unsigned"),
+        pytest.param("cost", [1, 1, -(2**63), 1, 1], "cost[2]", id="the least 64-bit number"),
+    ],
+)
+def test_numbers_beyond_the_range_name_the_argument_and_the_index(name, value, word):
+    with pytest.raises(CostRangeError) as caught:
+        min_cost_flow(**(GOOD | {name: value}))
+    assert word in str(caught.value)
+    assert isinstance(caught.value, OverflowError)
+
+
 def test_options_are_keyword_only():
     with pytest.raises(TypeError):
         min_cost_flow(TAIL, HEAD, CAPACITY, COST, SUPPLY, 0)
@@ -233,8 +247,8 @@ def test_result_is_frozen():
     result = min_cost_flow(TAIL, HEAD, CAPACITY, COST, SUPPLY)
     with pytest.raises(dataclasses.FrozenInstanceError):
         result.cost = 0
-    assert result.stats.algorithm
-    assert result.stats.seconds >= 0
+    assert result.stats["algorithm"] in ALGORITHMS
+    assert result.stats["seconds"] >= 0
 
 
 @pytest.mark.parametrize(

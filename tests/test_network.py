@@ -115,7 +115,7 @@ def test_removing_and_adding_again_many_times():
         mirror.net.solve()
         mirror.set_supply([hub], [mirror.supply[hub] + 1])
         mirror.remove_nodes(new)
-    assert max(mirror.net.add_nodes(1)) < 100
+    assert max(mirror.add_nodes([0])) < 100
     mirror.check_attributes()
 
 
@@ -350,8 +350,12 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_time_limit_that_passes_at_once(algorithm):
-    """No time at all: a named error where nothing is known yet, and the network can be solved afterwards."""
+    """No time at all: a feasible flow and how far it may be from the optimum, or a named error; then it can be solved."""
     net = _large_network(9)
-    with pytest.raises(TimeLimitError):
-        net.solve(algorithm=algorithm, time_limit=1e-9)
+    try:
+        solution = net.solve(algorithm=algorithm, time_limit=1e-9)
+    except TimeLimitError:
+        pass
+    else:
+        assert 0 <= solution.cost - _large_network(9).solve().cost <= solution.stats["gap"]
     assert net.solve(algorithm=algorithm).cost == _large_network(9).solve().cost

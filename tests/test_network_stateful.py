@@ -105,7 +105,7 @@ class NetworkMachine(RuleBasedStateMachine):
             solution = self.mirror.net.solve(algorithm=algorithm)
         except InfeasibleError as error:
             assert answer.status == oracles.INFEASIBLE
-            oracles.check_cut(problem, error.cut)
+            oracles.check_cut(problem, self.mirror.cut(error))
             np.testing.assert_array_equal(self.mirror.net.flow(arcs), before)
         except UnboundedError as error:
             assert answer.status in (oracles.UNBOUNDED, oracles.INFEASIBLE)

@@ -30,7 +30,7 @@ def judge(problem, answer, algorithm):
     else:
         assert (answer.status, answer.cost) == (OPTIMAL, result.cost)
         oracles.check_optimal(problem, result.flow, result.cost, result.potential)
-        certify(**problem.arguments(), res=result)
+        certify(**problem.arguments(), result=result)
 
 
 @algorithms

@@ -115,10 +115,12 @@ class Verify:
         if policy.preemption is None:
             return False
         worst = self.cluster.books.worst_running()
+        better = [cls for cls in self.cluster.waiting if worst is not None and cls.priority < worst]
+        if not better:
+            return False
+        builder.update(self.cluster.changes(self.trial.now), self.trial.now)
         opened = False
-        for cls, groups in self.cluster.waiting.items():
-            if worst is None or worst <= cls.priority:
-                continue
+        for cls in better:
             rows = builder.places.hopeful(cls.index, policy)
             rows, cost, paid = candidates(self.cluster, cls, rows, builder.eviction_costs())
             if not len(rows):
@@ -129,7 +131,7 @@ class Verify:
             if policy.priority.strict:
                 cost = np.minimum(cost, builder.bearable_cost(cls))
             cost -= paid
-            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * sum(len(group.waiting) for group in groups))]
+            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * len(self.cluster.waiting_ids(cls)))]
             builder.places.displace(cls.index, rows[few], cost[few])
             opened = True
         return opened

@@ -219,7 +219,7 @@ class Workload:
         }
 
     @classmethod
-    def model(cls, *, tasks: int = 4000, load: float = 0.95, scale: float = 0.25, seed: int = 0) -> Self:
+    def model(cls, *, tasks: int = 3000, load: float = 0.95, scale: float = 0.25, seed: int = 0) -> Self:
         """A synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
