@@ -108,8 +108,8 @@ def test_options_reach_the_simulation(run: Run, trace: Path, tmp_path: Path) -> 
     assert (result.exit_code, result.output) == (0, "")
     facts = json.loads(out.read_text())["facts"]
     expected = {
-        "workload": "openb (two)", "tasks": 1, "policy": "pack", "interval": 120, "on_events": False, "compress": 2, "end": 0,
-        "seed": 7, "preempted": "resume", "hold": True, "charge_solver": True,
+        "workload": "openb (two)", "tasks": 1, "policy": "pack", "interval": 120, "on_events": False, "compress": 2,
+        "end": 0, "seed": 7, "preempted": "resume", "hold": True, "charge_solver": True,
     }  # fmt: skip
     assert {k: round(facts[k]) if k == "end" else facts[k] for k in expected} == expected
 
@@ -207,8 +207,8 @@ def test_python_m_flowsched() -> None:
 
 @pytest.mark.parametrize("missing", ["click", "rich", "simpy"])
 def test_a_missing_extra_is_named(missing: str) -> None:
-    code = f"import sys; sys.modules[{missing!r}] = None; from flowsched.cli import main; sys.argv = ['flowsched', '-h']; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    code = f"import sys; sys.modules[{missing!r}] = None; from flowsched import cli; cli.main()"
+    done = subprocess.run([sys.executable, "-c", code, "-h"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "pip install 'flowsched[cli]'" in done.stderr
     assert "Traceback" not in done.stderr

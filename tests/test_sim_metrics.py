@@ -83,8 +83,9 @@ def test_percentiles_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
-        (0, "0 s"), (3.2e-5, "32 µs"), (0.00123, "1.23 ms"), (0.25, "250 ms"), (1, "1 s"), (59.94, "59.9 s"), (119, "119 s"),
-        (120, "2 min"), (7200, "2 h"), (86400, "24 h"), (172800, "2 d"), (12537496, "145 d"), (math.inf, "for ever"), (math.nan, "-"),
+        (0, "0 s"), (3.2e-5, "32 µs"), (0.00123, "1.23 ms"), (0.25, "250 ms"), (1, "1 s"), (59.94, "59.9 s"),
+        (119, "119 s"), (120, "2 min"), (7200, "2 h"), (86400, "24 h"), (172800, "2 d"), (12537496, "145 d"),
+        (math.inf, "for ever"), (math.nan, "-"),
     ],
 )  # fmt: skip
 def test_durations_in_print(seconds: float, text: str) -> None:
@@ -93,7 +94,10 @@ def test_durations_in_print(seconds: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
-    [(612028416, "MiB", "584 TiB"), (2048, "MiB", "2 GiB"), (10, "MiB", "10 MiB"), (6212, "GPUs", "6,212 GPUs"), (64.59, "GPUs", "64.59 GPUs"), (0.5, "", "0.5")],
+    [
+        (612028416, "MiB", "584 TiB"), (2048, "MiB", "2 GiB"), (10, "MiB", "10 MiB"),
+        (6212, "GPUs", "6,212 GPUs"), (64.59, "GPUs", "64.59 GPUs"), (0.5, "", "0.5"),
+    ],
 )  # fmt: skip
 def test_amounts_in_print(value: float, unit: str, text: str) -> None:
     assert amount(value, unit) == text

@@ -95,7 +95,8 @@ class FlowGraph:
     def to_networkx(self) -> nx.Graph:
         """Return the snapshot as a graph of NetworkX."""
         kinds = (nx.Graph, nx.MultiGraph), (nx.DiGraph, nx.MultiDiGraph)
-        graph = kinds[self._directed][self.keys is not None](**self.graph)
+        graph = kinds[self._directed][self.keys is not None]()
+        graph.graph.update(self.graph)
         graph.add_nodes_from((node, _row(self._node_data, number)) for number, node in enumerate(self.nodes))
         graph.add_edges_from((*self.edge(number), _row(self._edge_data, number)) for number in range(len(self.tail)))
         return graph

@@ -305,11 +305,14 @@ class Places:
             self.edits.capacity(int(self._arc[cls, row]), limit)
 
     def hopeful(self, cls: int, policy: Policy) -> Ints:
-        """Machines without room for the class where it is worth asking whether somebody could make some."""
+        """Machines without room for the class now, where it is worth asking whether somebody could make some."""
+        books, one = self.cluster.books, np.array([cls], np.int64)
         window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
-        rows = self.cluster.books.changed_since(0 if window else int(self._hopeless[cls]))
-        cuts = list(self._cuts.get(cls, ()))
-        return rows[(self._capacity[cls, rows] == 0) & ~np.isin(rows, cuts)]
+        rows = books.changed_since(0 if window else int(self._hopeless[cls]))
+        capacity = self._capacity[cls, rows]
+        newer = books.version[rows] > self._cursor[cls]
+        capacity[newer] = np.minimum(books.room(one, rows[newer])[0], self._seats(one, rows[newer], policy))[0]
+        return rows[(capacity == 0) & ~np.isin(rows, list(self._cuts.get(cls, ())))]
 
     def give_up(self, cls: int) -> None:
         """Nobody can make room for the class on any of the `hopeful` machines, as they are now."""

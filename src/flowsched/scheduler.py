@@ -51,19 +51,20 @@ class _Clock:
     gap: float = 0.0
     late: bool = False
 
-    def run(self, network: FlowNetwork, start: float) -> float:
-        """Optimise within the time that is left; the time when it was done."""
+    def run(self, network: FlowNetwork, start: float) -> bool:
+        """Optimise within the time that is left; False without any flow."""
         limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
+        self.solves += 1
         try:
             solution = network.solve(time_limit=limit)
         except TimeLimitError:
             self.late = True
-        else:
-            self.gap = float(solution.stats.get("gap", 0.0))
-        end = time.perf_counter()
-        self.solve += end - start
-        self.solves += 1
-        return end
+            return False
+        finally:
+            self.solve += time.perf_counter() - start
+        self.gap = float(solution.stats["gap"])
+        self.late = time.perf_counter() > self.deadline
+        return True
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ class Scheduler:
         now : float
             The time, in the unit of the events.
         time_limit : float, optional
-            Seconds of computing; what was not decided by then waits, code `TIME_LIMIT`.
+                Seconds of computing; who could still start then waits, code `TIME_LIMIT`.
 
         Returns
         -------
@@ -190,14 +191,14 @@ class Scheduler:
             builder.update(self.cluster.changes(check.trial.now), check.trial.now)
             had_room.update(builder.places.with_room([cls.index for cls in waiting]))
             updated = time.perf_counter()
-            solved = clock.run(self.network, updated)
-            again = not clock.late and check.admit(builder.read())
+            clock.update += updated - start
+            again = clock.run(self.network, updated) and check.admit(builder.read())
             builder.places.stop_displacing()
             # Room that was offered at a price and that nobody took is not offered twice.
             offered = not (again or offered or clock.late) and check.make_room()
-            clock.update += updated - start
-            clock.read += time.perf_counter() - solved
-            if not (again or offered):
+            clock.read += time.perf_counter() - start
+            if clock.late or not (again or offered):
+                clock.read -= clock.update + clock.solve
                 return had_room
 
     def _deltas(self, check: Verify) -> _Outcome:
@@ -241,8 +242,10 @@ class Scheduler:
                 verdict = self._verdicts[cls] = self._verdict(cls, known.get(cls))
                 groups.append((self.cluster.waiting_ids(cls), verdict, None))
                 continue
-            code = ReasonCode.WAIT_CHEAPER if (whys[cls] == 0).any() else ReasonCode.OUTBID
-            verdict = judge(self.cluster.books, cls, whys[cls], ReasonCode.TIME_LIMIT if late else code)
+            code = ReasonCode.OUTBID if cls.index in had_room else None
+            if (whys[cls] == 0).any():
+                code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
+            verdict = judge(self.cluster.books, cls, whys[cls], code)
             groups += [(tuple(task.id for task in group.waiting), verdict, prices.get(group)) for group in members]
         return Waiting(groups)
 

@@ -118,7 +118,6 @@ class Verify:
         better = [cls for cls in self.cluster.waiting if worst is not None and cls.priority < worst]
         if not better:
             return False
-        builder.update(self.cluster.changes(self.trial.now), self.trial.now)
         opened = False
         for cls in better:
             rows = builder.places.hopeful(cls.index, policy)

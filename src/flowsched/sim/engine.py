@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.rounds import Commit, ReasonCode, Round, RoundStats
+from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
 from flowsched.sim.workload import Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
@@ -157,7 +157,7 @@ class Simulation:
         self._last_round_at = -math.inf
         self._idle_rounds = 0
         self._deciding = False
-        self._last_round: Round | None = None
+        self._last: tuple[Round, Commit] | None = None
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
         self._end = math.nan
@@ -207,8 +207,7 @@ class Simulation:
         count = self._world.count
         states = self._world.tasks.values()
         waiting = [t.id for t in states if t.state == WAITING]
-        told = self._last_round.waiting if self._last_round else {}
-        reasons = {task: told[task] for task in waiting if task in told}
+        reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
         hopeless = sum(reason.code in _HOPELESS for reason in reasons.values())
         waits = np.array([t.first_start - t.arrived for t in states], np.float64)
         waits = waits[np.isfinite(waits)]
@@ -248,6 +247,13 @@ class Simulation:
             rounds=self._recorder.rounds(),
             wall_seconds=self._wall,
         )
+
+    def _reason(self, task: Hashable) -> Reason | None:
+        """Why a task waits, as the last round or its commit said."""
+        if self._last is None:
+            return None
+        decided, commit = self._last
+        return commit.conflicts.get(task) or decided.waiting.get(task)
 
     def _happened(self) -> None:
         self._idle_rounds = 0
@@ -321,7 +327,7 @@ class Simulation:
         commit = self.scheduler.commit(decision.round)
         seconds = time.perf_counter() - begin
         done = self._world.carry_out(commit.accepted)
-        self._last_round = decision.round
+        self._last = decision.round, commit
         self._deciding = False
         self._record(decision, done, len(commit.conflicts), seconds)
         self._sample()

@@ -17,7 +17,8 @@ __all__ = ["event_files", "read_google"]
 
 _MACHINE_COLUMNS = ("time", "machine", "event", "platform", "cpu", "memory")
 _TASK_COLUMNS = (
-    "time", "missing", "job", "index", "machine", "event", "user", "class", "priority", "cpu", "memory", "disk", "different_machine",
+    "time", "missing", "job", "index", "machine", "event", "user",
+    "class", "priority", "cpu", "memory", "disk", "different_machine",
 )  # fmt: skip
 _ADD, _REMOVE, _UPDATE = 0, 1, 2
 _SUBMIT, _SCHEDULE, _EVICT, _FAIL, _FINISH, _KILL, _LOST = range(7)
@@ -41,7 +42,7 @@ class _GoogleTask:
 
 
 def event_files(directory: Path, table: str) -> list[Path]:
-    """The files of a table: ``task_events.csv``, ``task-events-sample-1.csv``, ``task_events/part-00000-of-00500.csv.gz``."""
+    """The files of a table: ``task_events.csv``, ``task-events-sample-1.csv``, ``task_events/part-00000.csv.gz``."""
     found = []
     for entry in sorted(directory.iterdir()):
         if not entry.name.replace("-", "_").startswith(f"{table}_events"):

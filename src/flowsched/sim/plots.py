@@ -84,7 +84,7 @@ def _svg(metrics: Metrics, width: str, fill: Callable[[Axes, Metrics], None]) ->
         # Margins in inches, the same for all, so that the axes of plots on one page are in line.
         across, down = (10.6, 2.9) if width == "full" else (5.2, 3.1)
         figure = Figure(figsize=(across, down), dpi=170)
-        figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.34 / down)
+        figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
         axes = figure.add_subplot()
         axes.yaxis.set_label_coords(-0.7 / (across - 0.94), 0.5)
         fill(axes, metrics)
@@ -245,6 +245,9 @@ def _short(seconds: float) -> str:
 
 
 def _legend(axes: Axes) -> None:
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.subplots_adjust(top=1 - 0.34 / figure.get_size_inches()[1])
     legend = axes.legend(
         loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6
     )

@@ -28,13 +28,15 @@ def report(metrics: Metrics) -> str:
     """The report as HTML; plots are SVG images inside it."""
     title = f"Simulation of {metrics.facts['workload']}"
     plots = "\n".join(
-        f'<figure class="{plot.width}"><figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>'
-        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}"></figure>'
+        f'<figure class="{plot.width}">'
+        f"<figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>"
+        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}">'
+        "</figure>"
         for plot in draw(metrics)
     )
     cards = "\n".join(
-        f"<div><span>{html.escape(label)}</span><strong>{html.escape(value)}</strong><small>{html.escape(note)}</small></div>"
-        for label, value, note in _cards(metrics)
+        "<div><span>{}</span><strong>{}</strong><small>{}</small></div>".format(*map(html.escape, card))
+        for card in _cards(metrics)
     )
     body = "\n".join(_table(table) for table in tables(metrics))
     facts = "".join(

@@ -325,7 +325,8 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
     count, cpu, mem, gpus, milli = np.array(openb_model.CLASSES).T
     kinds = [openb_model.kind(int(g), int(s)) for g, s in zip(gpus, milli, strict=True)]
     demand = np.column_stack([cpu / 1000, mem, np.where(gpus == 1, milli / 1000, gpus)])
-    capacity = np.sum([[m.capacity[r] for r in ("cpu", "mem", "gpu")] for m in machines], axis=0)  # type: ignore[call-overload]
+    resources = Resources(("cpu", "mem", "gpu"))
+    capacity = np.sum([resources.capacity("machine", m.capacity) for m in machines], axis=0) / MICRO
 
     # Little's law: tasks at work = arrival rate x mean duration.
     weight = count / count.sum()

@@ -42,7 +42,7 @@ class Clock(simpy.Environment):
     """Simulated time."""
 
     def after(self, delay: float, value: Any, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(value)`` when `delay` has passed, after all that was put into the queue before for that time."""
+        """Call ``callback(value)`` when `delay` has passed, after all that was queued before for that time."""
         callbacks = self.timeout(delay, value).callbacks
         assert callbacks is not None
         callbacks.append(lambda event: callback(event.value))
