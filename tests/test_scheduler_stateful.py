@@ -270,7 +270,7 @@ class Histories(RuleBasedStateMachine):
             return False
         for t in tasks:
             gpu = self.tasks[t].demand.get("gpu", 0)
-            assert len(set(devices[t])) == (0 if not gpu else 1 if gpu < 1 else gpu)
+            assert len(set(devices[t])) == (max(gpu, 1) if gpu else 0)
         if any(free < 0 for free in self._free_devices(machine, tasks, devices)):
             return False
         return all(

@@ -46,7 +46,6 @@ class _Clock:
     deadline: float
     update: float = 0.0
     solve: float = 0.0
-    read: float = 0.0
     solves: int = 0
     gap: float = 0.0
     late: bool = False
@@ -146,7 +145,7 @@ class Scheduler:
         now : float
             The time, in the unit of the events.
         time_limit : float, optional
-                Seconds of computing; who could still start then waits, code `TIME_LIMIT`.
+            Seconds of computing; who could still start then waits, code `TIME_LIMIT`.
 
         Returns
         -------
@@ -158,12 +157,12 @@ class Scheduler:
             raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
         self._now = now
         before = self.builder.edits.count
-        clock = _Clock(math.inf if time_limit is None else time.perf_counter() + time_limit)
+        start = time.perf_counter()
+        clock = _Clock(math.inf if time_limit is None else start + time_limit)
         trial = Trial(self.cluster, now)
         try:
             check = Verify(self.builder, trial)
             had_room = self._settle(check, clock)
-            start = time.perf_counter()
             out = self._deltas(check)
             waiting = self._waiting(had_room, clock.late)
         finally:
@@ -176,7 +175,7 @@ class Scheduler:
             solves=clock.solves,
             seconds_update=clock.update,
             seconds_solve=clock.solve,
-            seconds_read=clock.read + time.perf_counter() - start,
+            seconds_read=time.perf_counter() - start - clock.update - clock.solve,
             gap=clock.gap,
         )
         return out.round(now, waiting, stats)
@@ -196,9 +195,7 @@ class Scheduler:
             builder.places.stop_displacing()
             # Room that was offered at a price and that nobody took is not offered twice.
             offered = not (again or offered or clock.late) and check.make_room()
-            clock.read += time.perf_counter() - start
             if clock.late or not (again or offered):
-                clock.read -= clock.update + clock.solve
                 return had_room
 
     def _deltas(self, check: Verify) -> _Outcome:
