@@ -33,6 +33,7 @@ def application() -> click.Group:
     """The group of all commands."""
     import click
 
+    from flowsched.cli_bench import bench
     from flowsched.cli_simulate import simulate
 
     @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -45,9 +46,11 @@ def application() -> click.Group:
           flowsched simulate                          the bundled model of a GPU cluster
           flowsched simulate --trace DIR --report out.html
           flowsched solve network.min.gz              a DIMACS problem
+          flowsched bench solver --quick              what it is measured by
         """
 
     app.add_command(simulate)
+    app.add_command(bench)
     if importlib.util.find_spec("flowsched.cli_solve"):
         from flowsched.cli_solve import solve
 

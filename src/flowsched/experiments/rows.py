@@ -1,0 +1,104 @@
+"""What an experiment hands back: rows of figures, what was wrong, and what a reader should know."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["Outcome", "Row", "shown"]
+
+Value = float | int | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure.
+
+    Parameters
+    ----------
+    experiment : str
+        Name of the experiment.
+    setting : str
+        What it was measured on: instance, size, load.
+    metric : str
+        What was measured.
+    value : float, int or str, optional
+        The figure; None where it could not be measured.
+    baseline : float, int or str, optional
+        The same figure of what it is compared with (named in the metric or the note).
+    ratio : float, optional
+        Baseline to value or value to baseline, such that more is better.
+    source_value : float, int or str, optional
+        The figure that the published source states.
+    unit : str
+        Of value, baseline and source value: "s" (shown as us, ms or s), "B", "%", ...; "" is a plain number.
+    note : str
+        Whatever is needed to read the row rightly: the peer, a reduced size, an absence.
+    """
+
+    experiment: str
+    setting: str
+    metric: str
+    value: Value
+    baseline: Value = None
+    ratio: float | None = None
+    source_value: Value = None
+    unit: str = ""
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name, plain numbers and strings only; a figure that is not finite becomes None."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+@dataclass
+class Outcome:
+    """What came of an experiment.
+
+    Parameters
+    ----------
+    rows : list of Row
+    wrong : list of str
+        Results that must not be: an optimum that differs, an invariant broken.  Being slow is not wrong.
+    notes : list of str
+        For the reader: inputs that were reduced, peers that were absent.
+    """
+
+    rows: list[Row] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Rows, wrong and notes as plain data for JSON."""
+        return {"rows": [row.as_dict() for row in self.rows], "wrong": list(self.wrong), "notes": list(self.notes)}
+
+
+def shown(value: Value, unit: str = "") -> str:
+    """A figure in three or four digits with its unit, as tables print it; seconds in the unit that suits them."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if not math.isfinite(value):
+        return "-"
+    if unit == "s":
+        for scale, name in ((1e-6, "us"), (1e-3, "ms")):
+            if 0 < abs(value) < scale * 999.5:
+                return f"{_digits(value / scale)} {name}"
+    return f"{_digits(value)} {unit}".rstrip()
+
+
+def _digits(value: float) -> str:
+    if value == int(value) and abs(value) < 2**53:
+        return f"{int(value):,}"
+    magnitude = abs(value)
+    if magnitude >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if magnitude < 0.1 else f"{value:.2f}" if magnitude < 10 else f"{value:.1f}"
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's scalars as Python's, which JSON knows."""
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
