@@ -126,8 +126,11 @@ class Policy:
         """Cost of a placement, 0 to `OMEGA`, shape (classes, rows)."""
         total = np.zeros((len(classes), len(rows)))
         weight = 0.0
-        for cost in self.placement:
-            total += cost.weight * cost(cluster, classes, rows)
+        for i, cost in enumerate(self.placement):
+            part = cost(cluster, classes, rows)
+            if not np.isfinite(part).all():
+                raise InputError(f"Policy: placement[{i}] ({cost!r}) returned a value that is not a number")
+            total += cost.weight * part
             weight += cost.weight
         if weight:
             total *= OMEGA / weight

@@ -1,0 +1,148 @@
+"""Costs: normalised, strict where they say so, and refused with a clear word where they make no sense."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.cluster import Cluster, Task
+from flowsched.cluster.events import JobSubmitted, MachineAdded, TaskStarted
+from flowsched.exceptions import InputError
+from flowsched.policy import (
+    OMEGA,
+    DeviceCost,
+    LoadCost,
+    Policy,
+    Preemption,
+    StrictPriority,
+    WaitCost,
+    WeightedPriority,
+)
+
+
+@given(
+    first=st.floats(0.5, 1e4),
+    factor=st.floats(1.01, 10),
+    buckets=st.integers(1, 40),
+    age=st.one_of(st.floats(-10, 1e9), st.integers(0, 30)),
+)
+def test_a_bucket_holds_the_ages_between_its_ends(first: float, factor: float, buckets: int, age: float) -> None:
+    waiting = WaitCost(first, factor, buckets)
+    bucket = waiting.bucket(age)
+    assert 0 <= bucket < buckets
+    assert age < waiting.end(bucket)
+    assert bucket == 0 or age >= waiting.end(bucket - 1)
+    assert waiting.end(buckets - 1) == math.inf
+
+
+def test_default_buckets_double_from_a_minute() -> None:
+    waiting = WaitCost()
+    assert [waiting.bucket(age) for age in (-5, 0, 59.9, 60, 119, 120, 1e12)] == [0, 0, 0, 1, 1, 2, 15]
+
+
+@given(
+    priorities=st.lists(st.integers(-(2**40), 2**40), min_size=2, max_size=8, unique=True),
+    price=st.floats(0.001, 1000),
+    buckets=st.integers(1, 64),
+)
+def test_strict_costs_are_lexicographic(priorities: list[int], price: float, buckets: int) -> None:
+    policy = Policy(preemption=Preemption(price), waiting=WaitCost(buckets=buckets))
+    levels = policy.levels(priorities)
+    oldest, youngest = policy.wait(buckets - 1), policy.wait(0)
+    assert youngest > OMEGA, "running anywhere beats waiting"
+    assert all(policy.wait(b + 1) - policy.wait(b) > OMEGA for b in range(buckets - 1)), "age beats load"
+    assert policy.stay > OMEGA + oldest - youngest, "age and load do not displace"
+    ordered = sorted(priorities)
+    assert levels[ordered[-1]] == 0
+    for better, worse in itertools.pairwise(ordered):
+        gain = levels[better] + youngest - OMEGA
+        assert gain > levels[worse] + oldest + policy.stay, (
+            "the youngest, worst placed task displaces the oldest of worse priority"
+        )
+
+
+def test_weighted_costs_count_the_distance() -> None:
+    levels = Policy(priority=WeightedPriority(2.5)).levels([1, 2, 5])
+    assert levels == {1: 10 * OMEGA, 2: round(7.5 * OMEGA), 5: 0}
+    far = Policy(priority=WeightedPriority(1e9)).levels([0, 2**40])
+    assert 0 < far[0] <= 2**40
+    assert Policy().levels([]) == {}
+
+
+def loaded() -> tuple[Cluster, np.ndarray, np.ndarray]:
+    cluster = Cluster(("cpu", "gpu"))
+    cluster.apply(
+        MachineAdded("empty", {"cpu": 4}), MachineAdded("half", {"cpu": 4}), MachineAdded("gpu", {"cpu": 4, "gpu": 1})
+    )
+    cluster.apply(MachineAdded("slots", {}, slots=4))
+    cluster.apply(JobSubmitted("j", [Task("a", {"cpu": 2}), Task("b", {"cpu": 1}), Task("c", {"gpu": 0.5})]))
+    cluster.apply(TaskStarted("a", "half"))
+    classes = np.array([cluster.task(t).group.cls.index for t in ("b", "c")])
+    return cluster, classes, np.array([cluster.machine(m).row for m in cluster.machine_ids()])
+
+
+def test_load_is_the_mean_part_in_use_once_the_task_runs() -> None:
+    cluster, classes, rows = loaded()
+    load = LoadCost("spread")(cluster, classes, rows)
+    assert load.tolist() == [[0.25, 0.75, 0.125, 0.25], [0.0, 0.5, 0.25, 0.25]]
+    assert (LoadCost("pack")(cluster, classes, rows) == 1 - load).all()
+    assert DeviceCost()(cluster, classes, rows).tolist() == [[0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_costs_are_a_weighted_mean_in_whole_numbers() -> None:
+    cluster, classes, rows = loaded()
+    policy = Policy(placement=[LoadCost("spread", weight=3.0), DeviceCost(weight=1.0)])
+    cost = policy.place(cluster, classes, rows)
+    assert cost.dtype == np.int64
+    assert cost[0].tolist() == [188, 562, 344, 188]
+    assert not Policy(placement=()).place(cluster, classes, rows).any()
+
+
+def test_a_cost_that_is_not_a_number_is_named() -> None:
+    class Broken:
+        weight = 1.0
+
+        def __call__(self, cluster: Cluster, classes: np.ndarray, rows: np.ndarray) -> np.ndarray:
+            return np.full((len(classes), len(rows)), np.nan)
+
+    cluster, classes, rows = loaded()
+    with pytest.raises(InputError, match=r"placement\[1\].*Broken"):
+        Policy(placement=[LoadCost(), Broken()]).place(cluster, classes, rows)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LoadCost("best"), "kind"),
+        (lambda: LoadCost("pack", weight=0), "weight"),
+        (lambda: DeviceCost(weight=float("nan")), "weight"),
+        (lambda: WeightedPriority(-1), "step"),
+        (lambda: WaitCost(first=0), "first"),
+        (lambda: WaitCost(factor=1.0), "factor"),
+        (lambda: WaitCost(buckets=0), "buckets"),
+        (lambda: WaitCost(buckets=2.5), "buckets"),
+        (lambda: Preemption(price=0), "price"),
+        (lambda: Preemption(window=-1), "window"),
+        (lambda: Policy(placement="spread"), "placement"),
+        (lambda: Policy(placement=[LoadCost(), len]), r"placement\[1\]"),
+        (lambda: Policy(priority=StrictPriority), "priority"),
+        (lambda: Policy(waiting=60.0), "waiting"),
+        (lambda: Policy(preemption=True), "preemption"),
+        (lambda: Policy.named("packed"), "packed.*spread, pack"),
+    ],
+)
+def test_nonsense_is_refused_by_name(make: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make()  # type: ignore[operator]
+
+
+def test_named_policies_exist() -> None:
+    assert {"spread", "pack"} <= set(Policy.names())
+    for name in Policy.names():
+        assert isinstance(Policy.named(name), Policy)
+    assert Policy.named("spread") == Policy()
