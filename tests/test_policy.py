@@ -18,7 +18,7 @@ from flowsched.policy import (
     DeviceCost,
     LoadCost,
     Policy,
-    Preemption,
+    PreemptionCost,
     StrictPriority,
     WaitCost,
     WeightedPriority,
@@ -51,7 +51,7 @@ def test_default_buckets_double_from_a_minute() -> None:
     buckets=st.integers(1, 64),
 )
 def test_strict_costs_are_lexicographic(priorities: list[int], price: float, buckets: int) -> None:
-    policy = Policy(preemption=Preemption(price), waiting=WaitCost(buckets=buckets))
+    policy = Policy(preemption=PreemptionCost(price), waiting=WaitCost(buckets=buckets))
     levels = policy.levels(priorities)
     oldest, youngest = policy.wait(buckets - 1), policy.wait(0)
     assert youngest > OMEGA, "running anywhere beats waiting"
@@ -126,8 +126,8 @@ def test_a_cost_that_is_not_a_number_is_named() -> None:
         (lambda: WaitCost(factor=1.0), "factor"),
         (lambda: WaitCost(buckets=0), "buckets"),
         (lambda: WaitCost(buckets=2.5), "buckets"),
-        (lambda: Preemption(price=0), "price"),
-        (lambda: Preemption(window=-1), "window"),
+        (lambda: PreemptionCost(price=0), "price"),
+        (lambda: PreemptionCost(window=-1), "window"),
         (lambda: Policy(placement="spread"), "placement"),
         (lambda: Policy(placement=[LoadCost(), len]), r"placement\[1\]"),
         (lambda: Policy(priority=StrictPriority), "priority"),

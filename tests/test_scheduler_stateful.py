@@ -23,7 +23,7 @@ from flowsched.cluster.events import (
     TaskRemoved,
     TaskSubmitted,
 )
-from flowsched.policy import LoadCost, Policy, Preemption, WaitCost, WeightedPriority
+from flowsched.policy import LoadCost, Policy, PreemptionCost, WaitCost, WeightedPriority
 from flowsched.rounds import Migrate, Place, Preempt, Round
 from flowsched.scheduler import Scheduler
 
@@ -41,7 +41,7 @@ POLICIES = [
     Policy(),
     Policy(placement=(LoadCost("pack"),)),
     Policy(preemption=None),
-    Policy(waiting=WaitCost(first=2.0, buckets=3), preemption=Preemption(price=3.0)),
+    Policy(waiting=WaitCost(first=2.0, buckets=3), preemption=PreemptionCost(price=3.0)),
 ]
 
 
@@ -124,7 +124,12 @@ class Histories(RuleBasedStateMachine):
         book.open, book.failed = True, False
         self.sched.apply(MachineAdded(name, book.capacity, None, book.labels, book.slots))
 
-    @rule(n=st.integers(1, 6), demand=st.sampled_from(DEMANDS), where=st.sampled_from(CONSTRAINTS), priority=st.integers(0, 2))
+    @rule(
+        n=st.integers(1, 6),
+        demand=st.sampled_from(DEMANDS),
+        where=st.sampled_from(CONSTRAINTS),
+        priority=st.integers(0, 2),
+    )
     def submit_job(self, n: int, demand: Any, where: Any, priority: int) -> None:
         job = f"j{self.count}"
         self.jobs[job] = priority
@@ -236,7 +241,9 @@ class Histories(RuleBasedStateMachine):
             if isinstance(delta, Preempt):
                 there = [t for t, m in after.items() if m == delta.machine]
                 before = {**devices, delta.task: self.tasks[delta.task].devices}
-                assert not self._holds(delta.machine, [*there, delta.task], before), f"{delta.task} was preempted for nothing"
+                assert not self._holds(delta.machine, [*there, delta.task], before), (
+                    f"{delta.task} was preempted for nothing"
+                )
         policy = self.sched.policy
         for task in waiting:
             reason = rnd.waiting[task]
@@ -248,7 +255,9 @@ class Histories(RuleBasedStateMachine):
             if policy.preemption is None or isinstance(policy.priority, WeightedPriority):
                 continue
             for machine in suited:
-                stay = [t for t, m in after.items() if m == machine and self.tasks[t].priority <= self.tasks[task].priority]
+                stay = [
+                    t for t, m in after.items() if m == machine and self.tasks[t].priority <= self.tasks[task].priority
+                ]
                 assert not self._room(machine, task, stay, devices), f"{task} waits though worse tasks run on {machine}"
 
     def _suits(self, task: str, machine: str, closed: bool = False) -> bool:
@@ -274,7 +283,8 @@ class Histories(RuleBasedStateMachine):
         if any(free < 0 for free in self._free_devices(machine, tasks, devices)):
             return False
         return all(
-            sum(self.tasks[t].demand.get(name, 0) for t in tasks) <= book.capacity.get(name, 0) + 1e-9 for name in ("cpu", "mem", "gpu")
+            sum(self.tasks[t].demand.get(name, 0) for t in tasks) <= book.capacity.get(name, 0) + 1e-9
+            for name in ("cpu", "mem", "gpu")
         )
 
     def _room(self, machine: str, task: str, tasks: list[str], devices: dict[str, tuple[int, ...]]) -> bool:
@@ -305,7 +315,9 @@ class Histories(RuleBasedStateMachine):
             devices = {t: self.tasks[t].devices for t in there}
             assert books.running[row] == len(there)
             assert books.devices[row].sum() == books.free[row, 2]
-            assert books.devices[row].tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(m, there, devices)
+            assert books.devices[row].tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(
+                m, there, devices
+            )
             assert (books.free[row] >= 0).all() and (books.free[row] <= books.capacity[row]).all()
         assert np.all(books.task_row[[cluster.task(t).index for t, n in self.tasks.items() if n.machine]] >= 0)
 

@@ -3,11 +3,51 @@
 Events go in, a flow network is kept up to date with them and re-optimised where they changed it, and what
 changed in the flow comes out as placements, preemptions, migrations and reasons to wait::
 
-    events -> Cluster (what is) -> builder (arcs that changed) -> FlowNetwork.solve -> Round (what to do)
+    events -> Cluster (what is) -> Builder (arcs that changed) -> FlowNetwork.solve -> Round (what to do)
 
-The solver alone is `min_cost_flow` (one problem) and `FlowNetwork` (a network that lives and changes).
+>>> import flowsched as fs
+>>> sched = fs.Scheduler(resources=("cpu", "gpu"))
+>>> sched.apply(fs.MachineAdded("m1", {"cpu": 8, "gpu": 2}), fs.MachineAdded("m2", {"cpu": 8}))
+>>> sched.apply(fs.JobSubmitted("train", [fs.Task("t0", {"cpu": 4, "gpu": 2}), fs.Task("t1", {"cpu": 4, "gpu": 0.5})]))
+>>> rnd = sched.schedule(now=0.0)
+>>> dict(rnd.placements), rnd.waiting["t1"].code.value
+({'t0': 'm1'}, 'OUTBID')
+>>> sched.commit(rnd).conflicts
+{}
+
+Three layers, each usable without the next: `min_cost_flow` and `FlowNetwork` solve flow problems; `Scheduler`
+decides for a cluster that tells it events; `flowsched.sim` runs a scheduler on recorded or modelled workloads
+(``pip install 'flowsched[sim]'``).  Everything up to the scheduler needs NumPy alone.
 """
 
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from types import ModuleType
+
+from flowsched.cluster.events import (
+    Event,
+    JobRemoved,
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+    TaskCompleted,
+    TaskFailed,
+    TaskRemoved,
+    TaskStarted,
+    TaskSubmitted,
+    UsageSampled,
+    UserAdded,
+    UserRemoved,
+    UserUpdated,
+)
+from flowsched.cluster.model import Job, Machine, Resources, Task, User
+from flowsched.cluster.state import Cluster
+from flowsched.dimacs import FlowProblem, read_dimacs, write_dimacs
 from flowsched.exceptions import (
     CostRangeError,
     DimacsError,
@@ -23,26 +63,109 @@ from flowsched.exceptions import (
     UnknownTaskError,
 )
 from flowsched.network import INF, FlowNetwork, FlowResult, FlowSolution, certify, min_cost_flow
+from flowsched.policy import (
+    DeviceCost,
+    LoadCost,
+    PlacementCost,
+    Policy,
+    PreemptionCost,
+    PriorityCost,
+    StrictPriority,
+    WaitCost,
+    WeightedPriority,
+)
+from flowsched.rounds import (
+    Commit,
+    Delta,
+    Migrate,
+    Place,
+    Preempt,
+    Preemption,
+    Reason,
+    ReasonCode,
+    Round,
+    RoundStats,
+)
+from flowsched.scheduler import Scheduler
 
 __version__ = "0.1.0"
 
 __all__ = [
     "INF",
+    "Cluster",
+    "Commit",
     "CostRangeError",
+    "Delta",
+    "DeviceCost",
     "DimacsError",
     "DuplicateIdError",
+    "Event",
     "FlowNetwork",
+    "FlowProblem",
     "FlowResult",
     "FlowSolution",
     "FlowschedError",
     "InfeasibleError",
     "InputError",
+    "Job",
+    "JobRemoved",
+    "JobSubmitted",
+    "LoadCost",
+    "Machine",
+    "MachineAdded",
+    "MachineDrained",
+    "MachineFailed",
+    "MachineRemoved",
+    "MachineUpdated",
+    "Migrate",
+    "Place",
+    "PlacementCost",
+    "Policy",
+    "Preempt",
+    "Preemption",
+    "PreemptionCost",
+    "PriorityCost",
+    "Reason",
+    "ReasonCode",
+    "Resources",
+    "Round",
+    "RoundStats",
+    "Scheduler",
+    "StrictPriority",
+    "Task",
+    "TaskCompleted",
+    "TaskFailed",
+    "TaskRemoved",
+    "TaskStarted",
+    "TaskSubmitted",
     "TimeLimitError",
     "TraceError",
     "UnboundedError",
     "UnknownIdError",
     "UnknownMachineError",
     "UnknownTaskError",
+    "UsageSampled",
+    "User",
+    "UserAdded",
+    "UserRemoved",
+    "UserUpdated",
+    "WaitCost",
+    "WeightedPriority",
     "certify",
     "min_cost_flow",
+    "read_dimacs",
+    "write_dimacs",
 ]
+
+_LAZY = ("experiments", "fgm", "hrm", "sharing", "sim")
+"""Loaded at the first use, because they need more than NumPy or are not needed for every use."""
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY and importlib.util.find_spec(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *(name for name in _LAZY if importlib.util.find_spec(f"{__name__}.{name}"))})

@@ -421,7 +421,7 @@ def min_cost_flow(
     >>> import flowsched as fs
     >>> result = fs.min_cost_flow([0, 0, 1], [1, 2, 2], [4, 2, 3], [1, 5, 1], [4, 0, -4])
     >>> result.cost, result.flow
-    (12, array([3, 1, 3]))
+    (11, array([3, 1, 3]))
     """
     network = FlowNetwork()
     network.add_nodes(np.atleast_1d(_integers("supply", supply)))
@@ -472,7 +472,10 @@ def certify(
     np.add.at(balance, heads, flow.astype(object))
     require((balance == 0).astype(bool), "node {}: what arrives and is supplied is not what leaves")
     reduced = costs + p[tails] - p[heads]
-    require((reduced >= 0).astype(bool) | ((flow >= capacities) & (capacities < INF)), "arc {}: residual, with a negative reduced cost")
+    require(
+        (reduced >= 0).astype(bool) | ((flow >= capacities) & (capacities < INF)),
+        "arc {}: residual, with a negative reduced cost",
+    )
     require((reduced <= 0).astype(bool) | (flow <= lowers), "arc {}: has flow, with a positive reduced cost")
     if int((costs * flow).sum()) != result.cost:
         raise AssertionError(f"the cost is {int((costs * flow).sum())}, not {result.cost}")

@@ -27,7 +27,7 @@ __all__ = [
     "LoadCost",
     "PlacementCost",
     "Policy",
-    "Preemption",
+    "PreemptionCost",
     "PriorityCost",
     "StrictPriority",
     "WaitCost",
@@ -41,7 +41,7 @@ _UNIT = OMEGA + 1
 
 
 @dataclass(frozen=True)
-class Preemption:
+class PreemptionCost:
     """Running tasks may have to go for waiting ones of strictly better priority.
 
     Parameters
@@ -61,9 +61,9 @@ class Preemption:
         for name in ("price", "window"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InputError(f"Preemption: {name} must be a number >= 0, got {value!r}")
+                raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {value!r}")
         if not 0 < self.price <= 1e6:
-            raise InputError(f"Preemption: price must be above 0 and at most 1e6, got {self.price!r}")
+            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e6, got {self.price!r}")
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class Policy:
         Their weighted mean is the cost of a placement; empty for "anywhere".
     priority : PriorityCost
     waiting : WaitCost
-    preemption : Preemption or None
+    preemption : PreemptionCost or None
         None: what runs goes on.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
     priority: PriorityCost = field(default_factory=StrictPriority)
     waiting: WaitCost = field(default_factory=WaitCost)
-    preemption: Preemption | None = field(default_factory=Preemption)
+    preemption: PreemptionCost | None = field(default_factory=PreemptionCost)
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -96,8 +96,8 @@ class Policy:
             raise InputError(f"Policy: priority must be a PriorityCost such as StrictPriority(), got {self.priority!r}")
         if not isinstance(self.waiting, WaitCost):
             raise InputError(f"Policy: waiting must be a WaitCost, got {self.waiting!r}")
-        if self.preemption is not None and not isinstance(self.preemption, Preemption):
-            raise InputError(f"Policy: preemption must be a Preemption or None, got {self.preemption!r}")
+        if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
+            raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {self.preemption!r}")
 
     @staticmethod
     def named(name: str) -> Policy:
