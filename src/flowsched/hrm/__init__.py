@@ -1,0 +1,12 @@
+"""HRM: batch and stream jobs on resource units (parts of CPU-GPU machines), and several schedulers over one shared state.
+
+A machine is cut into units (`split_machine`); each has two queues over the same resources (`StackedQueue`); a container
+goes where it is predicted to start first (`predict_wait`).  What is claimed and what runs is in a `Store`, and the
+`Negotiator` lets batch jobs claim optimistically and stream jobs under a lock.  `Hybrid` turns units into a flow
+network.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow".
+"""
+
+from flowsched.hrm.topology import read_machine
+from flowsched.hrm.units import AMOUNTS, Core, Gpu, Node, ResourceUnit, split_machine
+
+__all__ = ["AMOUNTS", "Core", "Gpu", "Node", "ResourceUnit", "read_machine", "split_machine"]
