@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 class _Scratch:
     """A machine's free room, to try evictions on."""
 
+    row: int
+    gone: dict[TaskRecord, None]
     free: list[int]
     devices: list[int]
     seats: int
@@ -34,16 +36,25 @@ class _Scratch:
         for device in place.devices:
             self.devices[device] += sign * share
         self.seats += sign
+        if sign > 0:
+            self.gone[task] = None
+        else:
+            del self.gone[task]
 
     def fits(self, books: Books, cls: ClassRecord) -> bool:
         """Whether a task of the class has room."""
-        if self.seats < 1 or any(free < need for free, need in zip(self.free, cls.demand.tolist(), strict=True)):
+        if self.seats < 1 or not self._suffices(books, cls):
             return False
         share = books.device_share(cls.index)
         if not share:
             return True
         count = max(1, int(cls.demand[books.resources.device_index]) // MICRO)
         return sum(free >= share for free in self.devices) >= count
+
+    def _suffices(self, books: Books, cls: ClassRecord) -> bool:
+        if books.rule is not None:
+            return books.rule.admits(self.row, cls.index, tuple(self.gone))
+        return all(free >= need for free, need in zip(self.free, cls.demand.tolist(), strict=True))
 
 
 def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: float) -> list[TaskRecord] | None:
@@ -68,7 +79,7 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     ]
     worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
     books = cluster.books
-    room = _Scratch(books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row]))
+    room = _Scratch(row, {}, books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row]))
     chosen: list[TaskRecord] = []
     for task in worse:
         if room.fits(books, cls):

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.model import MICRO, Resources
 
-__all__ = ["DOWN", "LABEL", "RESOURCE", "SLOTS", "UNLIMITED", "Books", "Indices", "ShapeKey", "Shapes", "grown"]
+__all__ = ["DOWN", "LABEL", "RESOURCE", "SLOTS", "UNLIMITED", "Books", "FitRule", "Indices", "ShapeKey", "Shapes", "grown"]
 
 Ints = NDArray[np.int64]
 
@@ -56,6 +56,22 @@ def grown(array: NDArray[Any], *least: int, fill: int = 0) -> NDArray[Any]:
     )
     larger[tuple(slice(n) for n in array.shape)] = array
     return larger
+
+
+class FitRule(Protocol):
+    """Decides, instead of the sum of what tasks ask for, whether resources suffice; devices stay with the books.
+
+    Both are asked between changes of the world only, and must agree: where `room` says that a task fits, `admits` may
+    still refuse, but must then `Books.touch` the row, and `room` must not say so again before something has changed.
+    """
+
+    def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
+        """As `Books.room`, as far as resources other than devices go."""
+        ...
+
+    def admits(self, row: int, cls: int, without: Sequence[Any] = ()) -> bool:
+        """Whether one more task of the class fits beside what runs there, but for the task records in `without`."""
+        ...
 
 
 class Indices:
@@ -98,6 +114,8 @@ class Books:
         By index of the task: where it runs (-1 if it does not), its class, and its turn.
     suits, holds : ndarray of bool, shape (classes, shapes)
         Labels allow it; and an empty machine of this shape is large enough.
+    rule : FitRule or None
+        Who decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -123,6 +141,7 @@ class Books:
         self.task_row: Ints = np.full(8, -1, np.int64)
         self.task_class: Ints = np.zeros(8, np.int64)
         self.task_turn: Ints = np.zeros(8, np.int64)
+        self.rule: FitRule | None = None
         self._constraints: dict[int, Mapping[str, Sequence[str]]] = {}
         self._shapes: dict[ShapeKey, int] = {}
         self._shape_keys: dict[int, ShapeKey] = {}
@@ -261,7 +280,7 @@ class Books:
         A share goes to the fullest device that has room for it, whole devices are the first free ones.  Labels and
         the state of the machine are not looked at.
         """
-        if self.running[row] >= self.slots[row] or (self.free[row] < self.demand[cls]).any():
+        if self.running[row] >= self.slots[row] or not self._suffices(row, cls):
             return None
         share = self.device_share(cls)
         if not share:
@@ -280,10 +299,15 @@ class Books:
         count = -(-int(self.demand[cls, self.resources.device_index]) // MICRO) if share else 0
         return bool(
             self.running[row] < self.slots[row]
-            and (self.free[row] >= self.demand[cls]).all()
+            and self._suffices(row, cls)
             and len(set(devices)) == len(devices) == count
             and all(0 <= i < self.devices.shape[1] and self.devices[row, i] >= share for i in devices)
         )
+
+    def _suffices(self, row: int, cls: int) -> bool:
+        if self.rule is not None:
+            return self.rule.admits(row, cls)
+        return bool((self.free[row] >= self.demand[cls]).all())
 
     def take(self, row: int, cls: int, devices: Sequence[int], sign: int = 1) -> None:
         """Book a task of the class; ``sign=-1`` gives its room back."""
@@ -332,7 +356,9 @@ class Books:
         free, g = self.free[rows], self.resources.device_index
         fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
         why = np.zeros(fits.shape, np.uint32)
-        for d in range(free.shape[1]):
+        if self.rule is not None:
+            fits, why = self.rule.room(classes, rows)
+        for d in range(free.shape[1]) if self.rule is None else [g] * (g >= 0):
             need = self.demand[classes, d]
             asking = np.flatnonzero(need)
             if not len(asking):

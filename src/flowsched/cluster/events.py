@@ -22,6 +22,7 @@ __all__ = [
     "MachineDrained",
     "MachineFailed",
     "MachineRemoved",
+    "MachineSampled",
     "MachineUpdated",
     "TaskCompleted",
     "TaskFailed",
@@ -178,11 +179,20 @@ class UsageSampled(Event):
     usage: Mapping[str, float]
 
 
+@dataclass(frozen=True, slots=True)
+class MachineSampled(Event):
+    """What is really in use on a machine, as measured: by its tasks and by whatever else runs there."""
+
+    id: Hashable
+    usage: Mapping[str, float]
+
+
 _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         MachineAdded, MachineUpdated, MachineDrained, MachineFailed, MachineRemoved, JobSubmitted, TaskSubmitted, TaskStarted,
         TaskCompleted, TaskFailed, TaskRemoved, JobRemoved, UserAdded, UserUpdated, UserRemoved, UsageSampled,
+        MachineSampled,
     )
 }  # fmt: skip
 

@@ -139,11 +139,15 @@ class Task:
         What it takes of each resource while it runs.  ``{"gpu": 0.5}`` is half of one GPU, ``{"gpu": 2}`` two whole ones.
     constraints : mapping of str to sequence of str
         Label of the machine -> allowed values, all of which must hold; ``{"gpu_model": ("T4", "P100")}``.
+    kind : hashable or None
+        Tasks of one kind do the same work on as much input (say, a digest of program and arguments, and the size), so
+        that what is learnt of one holds for the others; None for a task like no other.
     """
 
     id: Hashable
     demand: Mapping[str, float] | Sequence[float] = field(default_factory=lambda: _NOTHING)
     constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
+    kind: Hashable | None = None
 
     def __post_init__(self) -> None:
         demand = self.demand

@@ -20,13 +20,14 @@ __all__ = ["ClassRecord", "Group", "JobRecord", "MachineRecord", "Placement", "T
 
 @dataclass(slots=True, eq=False)
 class ClassRecord:
-    """Tasks of one demand, one set of constraints and one priority, of whatever job."""
+    """Tasks of one demand, one set of constraints, one priority and one kind, of whatever job."""
 
     index: int
     key: tuple[Any, ...]
     demand: NDArray[np.int64]
     constraints: Mapping[str, Sequence[str]]
     priority: int
+    kind: Hashable | None = None
     tasks: int = 0
 
 

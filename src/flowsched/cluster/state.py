@@ -190,7 +190,8 @@ class Cluster:
     def _check_shrink(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64]) -> None:
         """Capacity may not go below what runs there."""
         books, row, running = self.books, record.row, len(record.tasks)
-        short = np.flatnonzero(capacity < books.capacity[row] - books.free[row])
+        # Under a fit rule tasks may ask for more than there is: what does not shrink is let be.
+        short = np.flatnonzero(capacity < np.minimum(books.capacity[row] - books.free[row], books.capacity[row]))
         what = f"machine {machine.id!r}: {running} running tasks take more than the new"
         if len(short):
             raise InputError(f"{what} capacity of {self.resources.names[short[0]]!r}; drain or fail the machine first")
@@ -279,11 +280,11 @@ class Cluster:
 
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
-        key = (demand.tobytes(), tuple(task.constraints.items()), priority)
+        key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind)
         cls = self._classes.get(key)
         if cls is None:
             index = self.books.add_class(demand, task.constraints, priority)
-            cls = self._classes[key] = ClassRecord(index, key, demand, task.constraints, priority)
+            cls = self._classes[key] = ClassRecord(index, key, demand, task.constraints, priority, task.kind)
         self._idle.pop(key, None)
         group = job.groups.get(cls)
         if group is None:
@@ -354,6 +355,10 @@ class Cluster:
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
         self.task(event.task)
         self.resources.demand(f"task {event.task!r}: usage", event.usage)
+
+    def _machine_sampled(self, event: ev.MachineSampled) -> None:
+        self.machine(event.id)
+        self.resources.demand(f"machine {event.id!r}: usage", event.usage)
 
     # -- moving tasks -------------------------------------------------------------------------------------------
 
@@ -465,4 +470,5 @@ _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {
     ev.UserUpdated: Cluster._user_updated,
     ev.UserRemoved: Cluster._user_removed,
     ev.UsageSampled: Cluster._usage_sampled,
+    ev.MachineSampled: Cluster._machine_sampled,
 }
