@@ -89,7 +89,7 @@ def network_simplex(
     supply = problem.supplies(demands, demand)
     if sum(supply):
         raise nx.NetworkXUnfeasible("total node demand is not zero")
-    problem.refuse_negativecapacities()
+    problem.refuse_negative_capacities()
     try:
         result = problem.solve(supply)
     except InfeasibleError:
@@ -149,7 +149,7 @@ def max_flow_min_cost(
     most = _MaximumFlow(G, s, t, capacity)
     problem = _Problem(G, capacity, weight)
     problem.refuse_infinite_weights()
-    problem.refuse_negativecapacities()
+    problem.refuse_negative_capacities()
     supply = np.zeros(len(G), np.int64)
     supply[most.source] += most.value
     supply[most.sink] -= most.value
@@ -187,7 +187,7 @@ class _Problem:
             if infinite(value) and (self.capacity[number] or loops[number]):
                 raise nx.NetworkXError(f"edge {self.graph.edge(number)!r} has infinite weight")
 
-    def refuse_negativecapacities(self) -> None:
+    def refuse_negative_capacities(self) -> None:
         """Raise at the first edge whose capacity is negative."""
         if (self.capacity < 0).any():
             edge = self.graph.edge(int(np.argmax(self.capacity < 0)))
