@@ -6,7 +6,32 @@ goes where it is predicted to start first (`predict_wait`).  What is claimed and
 network.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow".
 """
 
+from flowsched.hrm.history import RunTimes
+from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue, queue_length
 from flowsched.hrm.topology import read_machine
+from flowsched.hrm.transfer import Elastic, Move, TransferQueue, rebalance
 from flowsched.hrm.units import AMOUNTS, Core, Gpu, Node, ResourceUnit, split_machine
+from flowsched.hrm.waiting import Prediction, WaitMatrix, predict_wait
 
-__all__ = ["AMOUNTS", "Core", "Gpu", "Node", "ResourceUnit", "read_machine", "split_machine"]
+__all__ = [
+    "AMOUNTS",
+    "Admission",
+    "Container",
+    "Core",
+    "Elastic",
+    "Gpu",
+    "Move",
+    "Node",
+    "Outcome",
+    "Prediction",
+    "ResourceUnit",
+    "RunTimes",
+    "StackedQueue",
+    "TransferQueue",
+    "WaitMatrix",
+    "predict_wait",
+    "queue_length",
+    "read_machine",
+    "rebalance",
+    "split_machine",
+]

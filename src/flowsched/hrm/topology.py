@@ -6,7 +6,9 @@ import os
 import re
 import socket
 from collections.abc import Hashable, Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from flowsched.exceptions import InputError
@@ -78,7 +80,7 @@ def _system_cores(sys: Path) -> tuple[list[Core], dict[int, float]]:
 
 def _psutil_cores(allowed: set[int] | None) -> tuple[list[Core], dict[int, float]]:
     try:
-        import psutil
+        psutil = import_module("psutil")
     except ImportError as missing:
         raise ImportError("this system has no /sys to read: pip install 'flowsched[real]'", name="psutil") from missing
     cpus = sorted(allowed) if allowed else range(psutil.cpu_count() or 1)
@@ -93,31 +95,29 @@ def _cpu_list(text: str) -> list[int]:
 
 def _nvml_gpus(sys: Path) -> list[Gpu]:
     try:
-        import pynvml
+        nvml = import_module("pynvml")
     except ImportError:
         return []
     try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
         return []  # no driver: no GPU
     try:
-        return [_nvml_gpu(pynvml, i, sys) for i in range(pynvml.nvmlDeviceGetCount())]
+        return [_nvml_gpu(nvml, i, sys) for i in range(nvml.nvmlDeviceGetCount())]
     finally:
-        pynvml.nvmlShutdown()
+        nvml.nvmlShutdown()
 
 
-def _nvml_gpu(nvml: object, index: int, sys: Path) -> Gpu:
-    call = nvml.__dict__
-    handle = call["nvmlDeviceGetHandleByIndex"](index)
-    model, bus = (_text(call[f"nvmlDeviceGet{what}"](handle)) for what in ("Name", "PciInfo"))
+def _nvml_gpu(nvml: Any, index: int, sys: Path) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    model, bus = _text(nvml.nvmlDeviceGetName(handle)), _text(nvml.nvmlDeviceGetPciInfo(handle).busId)
     # NVML writes the domain with eight digits, /sys with four.
     told = sys / "bus/pci/devices" / bus[-12:].lower() / "numa_node"
     numa = int(told.read_text()) if told.exists() else -1
-    return Gpu(call["nvmlDeviceGetMemoryInfo"](handle).total / _MIB, None if numa < 0 else numa, model)
+    return Gpu(nvml.nvmlDeviceGetMemoryInfo(handle).total / _MIB, None if numa < 0 else numa, model)
 
 
 def _text(value: object) -> str:
-    value = getattr(value, "busId", value)
     return value.decode() if isinstance(value, bytes) else str(value)
 
 

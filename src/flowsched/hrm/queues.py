@@ -1,0 +1,391 @@
+"""Two queues over the resources of one unit: stream containers take what they need, batch containers wait their turn.
+
+What may happen to a container::
+
+    batch   submit -> (waiting ->) running -> finish        stream   submit -> running -> finish
+                         ^           | ^                             (or refused: streams never wait)
+                         |           v |
+                         +-evicted-- paused
+
+A stream container that lacks cores pauses batch containers: they keep their memory and go on as soon as cores are
+free.  One that lacks memory or GPU memory evicts them, because a paused process gives neither back.  Neither memory is
+ever over-committed.  Source: HRM, sections 3.3 and 3.4.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
+from flowsched.hrm.units import AMOUNTS, ResourceUnit
+from flowsched.hrm.waiting import Amounts, Waiter, start_time
+
+__all__ = ["Admission", "Container", "Outcome", "Running", "StackedQueue", "queue_length"]
+
+Kind = Literal["batch", "stream"]
+
+
+@dataclass(frozen=True)
+class Container:
+    """What runs on one resource unit.
+
+    Parameters
+    ----------
+    id : hashable
+    job : hashable
+    vcore, mem, gmem : number
+        Cores, memory and GPU memory (MiB); a container that takes GPU memory runs on a unit with a GPU only.
+    duration : float
+        How long it is expected to run.
+    kind : {"batch", "stream"}
+    priority : int
+        Lower is better; only among the batch containers that wait.
+
+    Raises
+    ------
+    InputError
+        An amount or the duration is not a number >= 0, or the kind is another.
+    """
+
+    id: Hashable
+    job: Hashable = None
+    vcore: float = 0
+    mem: float = 0
+    gmem: float = 0
+    duration: float = math.inf
+    kind: Kind = "batch"
+    priority: int = 0
+    need: Amounts = field(init=False, repr=False, compare=False)
+    """Micro-units in the order of `AMOUNTS`, and the one place that it takes."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("batch", "stream"):
+            raise InputError(f"container {self.id!r}: kind: 'batch' or 'stream' expected, got {self.kind!r}")
+        if not self.duration >= 0:
+            raise InputError(f"container {self.id!r}: duration: a number >= 0 expected, got {self.duration!r}")
+        demand = AMOUNTS.demand(f"container {self.id!r}", (self.vcore, self.mem, self.gmem))
+        object.__setattr__(self, "need", (*demand.tolist(), 1))
+
+
+class Outcome(StrEnum):
+    """What became of a container that was submitted."""
+
+    STARTED = "STARTED"
+    QUEUED = "QUEUED"
+    OVER_LIMIT = "OVER_LIMIT"
+    """It asks for more than the queue gives any container."""
+    QUEUE_FULL = "QUEUE_FULL"
+    TOO_LATE = "TOO_LATE"
+    """It would wait as long as nobody may."""
+    NO_ROOM = "NO_ROOM"
+    """Streams hold what this stream container needs."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What an operation did: for the node to carry out, in the order evicted, paused, resumed, started."""
+
+    outcome: Outcome
+    started: tuple[Container, ...] = ()
+    resumed: tuple[Container, ...] = ()
+    paused: tuple[Container, ...] = ()
+    evicted: tuple[Container, ...] = ()
+
+
+@dataclass(slots=True)
+class Running:
+    """A container and when it is expected to end; of a paused one, how long it is expected to run on."""
+
+    container: Container
+    end: float
+
+
+def queue_length(running: int, rate: float, heartbeat: float) -> int:
+    """How many must wait so that none of `running` places idles until the next heartbeat: b >= r (mu tau - 1).
+
+    Parameters
+    ----------
+    running : int
+        Containers at once, r.
+    rate : float
+        Containers that one place finishes per second, mu: one over the run time.
+    heartbeat : float
+        Seconds between heartbeats, tau.
+    """
+    if not (running >= 0 and 0 < rate < math.inf and 0 < heartbeat < math.inf):
+        raise InputError(
+            f"queue_length: running >= 0, rate > 0, heartbeat > 0 expected, got {running}, {rate}, {heartbeat}"
+        )
+    return max(0, math.ceil(running * (rate * heartbeat - 1) - 1e-9))
+
+
+class StackedQueue:
+    """The stream queue and the batch queue of one resource unit.
+
+    Parameters
+    ----------
+    unit : ResourceUnit
+    length : int or None
+        Most batch containers that wait; None for no limit.  Evicted ones wait beyond it.
+    most : int or None
+        Most containers that run at once; None for no limit but the resources.
+    max_wait : float
+        A batch container is refused if its predicted wait is not below this.
+    limit : sequence of number, optional
+        Most that one container may ask for (cores, memory, GPU memory); by default all that the unit has.
+
+    Attributes
+    ----------
+    running, paused : dict of id to Running
+        In the order in which they started or were paused.
+    waiting : list of Container
+        In the order in which they may start.
+    free : list of int
+        Micro-units and places; paused containers hold their memory.
+    version : int
+        Grows with every change.
+    """
+
+    def __init__(
+        self,
+        unit: ResourceUnit,
+        *,
+        length: int | None = None,
+        most: int | None = None,
+        max_wait: float = math.inf,
+        limit: Sequence[float] | None = None,
+    ) -> None:
+        if length is not None and not length >= 0:
+            raise InputError(f"length: a number >= 0 or None expected, got {length!r}")
+        if most is not None and not most >= 1:
+            raise InputError(f"most: a number >= 1 or None expected, got {most!r}")
+        if not max_wait > 0:
+            raise InputError(f"max_wait: a number > 0 expected, got {max_wait!r}")
+        self.unit = unit
+        self.length = length
+        self.max_wait = max_wait
+        self.capacity: Amounts = (*unit.capacity.tolist(), 1 << 40 if most is None else most)
+        asked = self.capacity[:3] if limit is None else AMOUNTS.capacity("limit", limit).tolist()
+        self.limit: Amounts = (*(min(a, b) for a, b in zip(asked, self.capacity, strict=False)), 1)
+        self.free = list(self.capacity)
+        self.running: dict[Hashable, Running] = {}
+        self.paused: dict[Hashable, Running] = {}
+        self.waiting: list[Container] = []
+        self.version = 0
+        self._for_streams = list(self.capacity)
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def __contains__(self, id: Hashable) -> bool:
+        return id in self.running or id in self.paused or any(c.id == id for c in self.waiting)
+
+    def __len__(self) -> int:
+        return len(self.running) + len(self.paused) + len(self.waiting)
+
+    @property
+    def room(self) -> list[int]:
+        """What a batch container may take at once: nothing while others wait."""
+        return [0, 0, 0, 0] if self.waiting or self.paused else list(self.free)
+
+    @property
+    def stream_room(self) -> list[int]:
+        """What stream containers may still take: all but what other streams hold."""
+        return list(self._for_streams)
+
+    def predict(self, container: Container, now: float) -> float:
+        """How long the container would wait if it were submitted now and nothing else came: Algorithm 1.
+
+        Infinite where it can never run.  For a stream container 0 or infinite.
+        """
+        if not _fits(container.need, self.limit):
+            return math.inf
+        if container.kind == "stream":
+            return 0.0 if _fits(container.need, self._for_streams) else math.inf
+        if _fits(container.need, self.room):
+            return 0.0
+        me = Waiter(container.need, container.need, container.duration)
+        place = len(self.paused) + sum(c.priority <= container.priority for c in self.waiting)
+        waiters = self.waiters(now)
+        waiters.insert(place, me)
+        return max(start_time(self.free, self.ends(now), waiters, me) - now, 0.0)
+
+    def ends(self, now: float) -> list[tuple[float, Amounts]]:
+        """When each running container is expected to end, and what it gives back; one that is late ends now."""
+        return [(max(r.end, now), r.container.need) for r in self.running.values()]
+
+    def waiters(self, now: float) -> list[Waiter]:
+        """Who starts next: paused containers before waiting ones."""
+        paused = [Waiter(_processor(r.container.need), r.container.need, r.end) for r in self.paused.values()]
+        return paused + [Waiter(c.need, c.need, c.duration) for c in self.waiting]
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def submit(self, container: Container, now: float) -> Admission:
+        """A container arrives: it starts, waits or is refused, and a refusal changes nothing.
+
+        Raises
+        ------
+        DuplicateIdError
+            It is here already.
+        """
+        if container.id in self:
+            raise DuplicateIdError(f"unit {self.unit.id!r}: container {container.id!r} is already there")
+        if not _fits(container.need, self.limit):
+            return Admission(Outcome.OVER_LIMIT)
+        if container.kind == "stream":
+            return self._submit_stream(container, now)
+        if _fits(container.need, self.room):
+            self._start(container, now)
+            return Admission(Outcome.STARTED, started=(container,))
+        if self.length is not None and len(self.waiting) >= self.length:
+            return Admission(Outcome.QUEUE_FULL)
+        if self.max_wait < math.inf and not self.predict(container, now) < self.max_wait:
+            return Admission(Outcome.TOO_LATE)
+        self.version += 1
+        insort(self.waiting, container, key=lambda c: c.priority)
+        return Admission(Outcome.QUEUED)
+
+    def finish(self, ids: Hashable | list[Hashable], now: float) -> Admission:
+        """Running containers ended (or died); those that can take their place start at once.
+
+        Parameters
+        ----------
+        ids : id or list of ids
+            That end at the same time.
+
+        Raises
+        ------
+        UnknownTaskError
+            One does not run here; then nothing happens.
+        """
+        done: list[Hashable] = ids if isinstance(ids, list) else [ids]
+        for id in done:
+            if id not in self.running:
+                raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} does not run")
+        for id in done:
+            self._give(self.running.pop(id).container)
+        return self._dispatch(now)
+
+    def remove(self, id: Hashable, now: float) -> Admission:
+        """A container leaves, whatever it does.
+
+        Raises
+        ------
+        UnknownTaskError
+            It is not here.
+        """
+        if id in self.running:
+            return self.finish([id], now)
+        if id in self.paused:
+            container = self.paused.pop(id).container
+            self._add(self.free, _memory(container.need), 1)
+            return self._dispatch(now)
+        for i, container in enumerate(self.waiting):
+            if container.id == id:
+                del self.waiting[i]
+                return self._dispatch(now)
+        raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} is not there")
+
+    def _submit_stream(self, container: Container, now: float) -> Admission:
+        if not _fits(container.need, self._for_streams):
+            return Admission(Outcome.NO_ROOM)
+        evicted = self._evict(container)
+        paused = self._pause(container, now)
+        self._start(container, now)
+        after = self._dispatch(now)
+        # What was stopped for nothing (an eviction had freed enough) has gone on by now: tell the difference only.
+        still = [c for c in paused if c.id in self.paused]
+        resumed = [c for c in after.resumed if c not in paused]
+        return Admission(Outcome.STARTED, (container, *after.started), tuple(resumed), tuple(still), tuple(evicted))
+
+    def _evict(self, newcomer: Container) -> list[Container]:
+        """Take memory and GPU memory back: from paused containers first, then from those that started last."""
+        evicted: list[Container] = []
+        batch = [r.container for r in self.running.values() if r.container.kind == "batch"]
+        paused = [r.container for r in self.paused.values()]
+        for container in (*reversed(paused), *reversed(batch)):
+            lacking = [i for i in (1, 2) if newcomer.need[i] > self.free[i]]
+            if not lacking:
+                break
+            if not any(container.need[i] for i in lacking):
+                continue
+            if container.id in self.running:
+                del self.running[container.id]
+                self._give(container)
+            else:
+                del self.paused[container.id]
+                self._add(self.free, _memory(container.need), 1)
+            evicted.append(container)
+        # They waited longest, so they go before all of their priority.
+        for container in evicted:
+            at = next((i for i, c in enumerate(self.waiting) if c.priority >= container.priority), len(self.waiting))
+            self.waiting.insert(at, container)
+        return evicted
+
+    def _pause(self, newcomer: Container, now: float) -> list[Container]:
+        """Take cores and places back, from those that started last."""
+        paused: list[Container] = []
+        for id in list(reversed(self.running)):
+            run = self.running[id]
+            lacking = [i for i in (0, 3) if newcomer.need[i] > self.free[i]]
+            if not lacking:
+                break
+            if run.container.kind == "batch" and any(run.container.need[i] for i in lacking):
+                del self.running[id]
+                self.paused[id] = Running(run.container, max(run.end - now, 0.0))
+                self._add(self.free, _processor(run.container.need), 1)
+                paused.append(run.container)
+        return paused
+
+    def _dispatch(self, now: float) -> Admission:
+        """Everybody who fits goes on, in order."""
+        self.version += 1
+        resumed, started = [], []
+        for id, run in list(self.paused.items()):
+            if _fits(_processor(run.container.need), self.free):
+                del self.paused[id]
+                self.running[id] = Running(run.container, now + run.end)
+                self._add(self.free, _processor(run.container.need), -1)
+                resumed.append(run.container)
+        for container in list(self.waiting):
+            if _fits(container.need, self.free):
+                self.waiting.remove(container)
+                self._start(container, now)
+                started.append(container)
+        return Admission(Outcome.STARTED, tuple(started), tuple(resumed))
+
+    def _start(self, container: Container, now: float) -> None:
+        self.version += 1
+        self.running[container.id] = Running(container, now + container.duration)
+        self._add(self.free, container.need, -1)
+        if container.kind == "stream":
+            self._add(self._for_streams, container.need, -1)
+
+    def _give(self, container: Container) -> None:
+        self._add(self.free, container.need, 1)
+        if container.kind == "stream":
+            self._add(self._for_streams, container.need, 1)
+
+    @staticmethod
+    def _add(amounts: list[int], what: Sequence[int], sign: int) -> None:
+        for i, amount in enumerate(what):
+            amounts[i] += sign * amount
+
+
+def _fits(need: Sequence[int], free: Sequence[int]) -> bool:
+    return all(a <= b for a, b in zip(need, free, strict=True))
+
+
+def _processor(need: Amounts) -> Amounts:
+    """The part that a pause gives back."""
+    return (need[0], 0, 0, need[3])
+
+
+def _memory(need: Amounts) -> Amounts:
+    """The part that a paused container holds."""
+    return (0, need[1], need[2], 0)

@@ -1,0 +1,88 @@
+"""Between the units: transfer queue, rebalancing, growing and shrinking, and what is known of run times."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.exceptions import InputError
+from flowsched.hrm import Container, Elastic, Move, ResourceUnit, RunTimes, StackedQueue, TransferQueue, rebalance
+
+
+def cpu(name: str, cores: int, **options: int) -> StackedQueue:
+    return StackedQueue(ResourceUnit(name, vcore=cores), **options)  # type: ignore[arg-type]
+
+
+def test_requests_go_where_they_start_first() -> None:
+    a, b = cpu("a", 2), cpu("b", 4)
+    machine = TransferQueue([a, b])
+    for i, cores in enumerate((2, 3, 1, 2, 2)):
+        machine.submit(Container(i, vcore=cores, duration=10.0 + i), now=0)
+    assert (list(a.running), list(b.running)) == ([0], [1, 2])
+    assert [c.id for c in a.waiting + b.waiting] == [3, 4] and not machine.held
+
+
+def test_better_and_larger_ones_leave_the_transfer_queue_first() -> None:
+    queue = cpu("a", 4, length=0)
+    machine = TransferQueue([queue])
+    machine.submit(Container("run", vcore=4, duration=5), now=0)
+    for id, cores, priority in (("small", 1, 1), ("large", 3, 1), ("best", 1, 0)):
+        assert machine.submit(Container(id, vcore=cores, duration=5, priority=priority), now=1) == []
+    assert [c.id for c in machine.held] == ["small", "large", "best"]
+    queue.finish("run", 5)
+    assert [container.id for _, container, _ in machine.forward(5)] == ["best", "large"]
+    assert [c.id for c in machine.held] == ["small"]
+
+
+def test_streams_and_impossible_requests_are_not_held() -> None:
+    machine = TransferQueue([cpu("a", 2)])
+    assert machine.submit(Container("big", vcore=3), now=0) == []
+    assert len(machine.submit(Container("s", vcore=2, kind="stream"), now=0)) == 1
+    assert machine.submit(Container("t", vcore=1, kind="stream"), now=0) == []
+    assert not machine.held
+
+
+def test_waiters_move_to_an_idle_unit_the_latest_first() -> None:
+    a, b = cpu("a", 1), cpu("b", 1)
+    for i, duration in enumerate((100.0, 5.0, 5.0)):
+        a.submit(Container(i, vcore=1, duration=duration), 0)
+    assert rebalance([a, b], 0, patience=105) == []
+    assert rebalance([a, b], 0, patience=50) == [Move(2, "a", "b")]
+    assert ([c.id for c in a.waiting], list(b.running)) == ([1], [2])
+    assert rebalance([a, b], 0, patience=50) == []  # nobody is idle any more
+    with pytest.raises(InputError, match="patience"):
+        rebalance([a, b], 0, patience=-1)
+
+
+def test_a_stream_job_grows_and_shrinks_outside_the_band_only() -> None:
+    elastic = Elastic(least=2, most=20, low=0.4, high=0.9, aim=0.7)
+    assert [elastic.target(7, load) for load in (0.4, 0.7, 0.9)] == [7, 7, 7]
+    assert elastic.target(7, 1.4) == 14
+    assert elastic.target(7, 0.35) == 4
+    assert (elastic.target(3, 0.0), elastic.target(19, math.inf)) == (2, 20)
+    with pytest.raises(InputError, match="low"):
+        Elastic(low=0.8, aim=0.7)
+
+
+def test_run_times_come_from_history_else_from_everything() -> None:
+    times = RunTimes(default=100, weight=0.5)
+    assert times.expect("sort") == 100
+    times.observe("sort", 20)
+    assert times.expect("sort") == 20
+    times.observe("sort", 40)
+    assert times.expect("sort") == 30
+    assert 90 < times.expect("unknown") < 100
+    with pytest.raises(InputError):
+        times.observe("sort", -1)
+
+
+@given(st.floats(0, 1e5), st.floats(0.1, 1e3))
+def test_a_late_container_is_expected_to_go_on_for_a_while(elapsed: float, expected: float) -> None:
+    times = RunTimes(default=expected)
+    left = times.remaining("x", elapsed)
+    assert left >= -1e-6 * elapsed
+    assert (elapsed + left) == pytest.approx(expected) or elapsed > expected
+    assert elapsed + left <= max(2 * elapsed, expected) * 1.000001
