@@ -205,7 +205,7 @@ def test_a_network_kept_up_to_date_is_worth_the_same_as_one_built_anew(seed: int
             elif kind == 6:
                 sched.apply(rng.choice([MachineDrained, MachineFailed, MachineRemoved])(rng.choice(up)))
             elif kind == 7:
-                sched.apply(MachineUpdated(rng.choice(up), rack=rng.choice(["r", "t"])))
+                sched.apply(MachineUpdated(rng.choice(up), rack=rng.choice(["r", "t"]), slots=rng.choice([None, 20])))
             elif len(cluster.jobs) > len(levels):
                 sched.apply(JobRemoved(rng.choice(list(cluster.jobs)[len(levels) :])))
         sched.commit(sched.schedule(now))

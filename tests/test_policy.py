@@ -37,6 +37,7 @@ def test_a_bucket_holds_the_ages_between_its_ends(first: float, factor: float, b
     assert 0 <= bucket < buckets
     assert age < waiting.end(bucket)
     assert bucket == 0 or age >= waiting.end(bucket - 1)
+    assert waiting.buckets_of(np.array([age, age])).tolist() == [bucket, bucket]
     assert waiting.end(buckets - 1) == math.inf
 
 
@@ -56,12 +57,13 @@ def test_strict_costs_are_lexicographic(priorities: list[int], price: float, buc
     oldest, youngest = policy.wait(buckets - 1), policy.wait(0)
     assert youngest > OMEGA, "running anywhere beats waiting"
     assert all(policy.wait(b + 1) - policy.wait(b) > OMEGA for b in range(buckets - 1)), "age beats load"
-    assert policy.stay > OMEGA + oldest - youngest, "age and load do not displace"
+    assert policy.stay(0) > OMEGA + oldest - youngest, "age and load do not displace"
+    assert all(policy.stay(b + 1) >= policy.stay(b) for b in range(buckets)), "the longer it has run, the dearer"
     ordered = sorted(priorities)
     assert levels[ordered[-1]] == 0
     for better, worse in itertools.pairwise(ordered):
         gain = levels[better] + youngest - OMEGA
-        assert gain > levels[worse] + oldest + policy.stay, (
+        assert gain > levels[worse] + oldest + policy.stay(buckets - 1), (
             "the youngest, worst placed task displaces the oldest of worse priority"
         )
 

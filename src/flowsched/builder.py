@@ -21,12 +21,15 @@ Every number is mirrored, and only those that differ go to the network, so an up
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.records import ClassRecord, Group, JobRecord
 from flowsched.cluster.state import Changes, Cluster
 from flowsched.edits import Edits
@@ -40,10 +43,20 @@ _NEVER = float("inf")
 
 
 @dataclass(slots=True)
+class _Stay:
+    """The arc of a group's tasks that run on one machine: how many, and in which age bucket the youngest's run is."""
+
+    running: int
+    bucket: int
+    due: float
+    arc: int = -1
+
+
+@dataclass(slots=True)
 class _GroupNode:
     """What the network knows of a group.
 
-    `wait` and `run` are arcs to U and X, `stays` the arcs to machines by row with their capacities.
+    `wait` and `run` are arcs to U and X, `stays` those to machines by row.
     """
 
     node: int
@@ -54,7 +67,7 @@ class _GroupNode:
     bucket: int = 0
     cost: int = 0
     due: float = _NEVER
-    stays: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stays: dict[int, _Stay] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -112,36 +125,38 @@ class Builder:
         self._jobs: dict[JobRecord, _JobNode] = {}
         self._levels: dict[int, int] = {}
         self._level_cost: dict[int, int] = {}
-        self._due: list[tuple[float, int, Group]] = []
-        self._new_stays: list[tuple[_GroupNode, int, int]] = []
+        self._due: list[tuple[float, int, int, Group]] = []
+        self._new_stays: list[tuple[_GroupNode, int]] = []
         self._old_stays: list[int] = []
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
     def update(self, changes: Changes, now: float) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched: dict[Group, Iterable[int]] = dict(changes.groups)
+        # Sorted, so that the order in which tasks were named does not show in the network.
+        touched: dict[Group, Iterable[int]] = dict(sorted(changes.groups.items(), key=_rank))
         self._forget(changes)
         self.places.add_machines(list(changes.machines))
         self._add_groups([group for group in touched if group not in self._groups])
-        for group in self._aged(now):
-            touched.setdefault(group, ())
+        for group, row in self._aged(now):
+            touched[group] = (*touched.get(group, ()), row)
         for group, rows in touched.items():
             self._number(group, rows, now)
         self._send_stays()
         self.places.update_slots()
-        self.places.refresh([cls.index for cls in self.cluster.waiting], self.policy)
+        self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
 
-    def replace_policy(self, policy: Policy, now: float) -> None:
-        """Go by another policy: every cost is looked at again."""
+    def replace_policy(self, policy: Policy) -> None:
+        """Go by another policy: every cost is looked at again in the next update."""
         self.policy = policy
         self.places.forget_costs()
         self._level_cost = policy.levels(list(self._levels))
         for group, node in self._groups.items():
-            node.due = _NEVER
-            self._number(group, (), now)
-            self.edits.cost(np.array([arc for arc, _ in node.stays.values()], np.int64), -policy.stay)
+            self._set_due(node, -_NEVER, -1, group)
+            for row, stay in node.stays.items():
+                stay.bucket = -1
+                self._set_due(stay, -_NEVER, row, group)
 
     def _forget(self, changes: Changes) -> None:
         """Groups, machines and classes that are gone."""
@@ -202,13 +217,14 @@ class Builder:
         for group, node in self._groups.items():
             self._set_cost(group, node)
 
-    def _aged(self, now: float) -> Iterable[Group]:
-        """Groups whose oldest task left its age bucket."""
+    def _aged(self, now: float) -> Iterator[tuple[Group, int]]:
+        """Groups whose oldest waiting task left its age bucket (row -1), or the youngest that runs on a machine."""
         while self._due and self._due[0][0] <= now:
-            due, _, group = heapq.heappop(self._due)
+            due, _, row, group = heapq.heappop(self._due)
             node = self._groups.get(group)
-            if node is not None and node.due == due:
-                yield group
+            aging = node if row < 0 or node is None else node.stays.get(row)
+            if aging is not None and aging.due == due:
+                yield group, row
 
     def _number(self, group: Group, rows: Iterable[int], now: float) -> None:
         """The numbers of one group: supply, entry, cost of waiting, and its stay arcs to some rows."""
@@ -221,16 +237,42 @@ class Builder:
         self._set_bucket(group, node, now)
         self._set_cost(group, node)
         for row in rows:
-            running = group.on.get(row, 0)
-            arc, capacity = node.stays.get(row, (-1, 0))
-            if not capacity and running:
-                self._new_stays.append((node, row, running))
-            elif capacity and not running:
+            if row >= 0:
+                self._number_stay(group, node, row, now)
+
+    def _number_stay(self, group: Group, node: _GroupNode, row: int, now: float) -> None:
+        running, stay = group.on.get(row, 0), node.stays.get(row)
+        if not running:
+            if stay is not None:
                 del node.stays[row]
-                self._old_stays.append(arc)
-            elif capacity != running:
-                node.stays[row] = (arc, running)
-                self.edits.capacity(arc, running)
+                self._old_stays.append(stay.arc)
+            return
+        bucket, due = self._run_age(group, row, now)
+        if stay is None:
+            stay = node.stays[row] = _Stay(running, bucket, _NEVER)
+            self._new_stays.append((node, row))
+        if stay.running != running:
+            stay.running = running
+            self.edits.capacity(stay.arc, running)
+        if stay.bucket != bucket:
+            stay.bucket = bucket
+            self.edits.cost(stay.arc, -self.policy.stay(bucket))
+        self._set_due(stay, due, row, group)
+
+    def _run_age(self, group: Group, row: int, now: float) -> tuple[int, float]:
+        """Age bucket of the youngest run, and when that ends; where slots never run out nothing hangs on it."""
+        if self.cluster.books.slots[row] == UNLIMITED:
+            return 0, _NEVER
+        runs = (task.place.since for task in self.cluster.by_row[row].tasks if task.group is group and task.place)
+        since, waiting = max(runs), self.policy.waiting
+        bucket = waiting.bucket(now - since)
+        return bucket, since + waiting.end(bucket)
+
+    def _set_due(self, aging: _GroupNode | _Stay, due: float, row: int, group: Group) -> None:
+        if due != aging.due:
+            aging.due = due
+            if due < _NEVER:
+                heapq.heappush(self._due, (due, group.serial, row, group))
 
     def _set_supply(self, node: _GroupNode, supply: int) -> None:
         if supply != node.supply:
@@ -246,11 +288,7 @@ class Builder:
         waiting, since = self.policy.waiting, group.waiting[0].since
         since = now if since is None else since
         node.bucket = waiting.bucket(now - since)
-        due = since + waiting.end(node.bucket)
-        if due != node.due:
-            node.due = due
-            if due < _NEVER:
-                heapq.heappush(self._due, (due, group.serial, group))
+        self._set_due(node, since + waiting.end(node.bucket), -1, group)
 
     def _set_cost(self, group: Group, node: _GroupNode) -> None:
         cost = self._level_cost[group.cls.priority] + self.policy.wait(node.bucket)
@@ -262,18 +300,19 @@ class Builder:
         self.edits.remove_arcs(self._old_stays)
         self._old_stays = []
         if self._new_stays:
-            nodes, rows, running = zip(*self._new_stays, strict=True)
-            tails = np.array([node.node for node in nodes], np.int64)
-            heads = self.places.node[list(rows)]
-            arcs = self.edits.add_arcs(tails, heads, np.array(running, np.int64), -self.policy.stay)
-            for (node, row, count), arc in zip(self._new_stays, arcs.tolist(), strict=True):
-                node.stays[row] = (arc, count)
+            stays = [node.stays[row] for node, row in self._new_stays]
+            tails = np.array([node.node for node, _ in self._new_stays], np.int64)
+            heads = self.places.node[[row for _, row in self._new_stays]]
+            running = np.array([stay.running for stay in stays], np.int64)
+            costs = np.array([-self.policy.stay(stay.bucket) for stay in stays], np.int64)
+            for stay, arc in zip(stays, self.edits.add_arcs(tails, heads, running, costs).tolist(), strict=True):
+                stay.arc = arc
             self._new_stays = []
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
     def read(self) -> list[ClassFlow]:
-        """What the flow proposes to start: best priority first, then the class that has waited longest."""
+        """What the flow proposes to start: the best priority first, then who has waited longest, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
         found = self.places.flows(list(classes))
         if not found:
@@ -284,18 +323,25 @@ class Builder:
         for group, units in zip(groups, flow, strict=True):
             if units:
                 sent[group.cls.index].append((group, units))
-        proposals = [ClassFlow(classes[index], sent[index], rows, displacing) for index, (rows, displacing) in found.items()]
-        proposals.sort(key=lambda p: (p.cls.priority, min(group.waiting[0].turn for group, _ in p.groups)))
+        proposals = [
+            ClassFlow(classes[index], sent[index], rows, displacing) for index, (rows, displacing) in found.items()
+        ]
+        proposals.sort(key=self._standing)
         return proposals
+
+    def _standing(self, proposal: ClassFlow) -> tuple[Any, ...]:
+        cls = proposal.cls
+        oldest = max(self._groups[group].bucket for group, _ in proposal.groups)
+        return cls.priority, -oldest, -self.cluster.books.size(cls.index), cls.rank
 
     def bearable_cost(self, cls: ClassRecord) -> int:
         """What a task of the class would pay rather than wait, whatever the ages of all concerned."""
         return self._level_cost[cls.priority] + self.policy.wait(0) - self.policy.wait(self.policy.waiting.buckets)
 
-    def eviction_costs(self) -> NDArray[np.int64]:
-        """What evicting a running task costs, by class."""
+    def wait_costs(self) -> NDArray[np.int64]:
+        """What waiting costs a task that has just begun to, by class."""
         priority = self.cluster.books.priority
-        cost = np.full(len(priority), self.policy.stay + self.policy.wait(0), np.int64)
+        cost = np.full(len(priority), self.policy.wait(0), np.int64)
         for level, extra in self._level_cost.items():
             cost[priority == level] += extra
         return cost
@@ -308,3 +354,7 @@ class Builder:
         arcs = np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
         reduced = self.network.reduced_cost(arcs)
         return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / OMEGA).tolist(), strict=True))
+
+
+def _rank(item: tuple[Group, Any]) -> tuple[Any, ...]:
+    return item[0].job.serial, item[0].cls.rank

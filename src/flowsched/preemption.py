@@ -79,7 +79,9 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     ]
     worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
     books = cluster.books
-    room = _Scratch(row, {}, books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row]))
+    room = _Scratch(
+        row, {}, books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row])
+    )
     chosen: list[TaskRecord] = []
     for task in worse:
         if room.fits(books, cls):
@@ -97,7 +99,9 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     return chosen
 
 
-def candidates(cluster: Cluster, cls: ClassRecord, rows: Ints, costs: Ints) -> tuple[Ints, Ints, Ints]:
+def candidates(
+    cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, now: float, wait: Ints
+) -> tuple[Ints, Ints, Ints]:
     """Machines where evicting worse tasks could make room for one of the class, and what that costs.
 
     The estimate takes devices together, so a machine may be named in vain but none is missed; costs count all victims
@@ -107,8 +111,8 @@ def candidates(cluster: Cluster, cls: ClassRecord, rows: Ints, costs: Ints) -> t
     ----------
     rows : ndarray of int64
         Machines to look at.
-    costs : ndarray of int64, shape (classes,)
-        Cost of evicting one running task, by class.
+    wait : ndarray of int64, shape (classes,)
+        Cost of waiting for a victim, by class.
 
     Returns
     -------
@@ -124,16 +128,17 @@ def candidates(cluster: Cluster, cls: ClassRecord, rows: Ints, costs: Ints) -> t
         return task, task, task
     kind = books.task_class[task]
     order = np.lexsort((-books.task_turn[task], -books.priority[kind], books.task_row[task]))
-    kind, row = kind[order], books.task_row[task][order]
+    kind, row, age = kind[order], books.task_row[task][order], now - books.task_since[task][order]
+    costs = wait[kind] + policy.stay(0) + policy.waiting.buckets_of(age) * (policy.stay(1) - policy.stay(0))
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
-    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(costs[kind])
+    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(costs)
     freed -= freed[segment] - books.demand[kind[segment]]
-    price -= price[segment] - costs[kind[segment]]
+    price -= price[segment] - costs[segment]
     enough = (freed + books.free[row] >= cls.demand).all(axis=1)
     enough &= np.arange(1, len(row) + 1) - segment > books.running[row] - books.slots[row]
     hits = np.flatnonzero(enough)
     found, at = np.unique(row[hits], return_index=True)
     at = hits[at]
     full = books.running[found] >= books.slots[found]
-    return found, price[at], np.where(full, costs[kind[segment[at]]], 0)
+    return found, price[at], np.where(full, costs[segment[at]], 0)

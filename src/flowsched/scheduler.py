@@ -113,7 +113,6 @@ class Scheduler:
         self.network = FlowNetwork()
         self.builder = Builder(self.cluster, self.network, Policy() if policy is None else policy)
         self.seed = seed
-        self._now = 0.0
         self._verdicts: dict[ClassRecord, Verdict] = {}
         self._aborted: WeakSet[Round] = WeakSet()
 
@@ -126,7 +125,7 @@ class Scheduler:
     def policy(self, policy: Policy) -> None:
         if not isinstance(policy, Policy):
             raise InputError(f"policy: a Policy expected, got {policy!r}")
-        self.builder.replace_policy(policy, self._now)
+        self.builder.replace_policy(policy)
 
     def apply(self, *events: Event) -> None:
         """Tell what happened; see `Cluster.apply`."""
@@ -155,7 +154,6 @@ class Scheduler:
             raise InputError(f"now: a finite number expected, got {now!r}")
         if time_limit is not None and not time_limit > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
-        self._now = now
         before = self.builder.edits.count
         start = time.perf_counter()
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
@@ -212,7 +210,8 @@ class Scheduler:
                 out.places.append(Place(task.id, new, task.place.devices))
             elif before.place is not None and task.place is None:
                 by = check.by[task].id
-                out.preemptions[task.id] = Preemption(old, by, price)
+                lost = policy.waiting.bucket(check.trial.now - before.place.since)
+                out.preemptions[task.id] = Preemption(old, by, price * (1 + lost))
                 out.preempts.append(Preempt(task.id, old, by))
             elif before.place is not None and task.place is not None and task.turn != before.turn:
                 out.migrations[task.id] = (old, new)

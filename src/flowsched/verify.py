@@ -12,16 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import chain, islice
+from operator import attrgetter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.builder import Builder, ClassFlow
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.trial import Trial
+from flowsched.policy import OMEGA
 from flowsched.preemption import candidates, victims
 
 __all__ = ["Verify"]
+
+Ints = NDArray[np.int64]
 
 _WIDTH = 16
 """At least so many machines at a time are tried for making room."""
@@ -76,7 +81,11 @@ class Verify:
         before = self.trial.before.get(task)
         cls = task.group.cls
         books = self.cluster.books
-        if before is not None and before.place is not None and books.admits(before.place.row, cls.index, before.place.devices):
+        if (
+            before is not None
+            and before.place is not None
+            and books.admits(before.place.row, cls.index, before.place.devices)
+        ):
             self.trial.put_back(task)  # a victim need not go after all
             del self.by[task]
             return True
@@ -115,22 +124,28 @@ class Verify:
         if policy.preemption is None:
             return False
         worst = self.cluster.books.worst_running()
-        better = [cls for cls in self.cluster.waiting if worst is not None and cls.priority < worst]
+        waiting = sorted(self.cluster.waiting, key=attrgetter("rank"))
+        better = [cls for cls in waiting if worst is not None and cls.priority < worst]
         if not better:
             return False
         opened = False
         for cls in better:
             rows = builder.places.hopeful(cls.index, policy)
-            rows, cost, paid = candidates(self.cluster, cls, rows, builder.eviction_costs())
+            rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.trial.now, builder.wait_costs())
             if not len(rows):
                 builder.places.give_up(cls.index)
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
-            if policy.priority.strict:
-                cost = np.minimum(cost, builder.bearable_cost(cls))
-            cost -= paid
             few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * len(self.cluster.waiting_ids(cls)))]
-            builder.places.displace(cls.index, rows[few], cost[few])
+            cost, paid = cost[few], paid[few]
+            if policy.priority.strict:
+                cost = _at_most(cost, builder.bearable_cost(cls))
+            builder.places.displace(cls.index, rows[few], cost - paid)
             opened = True
         return opened
+
+
+def _at_most(cost: Ints, limit: int) -> Ints:
+    """Ascending costs within a limit: those above come close below it, one apart, so that they keep their order."""
+    return np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))

@@ -17,7 +17,19 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.model import MICRO, Resources
 
-__all__ = ["DOWN", "LABEL", "RESOURCE", "SLOTS", "UNLIMITED", "Books", "FitRule", "Indices", "ShapeKey", "Shapes", "grown"]
+__all__ = [
+    "DOWN",
+    "LABEL",
+    "RESOURCE",
+    "SLOTS",
+    "UNLIMITED",
+    "Books",
+    "FitRule",
+    "Indices",
+    "ShapeKey",
+    "Shapes",
+    "grown",
+]
 
 Ints = NDArray[np.int64]
 
@@ -52,7 +64,9 @@ def grown(array: NDArray[Any], *least: int, fill: int = 0) -> NDArray[Any]:
         return array
     least += array.shape[len(least) :]
     larger = np.full(
-        [have if have >= want else max(want, 2 * have) for have, want in zip(array.shape, least, strict=True)], fill, array.dtype
+        [have if have >= want else max(want, 2 * have) for have, want in zip(array.shape, least, strict=True)],
+        fill,
+        array.dtype,
     )
     larger[tuple(slice(n) for n in array.shape)] = array
     return larger
@@ -98,6 +112,8 @@ class Books:
     ----------
     capacity, free : ndarray of int64, shape (rows, D)
         The device column of `free` is the sum of the row's `devices`.
+    total : ndarray of int64, shape (D,)
+        Capacity of all machines together.
     devices : ndarray of int64, shape (rows, G)
         What is free of each device; 0 for devices that the machine does not have.
     slots, running : ndarray of int64, shape (rows,)
@@ -112,6 +128,8 @@ class Books:
     priority : ndarray of int64, shape (classes,)
     task_row, task_class, task_turn : ndarray of int64, shape (tasks,)
         By index of the task: where it runs (-1 if it does not), its class, and its turn.
+    task_since : ndarray of float64, shape (tasks,)
+        Since when it runs.
     suits, holds : ndarray of bool, shape (classes, shapes)
         Labels allow it; and an empty machine of this shape is large enough.
     rule : FitRule or None
@@ -124,6 +142,7 @@ class Books:
         d = len(resources.names)
         self.capacity: Ints = np.zeros((8, d), np.int64)
         self.free: Ints = np.zeros((8, d), np.int64)
+        self.total: Ints = np.zeros(d, np.int64)
         self.devices: Ints = np.zeros((8, 1), np.int64)
         self.slots: Ints = np.zeros(8, np.int64)
         self.running: Ints = np.zeros(8, np.int64)
@@ -141,6 +160,7 @@ class Books:
         self.task_row: Ints = np.full(8, -1, np.int64)
         self.task_class: Ints = np.zeros(8, np.int64)
         self.task_turn: Ints = np.zeros(8, np.int64)
+        self.task_since: NDArray[np.float64] = np.zeros(8)
         self.rule: FitRule | None = None
         self._constraints: dict[int, Mapping[str, Sequence[str]]] = {}
         self._shapes: dict[ShapeKey, int] = {}
@@ -169,6 +189,7 @@ class Books:
     def describe(self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> None:
         """Set what a machine has; what its tasks take stays taken."""
         used = self.capacity[row] - self.free[row]
+        self.total += capacity - self.capacity[row]
         self.capacity[row] = capacity
         self.free[row] = capacity - used
         g = self.resources.device_index
@@ -185,6 +206,8 @@ class Books:
 
     def drop_machine(self, row: int) -> None:
         """Give the row back; nothing may run there."""
+        self.total -= self.capacity[row]
+        self.capacity[row] = 0
         self._release_shape(row)
         self.shape[row] = -1
         self.usable[row] = False
@@ -321,12 +344,17 @@ class Books:
         self._running_by_level[level] += sign
         self.touch(row)
 
-    def assign(self, task: int, row: int, cls: int, turn: int) -> None:
+    def size(self, cls: int) -> float:
+        """The largest part of any resource of the whole cluster that a task of the class takes."""
+        return float((self.demand[cls] / np.maximum(self.total, 1)).max())
+
+    def assign(self, task: int, row: int, cls: int, turn: int, since: float) -> None:
         """Note where a task runs."""
         if task >= len(self.task_row):
-            for name in ("task_row", "task_class", "task_turn"):
+            for name in ("task_row", "task_class", "task_turn", "task_since"):
                 setattr(self, name, grown(getattr(self, name), task + 1, fill=-1))
         self.task_row[task], self.task_class[task], self.task_turn[task] = row, cls, turn
+        self.task_since[task] = since
 
     # -- what fits ----------------------------------------------------------------------------------------------
 

@@ -231,7 +231,7 @@ def from_dict(record: Mapping[str, Any]) -> Event:
         raise InputError(f"event: unknown kind {record.get('kind')!r}; known: {', '.join(_KINDS)}")
     unknown = values.keys() - {f.name for f in fields(kind)}
     if unknown:
-        raise InputError(f"event {kind.__name__}: unknown field {sorted(unknown)[0]!r}")
+        raise InputError(f"event {kind.__name__}: unknown field {min(unknown)!r}")
     values = {k: _hashable(v) for k, v in values.items()}
     if "tasks" in values:
         values["tasks"] = tuple(_task(t) for t in values["tasks"])

@@ -69,7 +69,9 @@ class Resources:
         if not isinstance(amounts, Mapping):
             values = list(amounts)
             if len(values) != len(self.names):
-                raise InputError(f"{what}: {len(self.names)} amounts expected ({', '.join(self.names)}), got {len(values)}")
+                raise InputError(
+                    f"{what}: {len(self.names)} amounts expected ({', '.join(self.names)}), got {len(values)}"
+                )
             amounts = dict(zip(self.names, values, strict=True))
         vector = np.zeros(len(self.names), np.int64)
         for name, amount in amounts.items():
@@ -81,7 +83,9 @@ class Resources:
             except (TypeError, OverflowError):
                 raise InputError(f"{what}[{name!r}]: a number expected, got {amount!r}") from None
             if not finite or exact < 0 or exact >= 2**62:
-                raise InputError(f"{what}[{name!r}]: a finite number from 0 to {2**62 // MICRO} expected, got {amount!r}")
+                raise InputError(
+                    f"{what}[{name!r}]: a finite number from 0 to {2**62 // MICRO} expected, got {amount!r}"
+                )
             # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
             nearest = round(exact)
             if abs(exact - nearest) > 1e-3:
@@ -122,7 +126,9 @@ class Resources:
         """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
         vector = self._vector(what, amounts, up=False)
         if self.device is not None and vector[self.device_index] % MICRO:
-            raise InputError(f"{what}[{self.device!r}]: a whole number of devices expected, got {vector[self.device_index] / MICRO:g}")
+            raise InputError(
+                f"{what}[{self.device!r}]: a whole number of devices expected, got {vector[self.device_index] / MICRO:g}"
+            )
         vector.flags.writeable = False
         return vector
 
@@ -154,8 +160,12 @@ class Task:
         object.__setattr__(self, "demand", _frozen(demand) if isinstance(demand, Mapping) else tuple(demand))
         for label, allowed in self.constraints.items():
             if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):
-                raise InputError(f"task {self.id!r}: constraints[{label!r}] must be a sequence of label values, got {allowed!r}")
-        object.__setattr__(self, "constraints", _frozen({k: tuple(sorted(set(v))) for k, v in sorted(self.constraints.items())}))
+                raise InputError(
+                    f"task {self.id!r}: constraints[{label!r}] must be a sequence of label values, got {allowed!r}"
+                )
+        object.__setattr__(
+            self, "constraints", _frozen({k: tuple(sorted(set(v))) for k, v in sorted(self.constraints.items())})
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,9 @@ class Machine:
         capacity = self.capacity
         object.__setattr__(self, "capacity", _frozen(capacity) if isinstance(capacity, Mapping) else tuple(capacity))
         object.__setattr__(self, "labels", _frozen({k: self.labels[k] for k in sorted(self.labels)}))
-        if self.slots is not None and (isinstance(self.slots, bool) or not isinstance(self.slots, int) or self.slots < 0):
+        if self.slots is not None and (
+            isinstance(self.slots, bool) or not isinstance(self.slots, int) or self.slots < 0
+        ):
             raise InputError(f"machine {self.id!r}: slots must be a whole number >= 0 or None, got {self.slots!r}")
 
 

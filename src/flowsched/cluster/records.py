@@ -30,6 +30,11 @@ class ClassRecord:
     kind: Hashable | None = None
     tasks: int = 0
 
+    @property
+    def rank(self) -> tuple[Any, ...]:
+        """Sorts classes in an order that does not depend on which came first (kinds apart, which may not compare)."""
+        return self.key[:3]
+
 
 @dataclass(slots=True, eq=False)
 class MachineRecord:

@@ -200,7 +200,9 @@ class Cluster:
         g = self.resources.device_index
         count = int(capacity[g]) // MICRO if g >= 0 else 0
         if any(device >= count for task in record.tasks if task.place for device in task.place.devices):
-            raise InputError(f"machine {machine.id!r}: a device beyond the new count of {count} is in use; drain or fail the machine first")
+            raise InputError(
+                f"machine {machine.id!r}: a device beyond the new count of {count} is in use; drain or fail the machine first"
+            )
 
     def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
         record.machine, record.failed, record.drained = machine, False, False
@@ -208,6 +210,8 @@ class Cluster:
         self.books.usable[record.row] = True
         if new:
             self._changes.machines[record.row] = None
+        for task in record.tasks:
+            self._changes.groups.setdefault(task.group, {})[record.row] = None
 
     def _machine_drained(self, event: ev.MachineDrained) -> None:
         record = self.machine(event.id)
@@ -372,7 +376,7 @@ class Cluster:
         group, row = task.group, place.row
         task.place, task.turn = place, turn
         self.books.take(row, group.cls.index, place.devices)
-        self.books.assign(task.index, row, group.cls.index, turn)
+        self.books.assign(task.index, row, group.cls.index, turn, place.since)
         self.by_row[row].tasks[task] = None
         group.on[row] = group.on.get(row, 0) + 1
         self._changes.groups.setdefault(group, {})[row] = None
@@ -389,7 +393,7 @@ class Cluster:
         assert place is not None
         task.place = None
         self.books.take(place.row, group.cls.index, place.devices, sign=-1)
-        self.books.assign(task.index, -1, group.cls.index, task.turn)
+        self.books.assign(task.index, -1, group.cls.index, task.turn, place.since)
         del self.by_row[place.row].tasks[task]
         group.on[place.row] -= 1
         if not group.on[place.row]:

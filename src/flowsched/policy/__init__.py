@@ -2,8 +2,9 @@
 
 How strict means strict (lower cost wins; all integers): a placement costs 0 to `OMEGA`.  With ``U = OMEGA + 1`` and B
 age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs wherever it can, and an older bucket
-outweighs any load.  A running task is discounted by ``stay = (B + 2) * U``, more than age and load together, so only
-priority can displace it; and one step of strict priority is ``stay + price + (B + 2) * U``, so it always does.
+outweighs any load.  A task that has run for bucket b is discounted by ``stay(b) = (B + 2) * U + (1 + b) * price``: more
+than age and load together, so only priority can displace it, and the more the longer it has run, since that work would
+be lost.  One step of strict priority is ``stay(B - 1) + (B + 2) * U``, so it always displaces.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class PreemptionCost:
     Parameters
     ----------
     price : float
-        What each one costs, in units of a whole load (`OMEGA`): how much worse a free place is taken instead.
+        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
+        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
     window : float
         A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
         itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
@@ -62,8 +64,8 @@ class PreemptionCost:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {value!r}")
-        if not 0 < self.price <= 1e6:
-            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e6, got {self.price!r}")
+        if not 0 < self.price <= 1e4:
+            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {self.price!r}")
 
 
 @dataclass(frozen=True)
@@ -143,14 +145,13 @@ class Policy:
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
         """What each of the priorities in use adds to the cost of waiting."""
         levels = np.array(sorted(priorities), np.int64)
-        outweigh = self.stay + _UNIT * (self.waiting.buckets + 2)
+        outweigh = self.stay(self.waiting.buckets - 1) + _UNIT * (self.waiting.buckets + 2)
         return dict(zip(levels.tolist(), self.priority(levels, outweigh, OMEGA).tolist(), strict=True))
 
-    @property
-    def stay(self) -> int:
-        """Discount of a running task where it runs: what preempting it costs beyond its waiting."""
+    def stay(self, bucket: int) -> int:
+        """Discount of a running task where it runs, by the age of its run: what preempting it costs beyond its waiting."""
         price = self.preemption.price if self.preemption else 0.0
-        return _UNIT * (self.waiting.buckets + 2) + round(price * OMEGA)
+        return _UNIT * (self.waiting.buckets + 2) + (1 + bucket) * round(price * OMEGA)
 
 
 _NAMED: dict[str, Callable[[], Policy]] = {

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
@@ -50,12 +55,12 @@ class WaitCost:
 
     def bucket(self, age: float) -> int:
         """The bucket of an age."""
-        if age < self.first:
-            return 0
-        bucket = min(self.buckets - 1, 1 + int(math.log(age / self.first) / math.log(self.factor)))
-        # The logarithm may err by one at a border; `end` is what counts.
-        while bucket > 0 and age < self.end(bucket - 1):
-            bucket -= 1
-        while age >= self.end(bucket):
-            bucket += 1
-        return bucket
+        return bisect_right(self._ends, age)
+
+    def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The buckets of many ages."""
+        return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        return [self.end(bucket) for bucket in range(self.buckets - 1)]
