@@ -1,0 +1,257 @@
+"""Sharing over time: the deployment sequence says who is entitled, the ledger who has lent.
+
+On every heartbeat some units are free.  The sequence divides them, borrowers pay their debts from their part, and each
+user runs what it has.  What one user cannot use others may, and owe it; what nobody can use rolls the sequence back.
+
+Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+from flowsched.policy.lending import Ledger
+from flowsched.policy.sequence import DeploymentSequence, Method, check_units
+from flowsched.policy.waterfill import water_fill
+
+__all__ = ["Deployment", "Heartbeat"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Heartbeat:
+    """What became of the free units of one heartbeat; arrays of shape (n,) in the order of `users`.
+
+    Parameters
+    ----------
+    users : tuple
+    entitled : ndarray of int64
+        By the sequence.
+    received : ndarray of int64
+        After debts, in units times ticks.
+    units : ndarray of int64
+        That each user runs.
+    tasks : ndarray of int64
+        Tasks that each starts, from the head of its queue.
+    spare : ndarray of bool
+        Whether the last of these is a spare, which needed more than the user had.
+    left : int
+        Units that nobody uses.
+    """
+
+    users: tuple[Hashable, ...]
+    entitled: Ints
+    received: Ints
+    units: Ints
+    tasks: Ints
+    spare: NDArray[np.bool_]
+    left: int
+
+
+class Deployment:
+    """Proportional sharing among users, with lending.
+
+    Parameters
+    ----------
+    quotas : mapping of user to int
+    mu : float
+        Part of what it could pay back that a borrower with tasks pays per heartbeat (0 < mu <= 1); fractions of units are
+        carried over.  A borrower without tasks pays all it can.
+    method : {"max_deficit", "min_ratio"}
+    ticks : int
+        1: users share units.  More: they share units times ticks of time, and a unit is expected to be used for so many;
+        `finished` corrects that when it is known.
+
+    Attributes
+    ----------
+    sequence : DeploymentSequence
+    ledger : Ledger
+        In units times ticks.
+
+    Examples
+    --------
+    >>> sharing = Deployment({"A": 5, "B": 3})
+    >>> sharing.deal(5, {"A": 1, "B": 9}).units.tolist()  # A lends 2 of its 3
+    [1, 4]
+    >>> sharing.ledger.debts()
+    {('B', 'A'): 2}
+    >>> sharing.deal(5, {"A": 9, "B": 9}).units.tolist()
+    [5, 0]
+    """
+
+    def __init__(
+        self, quotas: Mapping[Hashable, int], *, mu: float = 1.0, method: Method = "max_deficit", ticks: int = 1
+    ) -> None:
+        if not 0 < mu <= 1:
+            raise InputError(f"mu: a number above 0 and at most 1 expected, got {mu!r}")
+        if isinstance(ticks, bool) or not isinstance(ticks, int) or not 1 <= ticks <= 1 << 30:
+            raise InputError(f"ticks: a whole number from 1 to 2**30 expected, got {ticks!r}")
+        self.mu = mu
+        self.ticks = ticks
+        self.sequence = DeploymentSequence(quotas, method)
+        self.ledger = Ledger(self.sequence.users)
+        self._weights = np.array(list(quotas.values()), np.float64)
+        self._carried = np.zeros(len(self._weights))
+        self._leaving: dict[Hashable, None] = {}
+
+    @property
+    def users(self) -> tuple[Hashable, ...]:
+        """In the order of all arrays."""
+        return self.sequence.users
+
+    def join(self, user: Hashable, quota: int) -> None:
+        """A user comes."""
+        self.sequence.join(user, quota)
+        self.ledger.join(user)
+        self._weights = np.append(self._weights, float(quota))
+        self._carried = np.append(self._carried, 0.0)
+
+    def leave(self, user: Hashable) -> None:
+        """A user goes: at once if it owes nothing, else as soon as all that it receives has paid its debts."""
+        self.sequence.index([user])
+        if len(self.users) - len(self._leaving) == 1 and user not in self._leaving:
+            raise InputError(f"user {user!r} is the last one")
+        self._leaving[user] = None
+        self._part()
+
+    def _part(self) -> None:
+        """Those who want to go and owe nothing are gone."""
+        for user in list(self._leaving):
+            i = self.sequence.index([user])[0]
+            if not self.ledger.debt[i].any():
+                heirs = {other: q for other, q in self.sequence.quotas.items() if other != user}
+                self.sequence.leave(user)
+                self.ledger.leave(user, heirs)
+                self._weights, self._carried = np.delete(self._weights, i), np.delete(self._carried, i)
+                del self._leaving[user]
+
+    def deal(self, free: int, wanted: Mapping[Hashable, int] | Sequence[int] | Ints) -> Heartbeat:
+        """A heartbeat of units that are all alike.
+
+        Parameters
+        ----------
+        free : int
+            Free units.
+        wanted : mapping of user to int, or array of int, shape (n,)
+            Units that each user could use now.
+
+        Returns
+        -------
+        Heartbeat
+            A unit is a task.
+        """
+        check_units("free", free)
+        want = self._wanted(wanted)
+        entitled, received = self._entitle(free, want > 0)
+        units = np.minimum(received // self.ticks, want)
+        units += water_fill(free - int(units.sum()), want - units, self._weights)
+        left = self._book(free, received, units)
+        return Heartbeat(self._settled(), entitled, received, units, units, np.zeros(len(units), np.bool_), left)
+
+    def deal_sizes(self, free: int, queues: Mapping[Hashable, Sequence[int] | Ints]) -> Heartbeat:
+        """A heartbeat of grains, for tasks of their own sizes.
+
+        Each user starts tasks from the head of its queue while they fit into what it has, and names the next one as a
+        spare; grains left over go to the spares, the largest that fits first, at the price of a debt.
+
+        Parameters
+        ----------
+        free : int
+            Free grains.
+        queues : mapping of user to sequence of int
+            Sizes of the tasks of each user in grains, in its own order.
+
+        Returns
+        -------
+        Heartbeat
+        """
+        check_units("free", free)
+        sizes = [np.zeros(0, np.int64)] * len(self.users)
+        for user, i in zip(queues, self.sequence.index(queues), strict=True):
+            sizes[i] = np.asarray(queues[user], np.int64)
+            if (sizes[i] <= 0).any():
+                at = int(np.argmax(sizes[i] <= 0))
+                raise InputError(f"queues[{user!r}][{at}]: a size above 0 expected, got {sizes[i][at]}")
+            if user in self._leaving:
+                sizes[i] = sizes[i][:0]
+        entitled, received = self._entitle(free, np.array([len(queue) > 0 for queue in sizes], np.bool_))
+        upto = [np.cumsum(queue) for queue in sizes]
+        have = (received // self.ticks).tolist()
+        tasks = np.array(
+            [np.searchsorted(sums, grains, "right") for sums, grains in zip(upto, have, strict=True)], np.int64
+        )
+        units = np.array([sums[n - 1] if n else 0 for sums, n in zip(upto, tasks, strict=True)], np.int64)
+        rest = free - int(units.sum())
+        spare = np.zeros(len(sizes), np.bool_)
+        spares = [
+            (-int(queue[n]), i)
+            for i, (queue, n) in enumerate(zip(sizes, tasks.tolist(), strict=True))
+            if n < len(queue)
+        ]
+        for size, i in sorted(spares):
+            if -size <= rest:
+                rest += size
+                units[i] -= size
+                spare[i] = True
+        tasks += spare
+        left = self._book(free, received, units)
+        return Heartbeat(self._settled(), entitled, received, units, tasks, spare, left)
+
+    def finished(self, user: Hashable, units: int, ticks: int) -> None:
+        """Units were used for so many ticks in truth: the difference to what was expected is booked.
+
+        The user's part of it is its own, the rest is owed to the others, or by them.
+        """
+        check_units("units", units)
+        check_units("ticks", ticks)
+        more = int(units) * (int(ticks) - self.ticks)
+        i = self.sequence.index([user])[0]
+        part = water_fill(abs(more), np.full(len(self.users), abs(more), np.int64), self._weights)
+        gain = -part if more > 0 else part
+        gain[i] += more
+        self.ledger.balance(gain)
+
+    def _wanted(self, wanted: Mapping[Hashable, int] | Sequence[int] | Ints) -> Ints:
+        want = np.zeros(len(self.users), np.int64)
+        if isinstance(wanted, Mapping):
+            want[self.sequence.index(wanted)] = list(wanted.values())
+        else:
+            given = np.asarray(wanted)
+            if given.shape != want.shape or given.dtype.kind not in "iu":
+                raise InputError(f"wanted: {len(want)} whole numbers expected, got {wanted!r}")
+            want[:] = given
+        if (want < 0).any():
+            i = int(np.argmax(want < 0))
+            raise InputError(f"wanted[{self.users[i]!r}]: a whole number >= 0 expected, got {want[i]}")
+        want[self.sequence.index(self._leaving)] = 0
+        return want
+
+    def _entitle(self, free: int, busy: NDArray[np.bool_]) -> tuple[Ints, Ints]:
+        """Parts by the sequence, and after debts (in units times ticks)."""
+        entitled = self.sequence.draw(free)
+        part = entitled * self.ticks
+        debts = self.ledger.debt.sum(axis=1)
+        could = np.minimum(part, debts)
+        if self.mu < 1:
+            self._carried = np.where(debts > 0, self._carried + self.mu * could, 0.0)
+            could = np.where(busy, np.minimum(could, np.floor(self._carried)).astype(np.int64), could)
+            self._carried = np.maximum(self._carried - could, 0.0)
+        return entitled, self.ledger.settle(part, could)
+
+    def _book(self, free: int, received: Ints, units: Ints) -> int:
+        """Roll back what nobody uses, and book who used more or less than its part."""
+        left = free - int(units.sum())
+        part = received - self.sequence.roll_back(left) * self.ticks if left else received
+        self.ledger.balance(units * self.ticks - part)
+        return left
+
+    def _settled(self) -> tuple[Hashable, ...]:
+        users = self.users
+        self._part()
+        return users
