@@ -1,7 +1,8 @@
-"""``flowsched solve``: a DIMACS problem in, a DIMACS solution out."""
+"""``flowsched solve``: a DIMACS problem in, a DIMACS solution out; or an incremental stream of them."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -9,7 +10,15 @@ import click
 import numpy as np
 
 from flowsched.dimacs import FlowProblem, read_dimacs
-from flowsched.exceptions import CostRangeError, DimacsError, InfeasibleError, InputError, TimeLimitError, UnboundedError
+from flowsched.dimacs_stream import IncrementalSession
+from flowsched.exceptions import (
+    CostRangeError,
+    DimacsError,
+    InfeasibleError,
+    InputError,
+    TimeLimitError,
+    UnboundedError,
+)
 from flowsched.network import FlowResult, certify, min_cost_flow
 
 if TYPE_CHECKING:
@@ -18,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["solve"]
 
 MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
+INTERRUPTED, READER_GONE = 130, 141  # as shells report programs that SIGINT and SIGPIPE have ended
 _EXIT_CODES: dict[type[Exception], int] = {
     DimacsError: MALFORMED,
     InputError: MALFORMED,
@@ -29,39 +39,93 @@ _EXIT_CODES: dict[type[Exception], int] = {
 
 
 @click.command("solve")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.File("rb"), required=False)
 @click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Where to write the solution.")
 @click.option(
     "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling"]), default="auto", show_default=True,
     help="How to solve it; every choice finds the same cost.",
 )  # fmt: skip
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Stop after so long.")
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop after so long (each round).",
+)
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
-def solve(file: BinaryIO, output: TextIO, algorithm: str, time_limit: float | None, certified: bool) -> None:
+@click.option(
+    "--incremental", is_flag=True, help="Speak the incremental DIMACS stream; FILE is the standard input then."
+)
+@click.option(
+    "--assignments",
+    is_flag=True,
+    help="With --incremental: answer by lines m TASK UNIT instead of the flow and its cost.",
+)
+def solve(
+    file: BinaryIO | None,
+    output: TextIO,
+    algorithm: str,
+    time_limit: float | None,
+    certified: bool,
+    incremental: bool,
+    assignments: bool,
+) -> None:
     """Solve a DIMACS minimum-cost flow problem (FILE.min, FILE.min.gz, or - for the standard input).
 
     Prints the solution in the DIMACS form: comments (c), the cost (s COST) and a line for each arc that carries flow
     (f TAIL HEAD FLOW), in the order of the file.
 
+    With --incremental, reads a problem and then rounds of changes to it, and answers each at once. Rounds end with
+    "c EOI", the stream with "c EOS" or the end of the input:
+
+    \b
+      p min NODES ARCS                                     n NODE SUPPLY [TYPE]
+      a TAIL HEAD LOWER CAPACITY COST [TYPE]               r NODE (removes it with its arcs)
+      x TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]]    d SUPPLY [POTENTIAL] ARCS [TYPE]
+    \b
+      answers: f TAIL HEAD FLOW ..., s COST; or m TASK UNIT ...; then c ALGORITHM TIME MICROSECONDS, c EOI
+
     \b
     Exit status:
-      0  an optimum was found
-      1  the file is malformed, or its numbers are too large for exact arithmetic
-      2  the command line is wrong
-      3  no flow meets the supplies within the bounds
-      4  the cost has no minimum
-      5  the time limit passed
+      0    an optimum was found (in every round)
+      1    the file is malformed, or its numbers are too large for exact arithmetic
+      2    the command line is wrong
+      3    no flow meets the supplies within the bounds
+      4    the cost has no minimum
+      5    the time limit passed
+      130  interrupted
+      141  nobody reads the answers any more
     """
+    if assignments and not incremental:
+        raise click.UsageError("--assignments needs --incremental")
+    name = getattr(file, "name", "<stdin>")
+    if file is None:
+        if not incremental:
+            raise click.UsageError("Missing argument 'FILE' (only --incremental does without).")
+        file = sys.stdin.buffer
     try:
-        problem = read_dimacs(file)
-        result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
+        if incremental:
+            IncrementalSession(
+                file, output, assignments=assignments, algorithm=algorithm, time_limit=time_limit, certified=certified
+            ).run()
+        else:
+            _solve_file(file, output, algorithm, time_limit, certified)
     except tuple(_EXIT_CODES) as error:
-        _fail(file.name, error)
+        _fail(name, error, str(error) if incremental else _words(error))  # a stream's errors name all
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        # else the interpreter would try to flush what is left, and complain
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(READER_GONE)
+
+
+def _solve_file(file: BinaryIO, output: TextIO, algorithm: str, time_limit: float | None, certified: bool) -> None:
+    problem = read_dimacs(file)
+    result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
     if certified:
-        certify(
-            problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower
-        )
+        certify(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower)
     output.write(_solution(problem, result, certified))
+    output.flush()
 
 
 def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
@@ -76,13 +140,17 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fail(name: str, error: Exception) -> NoReturn:
-    """Say in one line what is wrong, and leave with the exit status that stands for it."""
-    what = str(error)
+def _words(error: Exception) -> str:
+    """Word what is wrong with a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
-        what = f"{what} (nodes {_some(np.flatnonzero(error.cut))})"
-    elif isinstance(error, UnboundedError):
-        what = f"{what} (arcs {_some(error.cycle)})"
+        return f"{error} (nodes {_some(np.flatnonzero(error.cut))})"
+    if isinstance(error, UnboundedError):
+        return f"{error} (arcs {_some(error.cycle)})"
+    return str(error)
+
+
+def _fail(name: str, error: Exception, what: str) -> NoReturn:
+    """Say in one line what is wrong, and leave with the exit status that stands for it."""
     click.echo(f"flowsched solve: {name}: {what}", err=True)
     sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
 

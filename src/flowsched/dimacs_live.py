@@ -50,7 +50,8 @@ class LiveProblem:
         self.sink: int | None = None
         self._balanced = False  # whether this round leaves the sink's supply to us
         self._drift = 0  # what this round's supplies, the sink's apart, have changed in sum
-        self._free: list[int] = []  # heap of removed numbers below _next
+        self._free: list[int] = []  # heap of removed numbers below _next; some may be taken again
+        self._freed: set[int] = set()  # the same: a number that comes and goes is there once
         self._next = 1  # all numbers below are taken, or were
         self._added: list[tuple[int, int, int, int, int]] = []
         self._changed: dict[int, tuple[int, int, int]] = {}  # arc -> lower, capacity, cost
@@ -68,7 +69,7 @@ class LiveProblem:
     def new_number(self) -> int:
         """Return the lowest number that no node has."""
         while self._free and self._free[0] in self.nodes:
-            heapq.heappop(self._free)
+            self._freed.discard(heapq.heappop(self._free))
         while self._next in self.nodes:
             self._next += 1
         return self._free[0] if self._free else self._next
@@ -104,7 +105,8 @@ class LiveProblem:
             if tail != number:
                 self._forget(self.nodes[tail].out.pop(number))
         self.network.remove_nodes([node.index])
-        if number < self._next:
+        if number < self._next and number not in self._freed:
+            self._freed.add(number)
             heapq.heappush(self._free, number)
         if number == self.sink:
             self.sink, self._balanced = None, False

@@ -14,8 +14,9 @@ and every later round may hold these two and ::
                                                         follow, in which 0 is the new node
     r   NODE                                            removes a node with its arcs
 
-A capacity of 0 stands for no arc.  A removed node that a record names comes back without supply and arcs.  Types of arcs and potentials are hints that are not needed here.  Types of nodes
-(0 other, 1 task, 2 processing unit, 3 sink, 4 machine, 5 part of a machine) are needed for assignments only.
+A capacity of 0 stands for no arc.  A removed node that a record names comes back without supply and arcs.  Types of
+arcs and potentials are hints that are not needed here.  Types of nodes (0 other, 1 task, 2 processing unit, 3 sink,
+4 machine, 5 part of a machine) are needed for assignments only.
 
 The *sink* is the node of type 3, or else the only one of negative supply.  A scheduler does not send its supply again
 for every task that comes or goes: it takes over what the other supplies of a round change in sum, except in the first
