@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
+from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.placement import DeviceCost, LoadCost, PlacementCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
@@ -25,6 +26,7 @@ from flowsched.policy.waiting import WaitCost
 __all__ = [
     "OMEGA",
     "DeviceCost",
+    "FragmentationCost",
     "LoadCost",
     "PlacementCost",
     "Policy",
