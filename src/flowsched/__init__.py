@@ -26,6 +26,7 @@ import importlib
 import importlib.util
 from types import ModuleType
 
+from flowsched.arrays import assignment, from_adjacency, from_incidence, scale_costs
 from flowsched.cluster.events import (
     Event,
     JobRemoved,
@@ -87,6 +88,7 @@ from flowsched.rounds import (
     RoundStats,
 )
 from flowsched.scheduler import Scheduler
+from flowsched.simple import SimpleMinCostFlow
 
 __version__ = "0.1.0"
 
@@ -131,6 +133,7 @@ __all__ = [
     "Round",
     "RoundStats",
     "Scheduler",
+    "SimpleMinCostFlow",
     "StrictPriority",
     "Task",
     "TaskCompleted",
@@ -151,9 +154,13 @@ __all__ = [
     "UserUpdated",
     "WaitCost",
     "WeightedPriority",
+    "assignment",
     "certify",
+    "from_adjacency",
+    "from_incidence",
     "min_cost_flow",
     "read_dimacs",
+    "scale_costs",
     "write_dimacs",
 ]
 
