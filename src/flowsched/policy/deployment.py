@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +65,10 @@ class Deployment:
         Part of what it could pay back that a borrower with tasks pays per heartbeat (0 < mu <= 1); fractions of units are
         carried over.  A borrower without tasks pays all it can.
     method : {"max_deficit", "min_ratio"}
+    spares : {"largest", "owed"}
+        Which spare task gets left-over grains first: the largest that fits (the source's rule; of equals, that of the
+        user who is owed more for its quota), or always that of the user who is owed more.  The second keeps the
+        proportions where heartbeats bring few grains and most tasks start as spares.
     ticks : int
         1: users share units.  More: they share units times ticks of time, and a unit is expected to be used for so many;
         `finished` corrects that when it is known.
@@ -86,13 +91,22 @@ class Deployment:
     """
 
     def __init__(
-        self, quotas: Mapping[Hashable, int], *, mu: float = 1.0, method: Method = "max_deficit", ticks: int = 1
+        self,
+        quotas: Mapping[Hashable, int],
+        *,
+        mu: float = 1.0,
+        method: Method = "max_deficit",
+        spares: Literal["largest", "owed"] = "largest",
+        ticks: int = 1,
     ) -> None:
+        if spares not in ("largest", "owed"):
+            raise InputError(f"spares: 'largest' or 'owed' expected, got {spares!r}")
         if not 0 < mu <= 1:
             raise InputError(f"mu: a number above 0 and at most 1 expected, got {mu!r}")
         if isinstance(ticks, bool) or not isinstance(ticks, int) or not 1 <= ticks <= 1 << 30:
             raise InputError(f"ticks: a whole number from 1 to 2**30 expected, got {ticks!r}")
         self.mu = mu
+        self.spares = spares
         self.ticks = ticks
         self.sequence = DeploymentSequence(quotas, method)
         self.ledger = Ledger(self.sequence.users)
@@ -150,7 +164,15 @@ class Deployment:
         want = self._wanted(wanted)
         entitled, received = self._entitle(free, want > 0)
         units = np.minimum(received // self.ticks, want)
-        units += water_fill(free - int(units.sum()), want - units, self._weights)
+        rest = free - int(units.sum())
+        if rest:
+            # Fractions of a unit first, to those who are owed most; then what nobody can use himself, in proportion.
+            merit = self._merit(received - units * self.ticks)
+            part = np.where(units < want, received % self.ticks, 0)
+            first = np.argsort(-merit, kind="stable")[: int(part.sum()) // self.ticks]
+            units[first[part[first] > 0]] += 1
+            rest = free - int(units.sum())
+            units += water_fill(rest, want - units, self._weights)
         left = self._book(free, received, units)
         return Heartbeat(self._settled(), entitled, received, units, units, np.zeros(len(units), np.bool_), left)
 
@@ -189,15 +211,18 @@ class Deployment:
         units = np.array([sums[n - 1] if n else 0 for sums, n in zip(upto, tasks, strict=True)], np.int64)
         rest = free - int(units.sum())
         spare = np.zeros(len(sizes), np.bool_)
-        spares = [
-            (-int(queue[n]), i)
-            for i, (queue, n) in enumerate(zip(sizes, tasks.tolist(), strict=True))
-            if n < len(queue)
+        waiting = [
+            (i, int(queue[n])) for i, (queue, n) in enumerate(zip(sizes, tasks.tolist(), strict=True)) if n < len(queue)
         ]
-        for size, i in sorted(spares):
-            if -size <= rest:
-                rest += size
-                units[i] -= size
+        merit = self._merit(received - units * self.ticks)
+        if self.spares == "owed":
+            waiting.sort(key=lambda one: -merit[one[0]])
+        else:
+            waiting.sort(key=lambda one: (-one[1], -merit[one[0]]))
+        for i, size in waiting:
+            if size <= rest:
+                rest -= size
+                units[i] += size
                 spare[i] = True
         tasks += spare
         left = self._book(free, received, units)
@@ -243,6 +268,11 @@ class Deployment:
             could = np.where(busy, np.minimum(could, np.floor(self._carried)).astype(np.int64), could)
             self._carried = np.maximum(self._carried - could, 0.0)
         return entitled, self.ledger.settle(part, could)
+
+    def _merit(self, unused: Ints) -> NDArray[np.float64]:
+        """What each user is owed, with what it has not used now, for its quota."""
+        merit: NDArray[np.float64] = (self.ledger.net() + unused) / np.maximum(self._weights, 1e-9)
+        return merit
 
     def _book(self, free: int, received: Ints, units: Ints) -> int:
         """Roll back what nobody uses, and book who used more or less than its part."""
