@@ -214,6 +214,11 @@ class Places:
         """Everything is to be looked at again."""
         self._cursor[:] = self._hopeless[:] = 0
 
+    def look_anew(self, classes: Sequence[int]) -> None:
+        """Every machine is to be looked at again for these classes: what fits there has changed."""
+        known = [cls for cls in classes if cls in self._aggregator]
+        self._cursor[known] = self._hopeless[known] = 0
+
     def refresh(self, classes: Sequence[int], policy: Policy) -> None:
         """Bring classes up to date with the machines."""
         clock = self.cluster.books.clock

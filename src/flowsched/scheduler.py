@@ -131,6 +131,10 @@ class Scheduler:
         """Tell what happened; see `Cluster.apply`."""
         self.cluster.apply(*events)
 
+    def look_anew(self, classes: Collection[int]) -> None:
+        """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.books.rule``."""
+        self.builder.places.look_anew(list(classes))
+
     # -- a round ------------------------------------------------------------------------------------------------
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:

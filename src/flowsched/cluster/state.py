@@ -77,6 +77,7 @@ class Cluster:
         self.by_row: dict[int, MachineRecord] = {}
         self.by_index: list[TaskRecord | None] = []
         self.waiting: dict[ClassRecord, dict[Group, None]] = {}
+        self.by_class: dict[int, ClassRecord] = {}
         self._classes: dict[tuple[Any, ...], ClassRecord] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
         self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
@@ -143,6 +144,7 @@ class Cluster:
             changes.classes.append(self._classes.pop(key).index)
         for cls in changes.classes:
             self.books.drop_class(cls)
+            del self.by_class[cls]
         for row in changes.gone:
             self.books.drop_machine(row)
         return changes
@@ -288,7 +290,8 @@ class Cluster:
         cls = self._classes.get(key)
         if cls is None:
             index = self.books.add_class(demand, task.constraints, priority)
-            cls = self._classes[key] = ClassRecord(index, key, demand, task.constraints, priority, task.kind)
+            cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind)
+            self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
         group = job.groups.get(cls)
         if group is None:
