@@ -8,6 +8,9 @@ Nodes::
 Jobs have a geometric number of tasks, about 100; machines have ``slots`` slots and come in racks of 40.  Arcs into
 racks and machines cost their load.  In a round of change some tasks leave and as many arrive: an arriving task takes
 the *row* of one that left, so that a round is an assignment to a few rows of a few arrays.
+
+What a change is, as arrays, is drawn and laid out before the clock starts (`Rounds`, `LiveNetwork.prepare`); what is
+timed is the calls of a solver.
 """
 
 from __future__ import annotations
@@ -15,36 +18,46 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flowsched import FlowNetwork, FlowProblem
+from flowsched.dimacs import FlowProblem
+from flowsched.network import FlowNetwork
+
+__all__ = ["Change", "LiveNetwork", "Rounds", "SchedFamily", "StaticNodes", "Tasks", "task_arcs"]
+
+Ints = NDArray[np.int64]
 
 
 @dataclass
 class Tasks:
     """Tasks as arrays, a row each: job, preferred machines and racks, and the costs of all their arcs."""
 
-    job: np.ndarray
-    machines: np.ndarray
-    machine_costs: np.ndarray
-    racks: np.ndarray
-    rack_costs: np.ndarray
-    anywhere_cost: np.ndarray
-    wait_cost: np.ndarray
+    job: Ints
+    machines: Ints
+    machine_costs: Ints
+    racks: Ints
+    rack_costs: Ints
+    anywhere_cost: Ints
+    wait_cost: Ints
 
     def __len__(self) -> int:
         return len(self.job)
 
-    def replace(self, rows: np.ndarray, others: Tasks) -> None:
+    def replace(self, rows: Ints, others: Tasks) -> None:
         """Put ``others`` in the place of some rows."""
         for field in fields(self):
             getattr(self, field.name)[rows] = getattr(others, field.name)
+
+    def copy(self) -> Tasks:
+        """An independent copy."""
+        return Tasks(*(getattr(self, field.name).copy() for field in fields(self)))
 
 
 @dataclass(frozen=True)
 class Change:
     """A round: the tasks of these rows leave, and others arrive in their place."""
 
-    rows: np.ndarray
+    rows: Ints
     arriving: Tasks
 
 
@@ -121,26 +134,27 @@ class SchedFamily:
         self.tasks.replace(rows, change.arriving)
         return change
 
-    def problem(self) -> FlowProblem:
-        """Return the whole network as it is now, for solvers that start from nothing."""
+    def problem(self, tasks: Tasks | None = None) -> FlowProblem:
+        """The whole network with these tasks (by default those of now), for solvers that start from nothing."""
+        tasks = self.tasks if tasks is None else tasks
         static = StaticNodes(self)
         tail, head, capacity, cost = static.arcs()
-        count = len(self.tasks)
+        count = len(tasks)
         first_job, first_task = static.count, static.count + self.jobs
         jobs = np.arange(self.jobs)
-        tasks = task_arcs(self.tasks, np.arange(count) + first_task, static, first_job + jobs)
+        arcs = task_arcs(tasks, np.arange(count) + first_task, static, first_job + jobs)
         supply = np.zeros(first_task + count, np.int64)
         supply[first_task:] = 1
         supply[static.sink] = -count
         return FlowProblem(
-            tail=np.concatenate([tail, first_job + jobs, tasks[0]]),
-            head=np.concatenate([head, np.full(self.jobs, static.sink), tasks[1]]),
-            capacity=np.concatenate([capacity, np.bincount(self.tasks.job, minlength=self.jobs), np.ones_like(tasks[0])]),
-            cost=np.concatenate([cost, np.zeros(self.jobs, np.int64), tasks[2]]),
+            tail=np.concatenate([tail, first_job + jobs, arcs[0]]),
+            head=np.concatenate([head, np.full(self.jobs, static.sink), arcs[1]]),
+            capacity=np.concatenate([capacity, np.bincount(tasks.job, minlength=self.jobs), np.ones_like(arcs[0])]),
+            cost=np.concatenate([cost, np.zeros(self.jobs, np.int64), arcs[2]]),
             supply=supply,
         )
 
-    def _distinct_machines(self, count: int) -> np.ndarray:
+    def _distinct_machines(self, count: int) -> Ints:
         """Draw ``prefs`` different machines for each task: rows with a repetition are drawn again."""
         machines = self.rng.integers(0, self.machines, (count, self.prefs))
         while True:
@@ -161,7 +175,7 @@ class StaticNodes:
         self.sink = self.first_machine + family.machines
         self.count = self.sink + 1
 
-    def arcs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def arcs(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Return tail, head, capacity and cost of the arcs X -> racks -> machines -> sink."""
         family = self.family
         racks = self.first_rack + np.arange(family.racks)
@@ -176,9 +190,7 @@ class StaticNodes:
         )
 
 
-def task_arcs(
-    tasks: Tasks, nodes: np.ndarray, static: StaticNodes, job_nodes: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def task_arcs(tasks: Tasks, nodes: Ints, static: StaticNodes, job_nodes: Ints) -> tuple[Ints, Ints, Ints]:
     """Return tail, head and cost of all arcs out of task nodes (their capacity is 1), task by task."""
     head = np.column_stack(
         [
@@ -192,51 +204,91 @@ def task_arcs(
     return np.repeat(nodes, head.shape[1]), head.ravel(), cost.ravel()
 
 
+class Rounds:
+    """A family's first tasks and the rounds of change that follow, drawn in advance so that all solvers get the same."""
+
+    def __init__(self, family: SchedFamily, size: int, count: int) -> None:
+        self.family = family
+        self.first = family.tasks.copy()
+        self.first_jobs = family.jobs
+        self.changes = [family.change(size) for _ in range(count)]
+
+    def tasks_after(self, count: int) -> Tasks:
+        """The tasks after so many rounds."""
+        tasks = self.first.copy()
+        for change in self.changes[:count]:
+            tasks.replace(change.rows, change.arriving)
+        return tasks
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A round as the arrays that `FlowNetwork` takes."""
+
+    rows: Ints
+    gone: Ints  # nodes
+    new_jobs: int
+    touched: Ints  # jobs
+    job_capacity: Ints  # of the touched
+    supply: Ints
+    head: Ints  # of the new tasks' arcs; to be mended where the job is new
+    capacity: Ints
+    cost: Ints
+    job: Ints
+
+
 class LiveNetwork:
     """A FlowNetwork of a family, kept through its rounds of change."""
 
-    def __init__(self, family: SchedFamily) -> None:
+    def __init__(self, family: SchedFamily, tasks: Tasks, jobs: int) -> None:
         self.static = StaticNodes(family)
+        self.degree = family.prefs + 4
         self.net = FlowNetwork()
         self.net.add_nodes(self.static.count)
         self.net.add_arcs(*self.static.arcs())
         self.sink = np.array([self.static.sink])
-        self.job_nodes = np.zeros(0, np.int64)
-        self.job_arcs = np.zeros(0, np.int64)
-        self.job_of_row = family.tasks.job.copy()
-        self.job_tasks = np.zeros(0, np.int64)  # number of tasks of each job
-        self._add_jobs(family.jobs)
-        self._count_tasks(self.job_of_row, 1)
-        self.task_nodes = self._add_tasks(family.tasks)
-        self.net.set_supply(self.sink, [-len(family.tasks)])
-
-    def apply(self, change: Change) -> None:
-        """Mutate the network by a round: everything of one kind in one call."""
-        rows, arriving = change.rows, change.arriving
-        self.net.remove_nodes(self.task_nodes[rows])
-        self._add_jobs(int(arriving.job.max()) + 1)
-        self._count_tasks(self.job_of_row[rows], -1)
-        self._count_tasks(arriving.job, 1)
-        self.job_of_row[rows] = arriving.job
-        self.task_nodes[rows] = self._add_tasks(arriving)
-
-    def _add_tasks(self, tasks: Tasks) -> np.ndarray:
-        nodes = self.net.add_nodes(np.ones(len(tasks), np.int64))
-        tail, head, cost = task_arcs(tasks, nodes, self.static, self.job_nodes)
+        self.job_of_row = tasks.job.copy()
+        self.job_tasks = np.bincount(self.job_of_row, minlength=jobs).astype(np.int64)
+        self.job_nodes, self.job_arcs = self._new_jobs(jobs)
+        self.net.set_capacity(self.job_arcs, self.job_tasks)
+        self.task_nodes = self.net.add_nodes(np.ones(len(tasks), np.int64))
+        tail, head, cost = task_arcs(tasks, self.task_nodes, self.static, self.job_nodes)
         self.net.add_arcs(tail, head, 1, cost)
-        return nodes
+        self.net.set_supply(self.sink, [-len(tasks)])
 
-    def _add_jobs(self, upto: int) -> None:
-        new = upto - len(self.job_nodes)
-        if new > 0:
-            nodes = self.net.add_nodes(new)
-            arcs = self.net.add_arcs(nodes, np.repeat(self.sink, new), 0, 0)
+    def prepare(self, change: Change) -> Prepared:
+        """Lay a round out as arrays; at most one round may be prepared and not yet applied."""
+        rows, arriving = change.rows, change.arriving
+        known = len(self.job_nodes)
+        new_jobs = max(int(arriving.job.max()) + 1 - known, 0)
+        self.job_tasks = np.append(self.job_tasks, np.zeros(new_jobs, np.int64))
+        np.add.at(self.job_tasks, self.job_of_row[rows], -1)
+        np.add.at(self.job_tasks, arriving.job, 1)
+        touched = np.unique(np.concatenate([self.job_of_row[rows], arriving.job]))
+        self.job_of_row[rows] = arriving.job
+        nodes = np.append(self.job_nodes, np.zeros(new_jobs, np.int64))
+        _, head, cost = task_arcs(arriving, rows, self.static, nodes)
+        ones = np.ones(len(head), np.int64)
+        gone = self.task_nodes[rows]
+        return Prepared(
+            rows, gone, new_jobs, touched, self.job_tasks[touched], ones[: len(rows)], head, ones, cost, arriving.job
+        )
+
+    def apply(self, round: Prepared) -> None:
+        """Mutate the network by a round: everything of one kind in one call."""
+        net = self.net
+        net.remove_nodes(round.gone)
+        head = round.head
+        if round.new_jobs:
+            nodes, arcs = self._new_jobs(round.new_jobs)
             self.job_nodes = np.append(self.job_nodes, nodes)
             self.job_arcs = np.append(self.job_arcs, arcs)
-            self.job_tasks = np.append(self.job_tasks, np.zeros(new, np.int64))
+            head[self.degree - 1 :: self.degree] = self.job_nodes[round.job]
+        net.set_capacity(self.job_arcs[round.touched], round.job_capacity)
+        nodes = net.add_nodes(round.supply)
+        net.add_arcs(nodes.repeat(self.degree), head, round.capacity, round.cost)
+        self.task_nodes[round.rows] = nodes
 
-    def _count_tasks(self, jobs: np.ndarray, sign: int) -> None:
-        """As many tasks of a job may wait as there are of it."""
-        np.add.at(self.job_tasks, jobs, sign)
-        touched = np.unique(jobs)
-        self.net.set_capacity(self.job_arcs[touched], self.job_tasks[touched])
+    def _new_jobs(self, count: int) -> tuple[Ints, Ints]:
+        nodes = self.net.add_nodes(count)
+        return nodes, self.net.add_arcs(nodes, np.repeat(self.sink, count), 0, 0)

@@ -1,0 +1,67 @@
+"""The solver against other solvers on the same networks in the same run: ``flowsched bench solver``.
+
+A round is timed from the first mutation to the last changed flow read, Python's calls included; of a peer, all calls that
+the same change takes.  Times are medians over the rounds, each the least of its repetitions; solvers take turns, so that a
+busy machine slows all of them.  Cold solves are the least of their repetitions.  Every optimum is compared.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flowsched.experiments.rows import Outcome
+from flowsched.experiments.solver import cold, general, peers, plots, warm, warm_general
+from flowsched.experiments.solver.ledger import Goal, Ledger, Say
+
+__all__ = ["TITLE", "plot", "run"]
+
+TITLE = "Min-cost flow: rounds of change and cold solves against other solvers"
+
+
+def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Outcome:
+    """Measure all rows.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer rows on smaller networks, about a minute.
+    seed : int
+    say : callable
+        Told each row as it is known.
+    data : Path, optional
+        Where ``flowlessly`` is; its rows are left out where it is not.
+
+    Returns
+    -------
+    Outcome
+    """
+    ledger = Ledger(say)
+    ledger.notes += [f"{peer} is absent ({why}): rows are without it" for peer, why in peers.absent().items()]
+    if quick:
+        warm.measure(ledger, warm.cases(quick=True), seed, repeats=1)
+        warm.growth(ledger, [1_000, 10_000], seed, rounds=30, repeats=2, check=False)
+        warm.spread(ledger, 2_000, seed, rounds=100, repeats=2)
+        warm.sirius(ledger, 1_000, [1_000], seed, rounds=2)
+        cold.sched(ledger, [(10_000, 4, 20_000)], seed, repeats=1)
+        warm_general.measure(ledger, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
+    else:
+        warm.measure(ledger, warm.cases(quick=False), seed, repeats=2)
+        warm.growth(ledger, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
+        warm.spread(ledger, 10_000, seed, rounds=500, repeats=3)
+        warm.sirius(ledger, 10_000, [10_000, 20_000], seed, rounds=5)
+        sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
+        cold.sched(ledger, sizes, seed, repeats=3)
+        peer_like = general.families(quick=False).get("netgen 8k/64k")
+        if peer_like:
+            warm_general.measure(ledger, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))
+        else:
+            ledger.notes.append("pynetgen is absent: the rows of netgen are left out")
+    cold.families(ledger, quick, seed, 3, data)
+    cold.reduced(ledger, 100 if quick else 500, seed)
+    cold.memory(ledger, 20_000, seed)
+    return ledger.outcome()
+
+
+def plot(outcome: Outcome, folder: Path) -> list[Path]:
+    """Round time against k and against the size of the cluster; cold solves against the peers."""
+    return plots.draw(outcome, folder)

@@ -1,0 +1,86 @@
+"""The rows of the solver's experiment: those with a goal first, then the details; and what came out wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.experiments.rows import Outcome, Row
+from flowsched.experiments.solver.peers import Measured
+
+__all__ = ["Goal", "Ledger", "Say", "median"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure to reach and one to aim at; `most`: not to exceed it."""
+
+    must: float
+    aim: float
+    most: bool = False
+
+    def judge(self, figure: float) -> str:
+        """What is wanted, and whether it is reached."""
+        reached = figure <= self.must if self.most else figure >= self.must
+        sign = "<=" if self.most else ">="
+        return f"goal {sign} {self.must:g} (aim {self.aim:g}){'' if reached else ': MISSED'}"
+
+
+@dataclass
+class Ledger:
+    """Collects rows."""
+
+    say: Say
+    goals: list[Row] = field(default_factory=list)
+    details: list[Row] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def compare(
+        self, setting: str, metric: str, ours: float, peers: dict[str, float], goal: Goal | None = None, note: str = ""
+    ) -> None:
+        """A row against the fastest peer, and details against the others."""
+        ranked = sorted(peers, key=peers.__getitem__)
+        for rank, peer in enumerate(ranked):
+            ratio = peers[peer] / ours
+            words = [f"best peer: {peer}"] if rank == 0 else [peer]
+            if rank == 0 and goal:
+                words.append(goal.judge(ratio))
+            if rank == 0 and note:
+                words.append(note)
+            row = Row("solver", setting, metric, ours, peers[peer], ratio, unit="s", note="; ".join(words))
+            (self.goals if rank == 0 and goal else self.details).append(row)
+            if rank == 0:
+                self.say(f"{setting}: {metric}: {ratio:.3g} of {row.note}")
+        if not peers:
+            row = Row("solver", setting, metric, ours, unit="s", note="no peer is installed")
+            (self.goals if goal else self.details).append(row)
+
+    def figure(
+        self, setting: str, metric: str, value: float, unit: str = "", goal: Goal | None = None, note: str = ""
+    ) -> None:
+        """A row of our own."""
+        words = [goal.judge(value)] if goal else []
+        row = Row("solver", setting, metric, value, unit=unit, note="; ".join(words + ([note] if note else [])))
+        (self.goals if goal else self.details).append(row)
+        if goal:
+            self.say(f"{setting}: {metric}: {value:.3g}: {row.note}")
+
+    def check(self, setting: str, cost: int, peers: dict[str, Measured]) -> None:
+        """All must have found the same optimum."""
+        for peer, measured in peers.items():
+            if measured.cost != cost:
+                self.wrong.append(f"{setting}: {peer} finds {measured.cost}, flowsched {cost}")
+
+    def outcome(self) -> Outcome:
+        """Rows with goals first."""
+        return Outcome(self.goals + self.details, self.wrong, self.notes)
+
+
+def median(values: Iterable[float]) -> float:
+    """As a Python float."""
+    return float(np.median(np.fromiter(values, float)))

@@ -1,0 +1,122 @@
+"""A general network whose costs and supplies change: against LEMON's network simplex restarted from its last basis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.dimacs import FlowProblem
+from flowsched.experiments.solver import general, peers
+from flowsched.experiments.solver.ledger import Goal, Ledger, median
+from flowsched.network import FlowNetwork, min_cost_flow
+
+__all__ = ["measure"]
+
+Ints = NDArray[np.int64]
+REPAIRS = ("dual_greedy", "dual", "dual_ratio", "primal")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change: new costs of some arcs, new supplies of some nodes; and the whole vectors after it."""
+
+    arcs: Ints
+    costs: Ints
+    nodes: Ints
+    supplies: Ints
+    cost: Ints
+    supply: Ints
+
+
+def measure(
+    ledger: Ledger, name: str, problem: FlowProblem, seed: int, rounds: int, repeats: int, goal: Goal | None
+) -> None:
+    """Rows for 10 and 100 changes of costs, of supplies, and of both."""
+    witness = min_cost_flow(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply).flow
+    paths = general.unit_paths(problem, witness)
+    kinds: list[tuple[str, int, int]] = [
+        (f"{k} {words}", k if "cost" in words else 0, k if "suppl" in words else 0)
+        for k in (10, 100)
+        for words in ("changed costs", "changed supplies", "changed costs and supplies")
+    ]
+    for words, costs, supplies in kinds:
+        rng = np.random.default_rng(seed)
+        start, edits = _draw(problem, paths, rng, costs, supplies, rounds)
+        setting = f"{name}, {words}"
+        ours = np.full(rounds, np.inf)
+        theirs = {repair: np.full(rounds, np.inf) for repair in REPAIRS}
+        for _ in range(repeats):
+            _replay(ledger, setting, start, edits, ours, theirs)
+        best = {f"pylmcf warm, {repair}": median(times) for repair, times in theirs.items() if np.isfinite(times).all()}
+        if best:
+            ledger.compare(setting, "round", median(ours), best, goal)
+        else:
+            ledger.figure(setting, "round", median(ours), "s", note="pylmcf is absent")
+        ledger.figure(setting, "p99 round", float(np.percentile(ours, 99)), "s")
+
+
+def _replay(
+    ledger: Ledger,
+    setting: str,
+    start: FlowProblem,
+    edits: list[Edit],
+    ours: NDArray[np.float64],
+    theirs: dict[str, NDArray[np.float64]],
+) -> None:
+    net = FlowNetwork()
+    net.add_nodes(start.supply)
+    arcs = net.add_arcs(start.tail, start.head, start.capacity, start.cost)
+    net.solve()
+    warm: dict[str, peers.LemonWarm] = {}
+    if "pylmcf" not in peers.absent():
+        warm = {repair: peers.LemonWarm(start, repair) for repair in theirs}
+    for number, edit in enumerate(edits):
+        ids = arcs[edit.arcs]
+        begin = perf_counter()
+        if len(ids):
+            net.set_cost(ids, edit.costs)
+        if len(edit.nodes):
+            net.set_supply(edit.nodes, edit.supplies)
+        solution = net.solve()
+        net.flow(solution.changed)
+        ours[number] = min(ours[number], perf_counter() - begin)
+        for repair, peer in warm.items():
+            measured = peer.step(
+                supply=edit.supply if len(edit.nodes) else None, cost=edit.cost if len(edit.arcs) else None
+            )
+            theirs[repair][number] = min(theirs[repair][number], measured.total)
+            ledger.check(f"{setting}, round {number}", solution.cost, {f"pylmcf warm, {repair}": measured})
+
+
+def _draw(
+    problem: FlowProblem, paths: list[general.Way], rng: np.random.Generator, costs: int, supplies: int, rounds: int
+) -> tuple[FlowProblem, list[Edit]]:
+    """A start and changes that keep it feasible: each way of a feasible flow carries some part of what it did."""
+    source, sink, amount = (np.array(column) for column in zip(*paths, strict=True))
+    carried = rng.integers(amount // 2, amount + 1)
+    cost = problem.cost.copy()
+
+    def supply() -> Ints:
+        sums = np.zeros(len(problem.supply), np.int64)
+        np.add.at(sums, source, carried)
+        np.subtract.at(sums, sink, carried)
+        return sums
+
+    def draw() -> Iterator[Edit]:
+        now = supply()
+        for _ in range(rounds):
+            arcs = np.sort(rng.choice(len(cost), costs, replace=False))
+            cost[arcs] = rng.permutation(problem.cost)[:costs]
+            before = now
+            chosen = rng.choice(len(amount), min(supplies // 2, len(amount)), replace=False)
+            carried[chosen] = rng.integers(amount[chosen] // 2, amount[chosen] + 1)
+            now = supply()
+            nodes = np.flatnonzero(now != before)
+            yield Edit(arcs, cost[arcs], nodes, now[nodes], cost.copy(), now)
+
+    start = FlowProblem(problem.tail, problem.head, problem.capacity, problem.cost, supply())
+    return start, list(draw())
