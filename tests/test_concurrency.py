@@ -1,0 +1,217 @@
+"""What the kernel promises to threads, to Ctrl-C, and to copies of a network that is alive."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from netmodel import ALGORITHMS
+
+import flowsched as fs
+
+PATIENCE = 120  # seconds after which a test gives up on a thread that hangs
+
+
+def random_arrays(nodes, arcs, seed, most_cost=10_000):
+    """A feasible problem, as arguments of `fs.min_cost_flow`: a witness flow is drawn first."""
+    rng = np.random.default_rng(seed)
+    tail, head = rng.integers(0, nodes, (2, arcs))
+    capacity = rng.integers(1, 100, arcs)
+    flow = rng.integers(0, capacity + 1)
+    supply = np.bincount(tail, flow, nodes) - np.bincount(head, flow, nodes)
+    return tail, head, capacity, rng.integers(0, most_cost, arcs), supply.astype(np.int64)
+
+
+def network(tail, head, capacity, cost, supply):
+    net = fs.FlowNetwork()
+    net.add_nodes(supply)
+    return net, net.add_arcs(tail, head, capacity, cost)
+
+
+@pytest.fixture
+def no_forced_switches():
+    """Threads take turns only where one gives way: an interpreter that waits for the GIL gets it by a release alone."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_two_threads_solve_two_networks_at_once(no_forced_switches, algorithm):
+    large, _ = network(*random_arrays(4000, 40_000, 1))
+    small, arcs = network(*random_arrays(20, 100, 2))
+    begun, ended = threading.Event(), threading.Event()
+    within = []  # solves that began after the large one and were done before it
+
+    def solve_large():
+        begun.set()
+        large.solve(algorithm=algorithm)
+        ended.set()
+
+    def solve_small():
+        begun.wait(PATIENCE)
+        while not ended.is_set():
+            small.set_cost(arcs, np.roll(small.cost(arcs), 1))
+            solution = small.solve(algorithm=algorithm)
+            if not ended.is_set():
+                within.append(solution.cost)
+
+    threads = [threading.Thread(target=target) for target in (solve_small, solve_large)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert ended.is_set()
+    assert within, "the large solve kept the interpreter to itself"
+    large.certify()
+    small.certify()
+
+
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="relies on the GIL for its order of events"
+)
+def test_mutations_of_a_network_that_is_being_solved_wait(no_forced_switches):
+    tail, head, capacity, cost, supply = random_arrays(3000, 30_000, 3)
+    net, arcs = network(tail, head, capacity, cost, supply)
+    begun = threading.Event()
+    solutions = []
+
+    def solve():
+        begun.set()
+        solutions.append(net.solve(algorithm="cost_scaling"))
+
+    thread = threading.Thread(target=solve)
+    thread.start()
+    begun.wait(PATIENCE)
+    net.set_cost(arcs[:50], cost[:50] + 7)  # gets its turn when the solve has released the GIL, so while it runs
+    flow = net.flow(arcs)
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+    assert solutions[0].cost == fs.min_cost_flow(tail, head, capacity, cost, supply).cost, "it saw a cost of later"
+    assert (flow * cost).sum() == solutions[0].cost
+    cost[:50] += 7
+    assert net.solve().cost == fs.min_cost_flow(tail, head, capacity, cost, supply).cost
+    net.certify()
+
+
+def test_many_threads_on_one_network():
+    tail, head, capacity, cost, supply = random_arrays(200, 1500, 4)
+    net, arcs = network(tail, head, capacity, cost, supply)
+    parts, finished = np.array_split(arcs, 4), [0] * 4
+
+    def work(number):
+        rng = np.random.default_rng(number)
+        for _ in range(60):
+            mine = rng.choice(parts[number], 5, replace=False)
+            net.set_cost(mine, rng.integers(0, 10_000, 5))
+            [node] = net.add_nodes([0])
+            extra = net.add_arcs([node, 0], [1, node], 5, 3)
+            net.solve()
+            assert (net.flow(extra) >= 0).all()
+            net.copy()
+            net.remove_nodes([node])
+            finished[number] += 1
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+    assert finished == [60] * 4
+    assert (net.num_nodes, net.num_arcs) == (200, 1500)
+    assert net.solve().cost == fs.min_cost_flow(tail, head, capacity, net.cost(arcs), supply).cost
+    net.certify()
+
+
+# -- Ctrl-C ------------------------------------------------------------------------------------------------------
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from test_concurrency import network, random_arrays
+import flowsched as fs
+
+arrays = random_arrays(int(sys.argv[2]), int(sys.argv[3]), 5, 2**40)
+net, arcs = network(*arrays)
+main = threading.main_thread().ident
+
+def interrupt():
+    while sys._current_frames()[main].f_code is not fs.FlowNetwork.solve.__code__:
+        time.sleep(0.001)
+    time.sleep(0.02)  # from its first line into the kernel
+    assert not solved
+    os.kill(os.getpid(), signal.SIGINT)
+
+solved = []
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    solved.append(net.solve(algorithm=sys.argv[1]))
+except KeyboardInterrupt:
+    print("interrupted")
+net.set_cost(arcs[:3], [1, 2, 3])
+cost = net.solve().cost
+net.certify()
+arrays[3][:3] = 1, 2, 3
+assert cost == fs.min_cost_flow(*arrays).cost
+print("solved")
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals are sent to a process of one's own here")
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_interrupt_ends_a_solve_and_leaves_the_network_usable(algorithm):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, algorithm, "4000", "30000"],
+        check=False, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["interrupted", "solved"]
+
+
+# -- copies ------------------------------------------------------------------------------------------------------
+
+COPIES = {"copy": fs.FlowNetwork.copy, "copy.copy": copy.copy, "copy.deepcopy": copy.deepcopy}
+COPIES |= {
+    f"pickle {p}": lambda net, p=p: pickle.loads(pickle.dumps(net, p)) for p in range(2, pickle.HIGHEST_PROTOCOL + 1)
+}
+
+
+@pytest.mark.parametrize("make", COPIES.values(), ids=COPIES)
+def test_copies_are_warm_and_independent(make):
+    net, arcs = network(*random_arrays(500, 4000, 6))
+    cold = net.solve().stats
+    net.remove_arcs(arcs[10:20])  # ids with gaps
+    twin = make(net)
+    assert twin.arcs().tolist() == net.arcs().tolist()
+    assert twin.flow().tolist() == net.flow().tolist()
+    assert twin.potential().tolist() == net.potential().tolist()
+    again, found = net.solve(), twin.solve()
+    assert found.cost == again.cost
+    assert found.changed.tolist() == again.changed.tolist()
+    assert found.stats["warm"]
+    assert not cold["warm"]
+    twin.set_cost(arcs[:5], [9] * 5)
+    twin.solve()
+    twin.certify()
+    net.certify()
+    assert net.cost(arcs[:5]).tolist() != [9] * 5
+    assert net.solve().changed.size == 0
+
+
+def test_a_copy_of_a_network_that_is_being_solved_is_of_before_or_after():
+    net, _ = network(*random_arrays(3000, 30_000, 7))
+    thread = threading.Thread(target=net.solve)
+    thread.start()
+    twins = [net.copy(), pickle.loads(pickle.dumps(net))]
+    thread.join(PATIENCE)
+    cost = net.solve().cost
+    for twin in twins:
+        assert twin.solve().cost == cost
+        twin.certify()
