@@ -130,6 +130,8 @@ def test_a_cost_that_is_not_a_number_is_named() -> None:
         (lambda: WaitCost(buckets=2.5), "buckets"),
         (lambda: PreemptionCost(price=0), "price"),
         (lambda: PreemptionCost(window=-1), "window"),
+        (lambda: WaitCost(patience=1.5), "patience"),
+        (lambda: Policy(step=0), "step"),
         (lambda: Policy(placement="spread"), "placement"),
         (lambda: Policy(placement=[LoadCost(), len]), r"placement\[1\]"),
         (lambda: Policy(priority=StrictPriority), "priority"),

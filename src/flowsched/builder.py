@@ -143,7 +143,7 @@ class Builder:
         for group, rows in touched.items():
             self._number(group, rows, now)
         self._send_stays()
-        self.places.update_slots()
+        self.places.update_slots(self.policy.step < 1)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
 
@@ -329,10 +329,13 @@ class Builder:
         proposals.sort(key=self._standing)
         return proposals
 
+    def rank(self, proposal: ClassFlow) -> tuple[int, int]:
+        """Priority, then age: of two proposals for one place, the one of lower rank goes first whatever it costs."""
+        return proposal.cls.priority, -max(self._groups[group].bucket for group, _ in proposal.groups)
+
     def _standing(self, proposal: ClassFlow) -> tuple[Any, ...]:
         cls = proposal.cls
-        oldest = max(self._groups[group].bucket for group, _ in proposal.groups)
-        return cls.priority, -oldest, -self.cluster.books.size(cls.index), cls.rank
+        return *self.rank(proposal), -self.cluster.books.size(cls.index), cls.rank
 
     def bearable_cost(self, cls: ClassRecord) -> int:
         """What a task of the class would pay rather than wait, whatever the ages of all concerned."""

@@ -171,12 +171,14 @@ class Places:
         if self._racks.leave(row, rack):
             self.edits.remove_nodes(self._forget_rack(rack))
 
-    def update_slots(self) -> None:
-        """Send the slots of machines where they changed."""
+    def update_slots(self, one_more: bool) -> None:
+        """Send the slots of machines where they changed: all of them, or one more than are taken."""
         books = self.cluster.books
         rows = books.changed_since(self._seen)
         self._seen = books.clock
         limits = _limits(books.slots[rows])
+        if one_more:
+            limits = np.minimum(limits, books.running[rows] + 1)
         other = limits != self._out_capacity[rows]
         if other.any():
             self._out_capacity[rows[other]] = limits[other]
@@ -212,6 +214,7 @@ class Places:
 
     def forget_costs(self) -> None:
         """Everything is to be looked at again."""
+        self._seen = 0
         self._cursor[:] = self._hopeless[:] = 0
 
     def look_anew(self, classes: Sequence[int]) -> None:
@@ -284,6 +287,10 @@ class Places:
             self._rack_node[c, r] = nodes
             self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, INF, 0)
         self._arc[classes, rows] = self.edits.add_arcs(self._rack_node[classes, racks], self.node[rows], capacity, cost)
+
+    def cost(self, cls: int, row: int) -> int:
+        """What a placement costs, as of the last `refresh`."""
+        return int(self._cost[cls, row])
 
     # -- making room --------------------------------------------------------------------------------------------
 

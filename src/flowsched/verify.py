@@ -10,7 +10,8 @@ was not yet refused in this round.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -53,10 +54,11 @@ class Verify:
         self.cluster: Cluster = builder.cluster
         self.by: dict[TaskRecord, TaskRecord] = {}
 
-    def admit(self, proposals: Iterable[ClassFlow]) -> bool:
+    def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, evicting where somebody makes room; True if the flow must be looked at again."""
-        again = False
-        for proposal in proposals:
+        step = self.builder.policy.step
+        again = step < 1 and bool(proposals)
+        for proposal in proposals if step == 1 else self._cheapest(proposals, step):
             starting = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
             queue = iter(starting)
             places = chain(
@@ -75,6 +77,20 @@ class Verify:
                     self.builder.places.cut(proposal.cls.index, row)
                 again |= outcome is not False
         return again
+
+    def _cheapest(self, proposals: Sequence[ClassFlow], step: float) -> list[ClassFlow]:
+        """Some of what is proposed for the best standing, the cheapest first and at most one task per machine."""
+        places, rank = self.builder.places, self.builder.rank
+        best = [p for p in proposals if rank(p) == rank(proposals[0])]
+        offers = [(places.cost(p.cls.index, row), i, row) for i, p in enumerate(best) for row, _ in p.rows]
+        offers.sort()
+        taken: dict[int, None] = {}
+        rows: list[list[tuple[int, int]]] = [[] for _ in best]
+        for _, i, row in offers:
+            if row not in taken and len(taken) < step * len(offers):
+                taken[row] = None
+                rows[i].append((row, 1))
+        return [replace(p, rows=some) for p, some in zip(best, rows, strict=True) if some or p.displacing]
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
         """Try one task on one machine: None if refused, else whether others had to stop."""

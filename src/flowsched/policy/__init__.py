@@ -82,12 +82,17 @@ class Policy:
     waiting : WaitCost
     preemption : PreemptionCost or None
         None: what runs goes on.
+    step : float
+        In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
+        then costs are brought up to date and the flow is optimised again.  1, the default, accepts all of it.  Smaller
+        steps are for placement costs that change with every task on a machine, where large batches are to be packed.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
     priority: PriorityCost = field(default_factory=StrictPriority)
     waiting: WaitCost = field(default_factory=WaitCost)
     preemption: PreemptionCost | None = field(default_factory=PreemptionCost)
+    step: float = 1.0
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -102,6 +107,8 @@ class Policy:
             raise InputError(f"Policy: waiting must be a WaitCost, got {self.waiting!r}")
         if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
             raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {self.preemption!r}")
+        if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
+            raise InputError(f"Policy: step must be a number above 0 and at most 1, got {self.step!r}")
 
     @staticmethod
     def named(name: str) -> Policy:
@@ -142,7 +149,7 @@ class Policy:
 
     def wait(self, bucket: int) -> int:
         """Cost of waiting in an age bucket, priority apart."""
-        return _UNIT * (1 + bucket)
+        return _UNIT * (1 + bucket) if bucket else round(self.waiting.patience * OMEGA) + 1
 
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
         """What each of the priorities in use adds to the cost of waiting."""

@@ -30,11 +30,15 @@ class WaitCost:
         Each further bucket ends at so many times the end of the one before it.
     buckets : int
         How many there are; the last one never ends.
+    patience : float
+        In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
+        it rather waits; 1, the default, for any place.
     """
 
     first: float = 60.0
     factor: float = 2.0
     buckets: int = 16
+    patience: float = 1.0
 
     def __post_init__(self) -> None:
         check_weight("WaitCost: first", self.first)
@@ -43,6 +47,8 @@ class WaitCost:
             raise InputError(f"WaitCost: factor must be above 1, got {self.factor!r}")
         if isinstance(self.buckets, bool) or not isinstance(self.buckets, int) or not 1 <= self.buckets <= 1000:
             raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {self.buckets!r}")
+        if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not 0 <= self.patience <= 1:
+            raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {self.patience!r}")
 
     def end(self, bucket: int) -> float:
         """Age at which a task leaves the bucket; infinite for the last one."""
