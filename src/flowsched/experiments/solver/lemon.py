@@ -18,6 +18,7 @@ from flowsched.dimacs import FlowProblem
 __all__ = ["METHODS", "absent", "solve"]
 
 METHODS = ("network simplex", "cost scaling")
+_FLAGS = ["-O3", "-DNDEBUG", "-w", "-shared", "-fPIC"]
 _SOURCE = Path(__file__).with_name("lemon.cpp")
 
 
@@ -65,7 +66,7 @@ def _library() -> Any:
     folder = tempfile.mkdtemp(prefix="flowsched-lemon-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = Path(folder) / "lemon.so"
-    command = [compiler, "-O3", "-DNDEBUG", "-w", "-shared", "-fPIC", "-o", str(target), str(_SOURCE)]
+    command = [compiler, *_FLAGS, "-o", str(target), str(_SOURCE)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         missing = "lemon/" in done.stderr and "No such file" in done.stderr

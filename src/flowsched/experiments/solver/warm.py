@@ -171,6 +171,7 @@ def _replay(ledger: Ledger, case: WarmCase, rounds: Rounds, repeats: int) -> tup
     for _ in range(repeats):
         live = LiveNetwork(rounds.family, rounds.first, rounds.first_jobs)
         live.net.solve()
+        warm = warm and not 1 < theirs.min() < np.inf  # a slow peer has had its turns
         peer = peers.SchedWarm(rounds, case.shared) if warm else None
         costs.clear()
         for number in range(len(rounds.changes)):

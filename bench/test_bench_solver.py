@@ -1,0 +1,113 @@
+"""Cold and incremental solve on a scheduling network of 10,000 machines, and other solvers on the same: ``pytest bench``.
+
+Every benchmark checks that its cost is the one that the others found.  NetworkX, which is Python, gets a network of 100
+machines, and so does this project beside it.  All rows with goals are in ``flowsched bench solver``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from flowsched import FlowProblem
+from flowsched.experiments.solver import lemon, peers
+from flowsched.experiments.solver.instances import LiveNetwork, Prepared, Rounds, SchedFamily
+
+LOADS = {"half": 20_000, "97%": 39_000}
+ROUNDS = 40
+WARMUP = 3  # rounds
+
+
+@pytest.fixture(scope="module", params=LOADS)
+def family(request: pytest.FixtureRequest) -> SchedFamily:
+    return SchedFamily(10_000, tasks=LOADS[request.param], seed=1)
+
+
+@pytest.fixture(scope="module")
+def problem(family: SchedFamily) -> FlowProblem:
+    return family.problem()
+
+
+@pytest.fixture(scope="module")
+def optimum(problem: FlowProblem) -> int:
+    return peers.flowsched_network(problem, "repair").cost
+
+
+def bench_cold(benchmark: Callable[..., peers.Measured], solve: peers.Solve, problem: FlowProblem) -> peers.Measured:
+    return benchmark.pedantic(solve, args=(problem,), rounds=3, warmup_rounds=1)
+
+
+@pytest.mark.benchmark(group="cold")
+@pytest.mark.parametrize("name", ["flowsched", "OR-tools", "pylmcf", "LEMON simplex", "LEMON scaling"])
+def test_cold(benchmark: Callable[..., peers.Measured], name: str, problem: FlowProblem, optimum: int) -> None:
+    solvers = {"flowsched": peers.flowsched_once} | peers.cold_peers()
+    if name not in solvers:
+        pytest.skip(f"absent: {lemon.absent() if 'LEMON' in name else name}")
+    assert bench_cold(benchmark, solvers[name], problem).cost == optimum
+
+
+@pytest.mark.benchmark(group="cold, 100 machines")
+@pytest.mark.parametrize("solve", [peers.flowsched_once, peers.networkx])
+def test_cold_reduced(benchmark: Callable[..., peers.Measured], solve: peers.Solve) -> None:
+    problem = SchedFamily(100, tasks=200, seed=1).problem()
+    assert bench_cold(benchmark, solve, problem).cost == peers.flowsched_network(problem, "cost_scaling").cost
+
+
+@pytest.fixture(scope="module")
+def costs() -> dict[tuple[int, int], list[int]]:
+    """Costs round by round that the first solver found, for the others to be compared with."""
+    return {}
+
+
+@pytest.mark.benchmark(group="incremental")
+@pytest.mark.parametrize("k", [1, 10, 100])
+@pytest.mark.parametrize("solver", ["flowsched", "pylmcf warm"])
+@pytest.mark.parametrize("tasks", LOADS.values(), ids=LOADS.keys())
+def test_incremental(
+    benchmark: Callable[..., int], solver: str, tasks: int, k: int, costs: dict[tuple[int, int], list[int]]
+) -> None:
+    """The round as a whole: mutate, solve and read what changed; the arrays of the change are laid out before."""
+    count = WARMUP + (ROUNDS if solver == "flowsched" else 6)
+    rounds = Rounds(SchedFamily(10_000, tasks=tasks, seed=1), k, WARMUP + ROUNDS)
+    found: list[int] = []
+    if solver == "flowsched":
+        live = LiveNetwork(rounds.family, rounds.first, rounds.first_jobs)
+        live.net.solve()
+        changes = iter(rounds.changes)
+
+        def prepare() -> tuple[tuple[Prepared], dict[str, object]]:
+            return (live.prepare(next(changes)),), {}
+
+        def step(prepared: Prepared) -> None:
+            live.apply(prepared)
+            solution = live.net.solve()
+            live.net.flow(solution.changed)
+            found.append(solution.cost)
+
+        benchmark.pedantic(step, setup=prepare, rounds=ROUNDS, warmup_rounds=WARMUP)
+    else:
+        pytest.importorskip("pylmcf")
+        peer = peers.SchedWarm(rounds, count)
+        benchmark.pedantic(lambda: found.append(peer.step().cost), rounds=count - WARMUP, warmup_rounds=WARMUP)
+    assert len(found) == count
+    first = costs.setdefault((tasks, k), found)
+    assert found == first[: len(found)]
+
+
+@pytest.mark.benchmark(group="algorithms, 1 % change")
+@pytest.mark.parametrize("algorithm", ["repair", "cost_scaling"])
+def test_algorithms(benchmark: Callable[..., int], algorithm: str) -> None:
+    """Sirius's incremental cost scaling beside the local repair that `auto` takes."""
+    rounds = Rounds(SchedFamily(10_000, tasks=20_000, seed=1), 200, 6)
+    live = LiveNetwork(rounds.family, rounds.first, rounds.first_jobs)
+    live.net.solve()
+
+    changes = iter(rounds.changes)
+
+    def mutate() -> None:
+        live.apply(live.prepare(next(changes)))
+
+    solution = benchmark.pedantic(live.net.solve, kwargs={"algorithm": algorithm}, setup=mutate, rounds=6)
+    problem = rounds.family.problem(rounds.tasks_after(6))
+    assert solution.cost == peers.flowsched_once(problem).cost
