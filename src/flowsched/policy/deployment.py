@@ -8,6 +8,7 @@ Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluste
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -126,6 +127,21 @@ class Deployment:
         self._weights = np.append(self._weights, float(quota))
         self._carried = np.append(self._carried, 0.0)
 
+    def update(self, user: Hashable, quota: int) -> None:
+        """A user has another quota from now on."""
+        self.sequence.update(user, quota)
+        self._weights[self.sequence.index([user])] = quota
+
+    def copy(self) -> Deployment:
+        """An independent copy: to see what a heartbeat would bring."""
+        twin = copy.copy(self)
+        twin.sequence = copy.copy(self.sequence)
+        twin.ledger = copy.copy(self.ledger)
+        twin.ledger.debt = self.ledger.debt.copy()
+        twin._weights, twin._carried = self._weights.copy(), self._carried.copy()
+        twin._leaving = dict(self._leaving)
+        return twin
+
     def leave(self, user: Hashable) -> None:
         """A user goes: at once if it owes nothing, else as soon as all that it receives has paid its debts."""
         self.sequence.index([user])
@@ -227,6 +243,18 @@ class Deployment:
         tasks += spare
         left = self._book(free, received, units)
         return Heartbeat(self._settled(), entitled, received, units, tasks, spare, left)
+
+    def book(self, units: Ints) -> None:
+        """Users have started so many units, whoever decided it: the sequence moves on, and debts are paid or made.
+
+        Parameters
+        ----------
+        units : ndarray of int64, shape (n,)
+        """
+        used = int(units.sum())
+        _, received = self._entitle(used, np.ones(len(units), np.bool_))
+        self._book(used, received, units)
+        self._part()
 
     def finished(self, user: Hashable, units: int, ticks: int) -> None:
         """Units were used for so many ticks in truth: the difference to what was expected is booked.

@@ -267,6 +267,15 @@ class DeploymentSequence:
         self._set(left)
         self.position = max(0, self.position - used) % self.total
 
+    def update(self, user: Hashable, quota: int) -> None:
+        """A user has another quota from now on; as large a part of the turn as before counts as used."""
+        if user not in self._quotas:
+            raise UnknownIdError(f"unknown user {user!r}")
+        check_units(f"user {user!r}: quota", quota)
+        position, total = self.position, self.total
+        self._set({**self._quotas, user: quota})
+        self.position = position * self.total // total
+
     def _part(self, quota: int) -> int:
         """floor(used / total * quota + 1/2), exactly."""
         return (2 * self.position * quota + self.total) // (2 * self.total)
