@@ -29,7 +29,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.records import ClassRecord, Group, JobRecord
 from flowsched.cluster.state import Changes, Cluster
 from flowsched.edits import Edits
@@ -64,7 +63,7 @@ class _GroupNode:
     run: int
     supply: int = 0
     waiting: int = 0
-    bucket: int = 0
+    bucket: int = -1
     cost: int = 0
     due: float = _NEVER
     stays: dict[int, _Stay] = field(default_factory=dict)
@@ -120,7 +119,7 @@ class Builder:
         self.policy = policy
         self.edits = Edits(network)
         self.places = Places(cluster, self.edits)
-        self._supply = 0
+        self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
         self._jobs: dict[JobRecord, _JobNode] = {}
         self._levels: dict[int, int] = {}
@@ -133,15 +132,18 @@ class Builder:
 
     def update(self, changes: Changes, now: float) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        # Sorted, so that the order in which tasks were named does not show in the network.
-        touched: dict[Group, Iterable[int]] = dict(sorted(changes.groups.items(), key=_rank))
+        touched: dict[Group, Iterable[int]] = dict(changes.groups)
         self._forget(changes)
         self.places.add_machines(list(changes.machines))
-        self._add_groups([group for group in touched if group not in self._groups])
+        # Sorted, so that the order in which tasks were named does not show in the network.
+        self._add_groups(sorted((group for group in touched if group not in self._groups), key=_rank))
         for group, row in self._aged(now):
             touched[group] = (*touched.get(group, ()), row)
         for group, rows in touched.items():
             self._number(group, rows, now)
+        if self._supply != self._sent:
+            self._sent = self._supply
+            self.edits.supply[self.places.sink] = -self._supply
         self._send_stays()
         self.places.update_slots(self.policy.step < 1)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
@@ -153,6 +155,7 @@ class Builder:
         self.places.forget_costs()
         self._level_cost = policy.levels(list(self._levels))
         for group, node in self._groups.items():
+            node.bucket = -1
             self._set_due(node, -_NEVER, -1, group)
             for row, stay in node.stays.items():
                 stay.bucket = -1
@@ -166,18 +169,18 @@ class Builder:
             if node is not None:
                 nodes += self._forget_group(group, node)
         self.edits.remove_nodes(nodes)
-        gone = set(changes.gone)
-        for group, rows in changes.groups.items():
-            for row in gone.intersection(rows):
-                del rows[row]
-                if group in self._groups:
-                    self._groups[group].stays.pop(row, None)
-        self.places.forget_machines(changes.gone)
+        if changes.gone:
+            gone = set(changes.gone)
+            for group, rows in changes.groups.items():
+                for row in gone.intersection(rows):
+                    del rows[row]
+                    if group in self._groups:
+                        self._groups[group].stays.pop(row, None)
+            self.places.forget_machines(changes.gone)
         self.places.forget_classes(changes.classes)
 
     def _forget_group(self, group: Group, node: _GroupNode) -> list[int]:
         self._supply -= node.supply
-        self.edits.supply(self.places.sink, -self._supply)
         priority = group.cls.priority
         self._levels[priority] -= 1
         if not self._levels[priority]:
@@ -215,7 +218,8 @@ class Builder:
         """A priority is new, and the costs of strict ones depend on which are in use."""
         self._level_cost = self.policy.levels(list(self._levels))
         for group, node in self._groups.items():
-            self._set_cost(group, node)
+            if node.bucket >= 0:
+                self._set_cost(group, node)
 
     def _aged(self, now: float) -> Iterator[tuple[Group, int]]:
         """Groups whose oldest waiting task left its age bucket (row -1), or the youngest that runs on a machine."""
@@ -228,14 +232,14 @@ class Builder:
 
     def _number(self, group: Group, rows: Iterable[int], now: float) -> None:
         """The numbers of one group: supply, entry, cost of waiting, and its stay arcs to some rows."""
-        node = self._groups[group]
-        self._set_supply(node, group.tasks)
+        node, edits = self._groups[group], self.edits
+        if group.tasks != node.supply:
+            self._supply += group.tasks - node.supply
+            node.supply = edits.supply[node.node] = group.tasks
         waiting = len(group.waiting)
         if waiting != node.waiting:
-            node.waiting = waiting
-            self.edits.capacity(node.run, waiting)
-        self._set_bucket(group, node, now)
-        self._set_cost(group, node)
+            node.waiting = edits.capacity[node.run] = waiting
+        self._set_age(group, node, now)
         for row in rows:
             if row >= 0:
                 self._number_stay(group, node, row, now)
@@ -252,16 +256,16 @@ class Builder:
             stay = node.stays[row] = _Stay(running, bucket, _NEVER)
             self._new_stays.append((node, row))
         if stay.running != running:
-            stay.running = running
-            self.edits.capacity(stay.arc, running)
+            stay.running = self.edits.capacity[stay.arc] = running
         if stay.bucket != bucket:
             stay.bucket = bucket
-            self.edits.cost(stay.arc, -self.policy.stay(bucket))
-        self._set_due(stay, due, row, group)
+            self.edits.cost[stay.arc] = -self.policy.stay(bucket)
+        if stay.due != due:
+            self._set_due(stay, due, row, group)
 
     def _run_age(self, group: Group, row: int, now: float) -> tuple[int, float]:
         """Age bucket of the youngest run, and when that ends; where slots never run out nothing hangs on it."""
-        if self.cluster.books.slots[row] == UNLIMITED:
+        if not self.cluster.books.limits(row):
             return 0, _NEVER
         runs = (task.place.since for task in self.cluster.by_row[row].tasks if task.group is group and task.place)
         since, waiting = max(runs), self.policy.waiting
@@ -269,32 +273,28 @@ class Builder:
         return bucket, since + waiting.end(bucket)
 
     def _set_due(self, aging: _GroupNode | _Stay, due: float, row: int, group: Group) -> None:
-        if due != aging.due:
-            aging.due = due
-            if due < _NEVER:
-                heapq.heappush(self._due, (due, group.serial, row, group))
+        aging.due = due
+        if due < _NEVER:
+            heapq.heappush(self._due, (due, group.serial, row, group))
 
-    def _set_supply(self, node: _GroupNode, supply: int) -> None:
-        if supply != node.supply:
-            self._supply += supply - node.supply
-            node.supply = supply
-            self.edits.supply(node.node, supply)
-            self.edits.supply(self.places.sink, -self._supply)
-
-    def _set_bucket(self, group: Group, node: _GroupNode, now: float) -> None:
-        if not group.waiting:
-            node.bucket, node.due = 0, _NEVER
-            return
-        waiting, since = self.policy.waiting, group.waiting[0].since
-        since = now if since is None else since
-        node.bucket = waiting.bucket(now - since)
-        self._set_due(node, since + waiting.end(node.bucket), -1, group)
+    def _set_age(self, group: Group, node: _GroupNode, now: float) -> None:
+        """How long its oldest task has waited, and what waiting costs by that."""
+        bucket, due = 0, _NEVER
+        if group.waiting:
+            waiting, since = self.policy.waiting, group.waiting[0].since
+            since = now if since is None else since
+            bucket = waiting.bucket(now - since)
+            due = since + waiting.end(bucket)
+        if bucket != node.bucket:
+            node.bucket = bucket
+            self._set_cost(group, node)
+        if due != node.due:
+            self._set_due(node, due, -1, group)
 
     def _set_cost(self, group: Group, node: _GroupNode) -> None:
         cost = self._level_cost[group.cls.priority] + self.policy.wait(node.bucket)
         if cost != node.cost:
-            node.cost = cost
-            self.edits.cost(node.wait, cost)
+            node.cost = self.edits.cost[node.wait] = cost
 
     def _send_stays(self) -> None:
         self.edits.remove_arcs(self._old_stays)
@@ -359,5 +359,5 @@ class Builder:
         return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / OMEGA).tolist(), strict=True))
 
 
-def _rank(item: tuple[Group, Any]) -> tuple[Any, ...]:
-    return item[0].job.serial, item[0].cls.rank
+def _rank(group: Group) -> tuple[Any, ...]:
+    return group.job.serial, group.cls.rank

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,40 +14,23 @@ __all__ = ["Edits"]
 Ints = NDArray[np.int64]
 
 
-class _Pending:
-    """Values to be set, single ones and whole arrays; the last one for an id counts."""
-
-    def __init__(self) -> None:
-        self.ids: list[int] = []
-        self.values: list[int] = []
-
-    def add(self, ids: int | Ints, values: int | Ints) -> None:
-        if isinstance(ids, np.ndarray):
-            self.ids += ids.tolist()
-            self.values += np.broadcast_to(values, ids.shape).tolist()
-        else:
-            self.ids.append(ids)
-            self.values.append(int(values))
-
-    def take(self) -> tuple[Ints, Ints]:
-        last = dict(zip(self.ids, self.values, strict=True))
-        self.ids, self.values = [], []
-        return np.fromiter(last.keys(), np.int64, len(last)), np.fromiter(last.values(), np.int64, len(last))
-
-
 class Edits:
-    """Alters a network: nodes and arcs come and go at once, their numbers wait for `flush`.
+    """Alters a network: nodes and arcs come and go at once, single numbers wait for `flush`.
 
     Attributes
     ----------
     count : int
         Nodes and arcs added, removed and altered so far.
+    supply, capacity, cost : dict of int to int
+        Numbers that wait, by node or arc: whoever has one to set puts it there.
     """
 
     def __init__(self, network: FlowNetwork) -> None:
         self.network = network
         self.count = 0
-        self._supply, self._capacity, self._cost = _Pending(), _Pending(), _Pending()
+        self.supply: dict[int, int] = {}
+        self.capacity: dict[int, int] = {}
+        self.cost: dict[int, int] = {}
 
     def add_nodes(self, count: int) -> Ints:
         """New nodes without supply."""
@@ -73,26 +56,29 @@ class Edits:
             self.flush()
             self.network.remove_arcs(np.asarray(arcs, np.int64))
 
-    def supply(self, nodes: int | Ints, supply: int | Ints) -> None:
-        """Set supplies."""
-        self._supply.add(nodes, supply)
+    def set_capacity(self, arcs: Ints, capacity: Ints) -> None:
+        """Set many capacities at once."""
+        self.count += _send(self.capacity, self.network.set_capacity) + len(arcs)
+        self.network.set_capacity(arcs, capacity)
 
-    def capacity(self, arcs: int | Ints, capacity: int | Ints) -> None:
-        """Set capacities."""
-        self._capacity.add(arcs, capacity)
-
-    def cost(self, arcs: int | Ints, cost: int | Ints) -> None:
-        """Set costs."""
-        self._cost.add(arcs, cost)
+    def set_cost(self, arcs: Ints, cost: Ints) -> None:
+        """Set many costs at once."""
+        self.count += _send(self.cost, self.network.set_cost) + len(arcs)
+        self.network.set_cost(arcs, cost)
 
     def flush(self) -> None:
         """Send what waits."""
-        for pending, send in (
-            (self._supply, self.network.set_supply),
-            (self._capacity, self.network.set_capacity),
-            (self._cost, self.network.set_cost),
-        ):
-            if pending.ids:
-                ids, values = pending.take()
-                self.count += len(ids)
-                send(ids, values)
+        self.count += _send(self.supply, self.network.set_supply)
+        self.count += _send(self.capacity, self.network.set_capacity)
+        self.count += _send(self.cost, self.network.set_cost)
+
+
+def _send(pending: dict[int, int], send: Callable[[Ints, Ints], None]) -> int:
+    """Sorted by id, so that the order in which tasks were named does not show in the flow."""
+    count = len(pending)
+    if count:
+        ids = np.fromiter(pending.keys(), np.int64, count)
+        order = np.argsort(ids)
+        send(ids[order], np.fromiter(pending.values(), np.int64, count)[order])
+        pending.clear()
+    return count

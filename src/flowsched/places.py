@@ -159,7 +159,9 @@ class Places:
         if len(new):
             self.node[new] = self.edits.add_nodes(len(new))
             self._out_capacity[new] = _limits(self.cluster.books.slots[new])
-            self._out[new] = self.edits.add_arcs(self.node[new], np.full(len(new), self.sink), self._out_capacity[new], 0)
+            self._out[new] = self.edits.add_arcs(
+                self.node[new], np.full(len(new), self.sink), self._out_capacity[new], 0
+            )
 
     def _leave_rack(self, row: int) -> None:
         """All arcs from the old rack to the machine go; those from the new one come when next needed."""
@@ -182,7 +184,7 @@ class Places:
         other = limits != self._out_capacity[rows]
         if other.any():
             self._out_capacity[rows[other]] = limits[other]
-            self.edits.capacity(self._out[rows[other]], limits[other])
+            self.edits.set_capacity(self._out[rows[other]], limits[other])
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -248,9 +250,9 @@ class Places:
         # The cost of a closed arc does not matter: it is sent when the arc opens.
         dearer = (arc >= 0) & (capacity > 0) & (cost != self._cost[grid])
         if moved.any():
-            self.edits.capacity(arc[moved], capacity[moved])
+            self.edits.set_capacity(arc[moved], capacity[moved])
         if dearer.any():
-            self.edits.cost(arc[dearer], cost[dearer])
+            self.edits.set_cost(arc[dearer], cost[dearer])
         self._capacity[grid] = capacity
         self._cost[grid] = np.where(dearer | new, cost, self._cost[grid])
         if new.any():
@@ -314,7 +316,7 @@ class Places:
         limit = min(int(self._capacity[cls, row]), int(books.slots[row] - books.running[row]))
         if limit != self._capacity[cls, row]:
             self._capacity[cls, row] = limit
-            self.edits.capacity(int(self._arc[cls, row]), limit)
+            self.edits.capacity[int(self._arc[cls, row])] = limit
 
     def hopeful(self, cls: int, policy: Policy) -> Ints:
         """Machines without room for the class now, where it is worth asking whether somebody could make some."""

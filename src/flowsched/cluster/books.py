@@ -105,6 +105,16 @@ class Indices:
         self._free.append(index)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """A class in Python's own numbers: amounts that are not 0 by resource, share of each of so many devices, level."""
+
+    amounts: tuple[tuple[int, int], ...]
+    share: int
+    devices: int
+    level: int
+
+
 class Books:
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
@@ -169,6 +179,14 @@ class Books:
         self._snapshot: Shapes | None = None
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._rows, self._classes, self._shape_indices = Indices(), Indices(), Indices()
+        self._asks: dict[int, _Asks] = {}
+        self._view()
+
+    def _view(self) -> None:
+        """Single numbers are read and written through these views: several times as fast as through NumPy."""
+        self._free, self._devices = self.free.data, self.devices.data
+        self._running, self._slots = self.running.data, self.slots.data
+        self._running_at, self._version = self.running_at.data, self.version.data
 
     @property
     def rows(self) -> int:
@@ -182,6 +200,7 @@ class Books:
         row = self._rows.take()
         for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "shape", "running_at"):
             setattr(self, name, grown(getattr(self, name), row + 1))
+        self._view()
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         self.shape[row] = -1
         return row
@@ -197,6 +216,7 @@ class Books:
             count = int(capacity[g]) // MICRO
             had = int((used[g] + self.devices[row].sum()) // MICRO)
             self.devices = grown(self.devices, row + 1, count)
+            self._view()
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if slots is None else slots
@@ -217,7 +237,7 @@ class Books:
     def touch(self, row: int) -> None:
         """The row changed."""
         self.clock += 1
-        self.version[row] = self.clock
+        self._version[row] = self.clock
 
     def changed_since(self, clock: int) -> Ints:
         """Rows that changed after that value of `clock`."""
@@ -266,7 +286,12 @@ class Books:
             self.levels.append(priority)
             self._running_by_level.append(0)
             self.running_at = grown(self.running_at, 0, len(self.levels))
+            self._view()
         self.level[cls] = self.levels.index(priority)
+        g = self.resources.device_index
+        share = min(int(demand[g]), MICRO) if g >= 0 else 0
+        amounts = tuple((d, amount) for d, amount in enumerate(demand.tolist()) if amount)
+        self._asks[cls] = _Asks(amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[cls]))
         self._constraints[cls] = constraints
         for shape in self._shape_keys:
             self._match(cls, shape)
@@ -274,7 +299,7 @@ class Books:
 
     def drop_class(self, cls: int) -> None:
         """Give the index back."""
-        del self._constraints[cls]
+        del self._constraints[cls], self._asks[cls]
         self._ever.pop(cls, None)
         self._classes.give(cls)
 
@@ -290,8 +315,11 @@ class Books:
 
     def device_share(self, cls: int) -> int:
         """What a task of the class takes of each device that it gets (0 without devices)."""
-        g = self.resources.device_index
-        return min(int(self.demand[cls, g]), MICRO) if g >= 0 else 0
+        return self._asks[cls].share
+
+    def limits(self, row: int) -> bool:
+        """Whether the machine has slots, so that they may run out."""
+        return self._slots[row] != UNLIMITED
 
     def welcomes(self, row: int, cls: int) -> bool:
         """Whether the machine takes new tasks, and the class's labels allow it."""
@@ -303,9 +331,10 @@ class Books:
         A share goes to the fullest device that has room for it, whole devices are the first free ones.  Labels and
         the state of the machine are not looked at.
         """
-        if self.running[row] >= self.slots[row] or not self._suffices(row, cls):
+        if self._running[row] >= self._slots[row] or not self._suffices(row, cls):
             return None
-        share = self.device_share(cls)
+        asks = self._asks[cls]
+        share = asks.share
         if not share:
             return ()
         devices: list[int] = self.devices[row].tolist()
@@ -313,35 +342,37 @@ class Books:
             room = [(free, i) for i, free in enumerate(devices) if free >= share]
             return (min(room)[1],) if room else None
         whole = [i for i, free in enumerate(devices) if free == MICRO]
-        count = int(self.demand[cls, self.resources.device_index]) // MICRO
-        return tuple(whole[:count]) if len(whole) >= count else None
+        return tuple(whole[: asks.devices]) if len(whole) >= asks.devices else None
 
     def admits(self, row: int, cls: int, devices: Sequence[int]) -> bool:
         """Whether a task of the class fits there now on just these devices."""
-        share = self.device_share(cls)
-        count = -(-int(self.demand[cls, self.resources.device_index]) // MICRO) if share else 0
-        return bool(
-            self.running[row] < self.slots[row]
+        asks = self._asks[cls]
+        return (
+            self._running[row] < self._slots[row]
             and self._suffices(row, cls)
-            and len(set(devices)) == len(devices) == count
-            and all(0 <= i < self.devices.shape[1] and self.devices[row, i] >= share for i in devices)
+            and len(set(devices)) == len(devices) == asks.devices
+            and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
         )
 
     def _suffices(self, row: int, cls: int) -> bool:
         if self.rule is not None:
             return self.rule.admits(row, cls)
-        return bool((self.free[row] >= self.demand[cls]).all())
+        free = self._free
+        for d, amount in self._asks[cls].amounts:  # a loop, since this is asked for every task that starts
+            if free[row, d] < amount:
+                return False
+        return True
 
     def take(self, row: int, cls: int, devices: Sequence[int], sign: int = 1) -> None:
         """Book a task of the class; ``sign=-1`` gives its room back."""
-        self.free[row] -= sign * self.demand[cls]
-        share = sign * self.device_share(cls)
+        asks, free = self._asks[cls], self._free
+        for d, amount in asks.amounts:
+            free[row, d] -= sign * amount
         for i in devices:
-            self.devices[row, i] -= share
-        self.running[row] += sign
-        level = int(self.level[cls])
-        self.running_at[row, level] += sign
-        self._running_by_level[level] += sign
+            self._devices[row, i] -= sign * asks.share
+        self._running[row] += sign
+        self._running_at[row, asks.level] += sign
+        self._running_by_level[asks.level] += sign
         self.touch(row)
 
     def size(self, cls: int) -> float:
