@@ -1,4 +1,4 @@
-"""The compiled kernel and its debug switch; everything else is in pyproject.toml.
+"""The compiled kernels and their debug switch; everything else is in pyproject.toml.
 
 ``FLOWSCHED_DEBUG=1`` builds it with bounds, overflow and initialisation checks on, for the tests.
 """
@@ -12,7 +12,14 @@ debug = os.environ.get("FLOWSCHED_DEBUG", "0") not in ("", "0")
 
 setup(
     ext_modules=cythonize(
-        [Extension("flowsched._cs", ["src/flowsched/_cs.pyx"], extra_compile_args=["-O1", "-g"] if debug else ["-O3"])],
+        [
+            Extension(
+                f"flowsched.{name}",
+                [f"src/flowsched/{name.replace('.', '/')}.pyx"],
+                extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
+            )
+            for name in ("_cs", "fgm._match")
+        ],
         compiler_directives={
             "language_level": 3,
             "boundscheck": debug,

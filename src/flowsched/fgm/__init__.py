@@ -1,0 +1,36 @@
+"""FGM: fine-grained matching in stages, with compressible resources, as an adapter of the scheduler.
+
+`DemandEstimator` learns what tasks of a kind need as they proceed, `divide_stages` turns that into a few stages, `match`
+asks whether a task's stages fit into what a machine has left (`max_compression` bounds what may be squeezed),
+`conformity` says how far estimates hold, and `FineGrained` does all of it under a scheduler.
+"""
+
+from flowsched.fgm.adapter import FineGrained, Plans
+from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_mean
+from flowsched.fgm.cost import StageCost
+from flowsched.fgm.estimate import DemandEstimator, Profile, by_progress
+from flowsched.fgm.qos import missed, theoretical_duration
+from flowsched.fgm.stages import Stages, divide_stages
+from flowsched.fgm.timeline import Timeline, Timelines, compression, match, max_compression
+
+__all__ = [
+    "Adjustment",
+    "DemandEstimator",
+    "FineGrained",
+    "Level",
+    "Plans",
+    "Profile",
+    "StageCost",
+    "Stages",
+    "Timeline",
+    "Timelines",
+    "by_progress",
+    "compression",
+    "conformity",
+    "divide_stages",
+    "match",
+    "max_compression",
+    "missed",
+    "theoretical_duration",
+    "time_weighted_mean",
+]

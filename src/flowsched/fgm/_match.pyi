@@ -1,0 +1,46 @@
+"""The compiled kernel of matching; callers use `flowsched.fgm.timeline`."""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Ints = NDArray[np.int64]
+_Floats = NDArray[np.float64]
+
+__test__: Final[dict[str, str]]
+
+TINY: Final[float]
+UNLIMITED: Final[int]
+
+def fits(
+    at: _Ints,
+    until: _Floats,
+    order: _Ints,
+    want: _Ints,
+    ends: _Floats,
+    reach: _Ints,
+    rows: _Ints,
+    now: float,
+    count: _Ints,
+    short: NDArray[np.int8],
+) -> None: ...
+def predict(
+    length: _Floats,
+    want: _Ints,
+    stage: _Ints,
+    last: _Ints,
+    left: _Floats,
+    total: _Ints,
+    foreign: _Ints,
+    limit: _Floats,
+    soft: NDArray[np.uint8],
+    contention: float,
+    now: float,
+    until: float,
+    ends: _Floats,
+    available: _Ints,
+    reach: _Ints,
+    finish: _Floats,
+    scratch: _Floats,
+) -> tuple[int, int, float]: ...

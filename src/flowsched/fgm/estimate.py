@@ -1,0 +1,272 @@
+"""What tasks of one kind need as they proceed, learnt from those that have run.
+
+Source: FGM, section 2.2 and equation (8).  A task is looked at by *progress*, in a fixed number of points; for each
+point the estimator keeps the amount of each resource and the seconds that the task spends there.  With b_n what the
+n-th task showed and a_n the estimate after it::
+
+    a_1 = b_1        a_n = a_{n-1} e^{-k} + b_n (1 - e^{-k})        k = max(0, 5/60 - r_c Thr)        Thr = 5 / (60 limit)
+
+so what was seen under compression r_c counts less, and nothing once r_c reaches the limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flowsched.exceptions import InputError
+
+__all__ = ["DemandEstimator", "Profile", "by_progress"]
+
+Floats = NDArray[np.float64]
+
+_K = 5 / 60
+"""Weight of a sample as in Linux's load average: every 5 seconds, over a minute."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profile:
+    """What a task needs, by progress.
+
+    Attributes
+    ----------
+    demand : ndarray of float64, shape (points, resources)
+        In the caller's units; point i is the progress from i/points to (i+1)/points.
+    seconds : ndarray of float64, shape (points,)
+        Uncompressed time spent at each point, in the unit of the events.
+    samples : int
+        Tasks that it was learnt from.
+    """
+
+    demand: Floats
+    seconds: Floats
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    kind: Hashable
+    demand: Floats
+    seconds: Floats
+    compression: Floats
+
+
+class _Sized(tuple[Hashable, ...]):
+    """A kind whose size has become a step."""
+
+
+class _Estimate:
+    """Running means of one kind, and how far what was seen lay from them."""
+
+    def __init__(self, seen: _Seen) -> None:
+        self.demand = seen.demand.copy()
+        self.seconds = seen.seconds.copy()
+        self.spread = np.zeros_like(self.demand)
+        self.samples = 1
+
+    def add(self, seen: _Seen, thr: float) -> bool:
+        """Take a task in; False where it was too compressed to count."""
+        weight = -np.expm1(-np.maximum(0.0, _K - seen.compression * thr))
+        if not weight.any():
+            return False
+        self.samples += 1
+        far = seen.demand - self.demand
+        # The spread starts from nothing, so its first samples count as in a plain mean.
+        quick = np.where(weight > 0, np.maximum(weight, 1 / (self.samples - 1)), 0.0)
+        self.spread += quick[:, None] * (np.abs(far) - self.spread)
+        self.demand += weight[:, None] * far
+        self.seconds += weight * (seen.seconds - self.seconds)
+        return True
+
+
+class DemandEstimator:
+    """Learns what tasks of each kind need.
+
+    `observe` only queues; the estimates change in `update`, which the caller runs where no decision waits for it.
+
+    Parameters
+    ----------
+    resources : sequence of str
+        Their order in every array.
+    points : int
+        Resolution of progress.
+    limit : float
+        Largest compression: what was seen under it no longer counts.
+    cold : int
+        So many tasks must have been seen before a profile is given.
+    safety : mapping of str to float
+        By resource, how many mean deviations are added to the mean; for resources that must not run short (memory).
+        An addition to the source, which lets its estimates be exceeded and then adjusts the policy.
+    tolerance : float
+        Kinds ``(..., size)`` whose last part, a number, differs by less than about this fraction are one.
+    kinds : int
+        So many are remembered; the one not used for longest is forgotten first.
+    pending : int
+        So many observations wait for `update`; the oldest are dropped first.
+
+    Examples
+    --------
+    >>> estimator = DemandEstimator(("cpu", "mem"), points=4, cold=1)
+    >>> estimator.observe("wordcount", [[2, 1], [2, 1], [1, 1], [1, 1]], seconds=8.0)
+    >>> estimator.update()
+    ['wordcount']
+    >>> estimator.profile("wordcount").demand[:, 0]
+    array([2., 2., 1., 1.])
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[str] = ("cpu", "mem"),
+        *,
+        points: int = 100,
+        limit: float = 0.1,
+        cold: int = 3,
+        safety: Mapping[str, float] | None = None,
+        tolerance: float = 0.0,
+        kinds: int = 4096,
+        pending: int = 10_000,
+    ) -> None:
+        for name, value in (("points", points), ("cold", cold), ("kinds", kinds), ("pending", pending)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"DemandEstimator: {name} must be a whole number >= 1, got {value!r}")
+        if not 0 < limit < 1:
+            raise InputError(f"DemandEstimator: limit must lie between 0 and 1, got {limit!r}")
+        if not 0 <= tolerance < math.inf:
+            raise InputError(f"DemandEstimator: tolerance must be a number >= 0, got {tolerance!r}")
+        self.resources = tuple(resources)
+        self.points = points
+        self.limit = limit
+        self.cold = cold
+        self.tolerance = tolerance
+        self._safety = np.zeros(len(self.resources))
+        for name, times in (safety or {}).items():
+            if name not in self.resources or not 0 <= times < math.inf:
+                raise InputError(f"DemandEstimator: safety[{name!r}]: a resource and a number >= 0, got {times!r}")
+            self._safety[self.resources.index(name)] = times
+        self._kinds = kinds
+        self._pending: deque[_Seen] = deque(maxlen=pending)
+        self._known: OrderedDict[Hashable, _Estimate] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many kinds are known."""
+        return len(self._known)
+
+    def observe(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike = 0.0) -> None:
+        """Queue what a task of this kind showed.
+
+        Parameters
+        ----------
+        kind : hashable
+        demand : array_like, shape (points, resources) or (resources,)
+            What it used at each point, or all the time.
+        seconds : array_like, shape (points,) or scalar
+            What it spent at each point, or in all.
+        compression : array_like, shape (points,) or scalar
+            Compression at the time, 0 to 1.
+
+        Raises
+        ------
+        InputError
+            A shape that does not fit, a negative or non-finite number.
+        """
+        p, d = self.points, len(self.resources)
+        seen = np.asarray(demand, np.float64)
+        spent = np.asarray(seconds, np.float64)
+        squeezed = np.asarray(compression, np.float64)
+        for name, array, shapes in (
+            ("demand", seen, ((p, d), (d,))),
+            ("seconds", spent, ((p,), ())),
+            ("compression", squeezed, ((p,), ())),
+        ):
+            if array.shape not in shapes:
+                raise InputError(f"observe: {name}: shape {' or '.join(map(str, shapes))} expected, got {array.shape}")
+            if not np.isfinite(array).all() or (array < 0).any():
+                raise InputError(f"observe: {name}: finite numbers >= 0 expected")
+        spent = spent / p if spent.ndim == 0 else spent
+        self._pending.append(
+            _Seen(
+                self.key(kind), *(np.broadcast_to(a, s) for a, s in ((seen, (p, d)), (spent, (p,)), (squeezed, (p,))))
+            )
+        )
+
+    def update(self, most: int | None = None) -> list[Hashable]:
+        """Take in what was observed, oldest first.
+
+        Parameters
+        ----------
+        most : int, optional
+            So many observations, the rest later.
+
+        Returns
+        -------
+        list
+            Kinds whose estimate changed.
+        """
+        changed: dict[Hashable, None] = {}
+        thr = _K / self.limit
+        for _ in range(len(self._pending) if most is None else min(most, len(self._pending))):
+            seen = self._pending.popleft()
+            estimate = self._known.get(seen.kind)
+            if estimate is None:
+                self._known[seen.kind] = _Estimate(seen)
+                changed[seen.kind] = None
+            elif estimate.add(seen, thr):
+                changed[seen.kind] = None
+            self._known.move_to_end(seen.kind)
+        while len(self._known) > self._kinds:
+            changed.pop(self._known.popitem(last=False)[0], None)
+        return list(changed)
+
+    def profile(self, kind: Hashable | None) -> Profile | None:
+        """What a task of this kind needs; None where too few were seen (it is then matched by its request)."""
+        estimate = self._known.get(self.key(kind))
+        if estimate is None or estimate.samples < self.cold:
+            return None
+        return Profile(estimate.demand + self._safety * estimate.spread, estimate.seconds.copy(), estimate.samples)
+
+    def key(self, kind: Hashable | None) -> Hashable | None:
+        """What a kind is remembered by: itself, or with a tolerance its size in steps."""
+        if not self.tolerance or not isinstance(kind, tuple) or not kind or isinstance(kind, _Sized):
+            return kind
+        size = kind[-1]
+        if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < math.inf:
+            return kind
+        return _Sized((*kind[:-1], round(math.log(size) / math.log1p(self.tolerance))))
+
+
+def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int) -> Floats:
+    """Samples in time as amounts by progress, the nearest sample for each point.
+
+    Progress is taken as the part of the duration that has passed; a caller who knows better gives its own arrays to
+    `DemandEstimator.observe`.
+
+    Parameters
+    ----------
+    times : array_like, shape (n,)
+        Ascending, from the start of the task.
+    usage : array_like, shape (n, resources)
+    duration : float
+        From the start to the end.
+    points : int
+
+    Returns
+    -------
+    ndarray of float64, shape (points, resources)
+    """
+    at = np.asarray(times, np.float64)
+    amounts = np.asarray(usage, np.float64)
+    if not len(at) or len(at) != len(amounts):
+        raise InputError(
+            f"by_progress: one or more samples with a time each expected, got {len(at)} and {len(amounts)}"
+        )
+    middle = (np.arange(points) + 0.5) / points * duration
+    right = np.searchsorted(at, middle).clip(1, max(len(at) - 1, 1))
+    left = right - 1
+    right = np.minimum(right, len(at) - 1)
+    nearest = np.where(middle - at[left] <= at[right] - middle, left, right)
+    return amounts[nearest]

@@ -1,0 +1,112 @@
+"""What was measured: the use of running tasks until they end, the load that is not ours, and how far estimates hold."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.records import TaskRecord
+from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_mean
+
+__all__ = ["MachineWatch", "TaskTrace"]
+
+Floats = NDArray[np.float64]
+
+MOST = 512
+"""Samples that are kept of a task; beyond, every other one goes."""
+
+
+@dataclass(slots=True, eq=False)
+class TaskTrace:
+    """Samples of one run of a task."""
+
+    turn: int
+    times: list[float] = field(default_factory=list)
+    usage: list[Floats] = field(default_factory=list)
+    compression: list[float] = field(default_factory=list)
+
+    def add(self, time: float, usage: Floats, compression: float) -> None:
+        """Another sample; one at the time of the last, or before it, takes its place."""
+        if self.times and time <= self.times[-1]:
+            self.usage[-1], self.compression[-1] = usage, compression
+            return
+        self.times.append(time)
+        self.usage.append(usage)
+        self.compression.append(compression)
+        if len(self.times) > MOST:
+            for samples in (self.times, self.usage, self.compression):
+                del samples[1::2]
+
+
+class MachineWatch:
+    """Samples of one machine.
+
+    Parameters
+    ----------
+    adjustment : Adjustment
+    total : ndarray of float64, shape (resources,)
+
+    Attributes
+    ----------
+    level : Level
+        How finely the machine is to be matched.
+    """
+
+    def __init__(self, adjustment: Adjustment, total: Floats) -> None:
+        self.level = Level.COMPRESSED
+        self.idle: Floats = total
+        self._adjustment = adjustment
+        self._total = total
+        self._last: float | None = None
+        self._conformities: deque[Floats] = deque(maxlen=adjustment.keep)
+        self._foreign: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
+        self._idle: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
+
+    def add(self, time: float, used: Floats, ours: Floats, estimated: Floats) -> Floats:
+        """Another sample of the whole machine.
+
+        Parameters
+        ----------
+        time : float
+        used : ndarray of float64, shape (resources,)
+            By everybody.
+        ours : ndarray of float64, shape (resources,)
+            By our tasks.
+        estimated : ndarray of float64, shape (resources,)
+            What was expected of everybody.
+
+        Returns
+        -------
+        ndarray of float64, shape (resources,)
+            Load that is not ours: mean (14) of the last samples.
+        """
+        seconds = 1.0 if self._last is None else max(time - self._last, 1e-9)
+        self._last = time
+        total, adjust = self._total, self._adjustment
+        self._foreign.append((np.maximum(used - ours, 0.0), seconds))
+        self._idle.append((np.maximum(total - used, 0.0), seconds))
+        self.idle = _mean(self._idle)
+        self._conformities.append(
+            np.array([
+                conformity([u], [e], [seconds], idle=i, total=n, threshold=adjust.idle) / n if n > 0 else 0.0
+                for u, e, i, n in zip(used, estimated, self.idle, total, strict=True)
+            ])
+        )  # fmt: skip
+        self.level = adjust.level(list(self._conformities))
+        return _mean(self._foreign)
+
+
+def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:
+    """The trace of a task's present run, a new one if need be."""
+    trace = traces.get(task)
+    if trace is None or trace.turn != task.turn:
+        trace = traces[task] = TaskTrace(task.turn)
+    return trace
+
+
+def _mean(samples: deque[tuple[Floats, float]]) -> Floats:
+    values, seconds = zip(*samples, strict=True)
+    return time_weighted_mean(np.array(values), np.array(seconds))

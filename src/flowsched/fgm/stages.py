@@ -1,0 +1,140 @@
+"""From demand by progress to a few stages of constant demand.
+
+Source: FGM, section 2.2 and Fig. 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flowsched.exceptions import InputError
+from flowsched.fgm.estimate import Profile
+
+__all__ = ["Stages", "divide_stages"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stages:
+    """What a task needs, one stage after the other.
+
+    Parameters
+    ----------
+    seconds : array_like, shape (stages,)
+        How long each stage lasts when nothing is compressed; the last one may be infinite.
+    demand : array_like, shape (stages, resources)
+        In the caller's units.
+    progress : array_like, shape (stages,), optional
+        Progress at the end of each stage, the last 1; by default the part of the time.
+    """
+
+    seconds: Floats
+    demand: Floats
+    progress: Floats
+
+    def __init__(self, seconds: ArrayLike, demand: ArrayLike, progress: ArrayLike | None = None) -> None:
+        length = np.asarray(seconds, np.float64).reshape(-1)
+        amounts = np.asarray(demand, np.float64)
+        if not len(length) or amounts.ndim != 2 or len(amounts) != len(length):
+            raise InputError(f"stages: as many demands as lengths expected, got {amounts.shape} and {length.shape}")
+        if np.isnan(length).any() or (length < 0).any() or not np.isfinite(length[:-1]).all():
+            raise InputError("stages: lengths must be numbers >= 0, all but the last one finite")
+        if not np.isfinite(amounts).all() or (amounts < 0).any():
+            raise InputError("stages: demands must be finite numbers >= 0")
+        if progress is None:
+            ends = np.cumsum(length)
+            part = ends / ends[-1] if 0 < ends[-1] < np.inf else np.arange(1, len(length) + 1) / len(length)
+        else:
+            part = np.asarray(progress, np.float64)
+            if part.shape != length.shape or part[-1] != 1 or (np.diff(part, prepend=0.0) < 0).any():
+                raise InputError("stages: progress must ascend to 1, one value per stage")
+        object.__setattr__(self, "seconds", length)
+        object.__setattr__(self, "demand", amounts)
+        object.__setattr__(self, "progress", part)
+
+    def __len__(self) -> int:
+        """How many stages."""
+        return len(self.seconds)
+
+    @property
+    def duration(self) -> float:
+        """From start to end, uncompressed."""
+        return float(self.seconds.sum())
+
+    @property
+    def peak(self) -> Floats:
+        """Largest demand of each resource."""
+        peak: Floats = self.demand.max(axis=0)
+        return peak
+
+    def coarse(self) -> Stages:
+        """One stage of the whole duration that asks for the peaks."""
+        return Stages([self.duration], self.peak[None, :])
+
+
+def divide_stages(
+    demand: ArrayLike | Profile,
+    *,
+    thresholds: ArrayLike,
+    min_length: float = 0.05,
+    seconds: ArrayLike | None = None,
+) -> Stages:
+    """Divide what a task needs into stages.
+
+    The walk goes from point to point.  Where the next one would make a resource vary by its threshold or more within
+    the stage, and the stage is long enough, the stage is closed before it.  A stage asks for the most of its points.
+
+    Parameters
+    ----------
+    demand : array_like, shape (points, resources), or Profile
+        By progress, in equal steps.
+    thresholds : array_like, shape (resources,) or scalar
+        In the units of the demand; infinity never divides.
+    min_length : float
+        Least length of a closed stage, as a part of the whole; what is left at the end may be shorter.
+    seconds : array_like, shape (points,) or scalar, optional
+        Time at each point, or in all; that of the profile, else 1 in all.
+
+    Returns
+    -------
+    Stages
+
+    Examples
+    --------
+    >>> stages = divide_stages([[1.0], [1.1], [3.0], [3.1]], thresholds=0.5, seconds=8)
+    >>> stages.seconds, stages.demand[:, 0], stages.progress
+    (array([4., 4.]), array([1.1, 3.1]), array([0.5, 1. ]))
+    """
+    if isinstance(demand, Profile):
+        seconds = demand.seconds if seconds is None else seconds
+        demand = demand.demand
+    points = np.asarray(demand, np.float64)
+    if points.ndim != 2 or not len(points):
+        raise InputError(f"divide_stages: demand: shape (points, resources) expected, got {points.shape}")
+    count, d = points.shape
+    limit = np.asarray(thresholds, np.float64)
+    if limit.shape not in ((), (d,)) or np.isnan(limit).any() or (limit < 0).any():
+        raise InputError(f"divide_stages: thresholds: {d} numbers >= 0 or one expected, got {thresholds!r}")
+    if not 0 <= min_length <= 1:
+        raise InputError(f"divide_stages: min_length: a number from 0 to 1 expected, got {min_length!r}")
+    time = np.asarray(1.0 if seconds is None else seconds, np.float64)
+    if time.shape not in ((), (count,)):
+        raise InputError(f"divide_stages: seconds: {count} numbers or one expected, got {time.shape}")
+    time = np.full(count, float(time) / count) if time.ndim == 0 else time
+    least = max(1, round(min_length * count))
+    starts, low, high = [0], points[0], points[0]
+    peaks = []
+    for i in range(1, count):
+        lower, higher = np.minimum(low, points[i]), np.maximum(high, points[i])
+        if i - starts[-1] >= least and (higher - lower >= limit).any() and (lower < higher).any():
+            peaks.append(high)
+            starts.append(i)
+            low = high = points[i]
+        else:
+            low, high = lower, higher
+    ends = [*starts[1:], count]
+    return Stages(np.add.reduceat(time, starts), np.array([*peaks, high]), np.array(ends) / count)

@@ -1,0 +1,332 @@
+"""What a machine has left from now on, stage by stage, and whether a task's stages fit into that.
+
+Source: FGM, equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernel, ``_match.pyx``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from flowsched.cluster.model import MICRO
+from flowsched.exceptions import InputError
+from flowsched.fgm import _match
+from flowsched.fgm.stages import Stages
+
+__all__ = ["Classes", "Prediction", "Running", "Timeline", "Timelines", "compression", "match", "max_compression"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+UNLIMITED = _match.UNLIMITED
+
+SLOTS = 16
+"""Stages that are kept of a machine: those that are nearest; later ones are taken together."""
+
+
+def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
+    """Compression rate (1) of a compressible resource: the part of what is wanted that is not given.
+
+    Examples
+    --------
+    >>> round(float(compression(4.2, 4.0)), 4)
+    0.0476
+    """
+    want, have = np.asarray(wanted, np.float64), np.asarray(given, np.float64)
+    rate: Floats = np.divide(want - have, want, out=np.zeros(np.broadcast(want, have).shape), where=want > have)
+    return rate
+
+
+def max_compression(
+    before: ArrayLike, newcomer: ArrayLike, *, contention: ArrayLike = 0.0, limit: float = 0.1
+) -> Floats:
+    """Largest compression (7) under which a newcomer does not lower what is done in all.
+
+    Parameters
+    ----------
+    before : array_like
+        Work done without the newcomer (sum of w_i, i < m), or the amount in use, for work in proportion to it.
+    newcomer : array_like
+        The newcomer's work w_m.
+    contention : array_like
+        p: what competing costs beyond sharing, 0 to 1.
+    limit : float
+        Never more than this.
+
+    Returns
+    -------
+    ndarray of float64
+        Between 0 and `limit`; 0 where the newcomer brings no work.
+
+    Examples
+    --------
+    >>> max_compression([3.9, 2.0, 2.0], [0.1, 2.2, 0.0]).round(3)
+    array([0.025, 0.1  , 0.   ])
+    """
+    done, more, loss = (np.asarray(a, np.float64) for a in (before, newcomer, contention))
+    for name, array in (("before", done), ("newcomer", more)):
+        if not np.isfinite(array).all() or (array < 0).any():
+            raise InputError(f"max_compression: {name}: finite numbers >= 0 expected")
+    if not ((loss >= 0) & (loss <= 1)).all() or not 0 <= limit < 1:
+        raise InputError("max_compression: contention from 0 to 1 and limit from 0 to below 1 expected")
+    total = (1.0 - loss) * (done + more)
+    part = np.divide(done, total, out=np.ones(np.broadcast(done, total).shape), where=total > 0)
+    bound: Floats = np.where(more > 0, np.clip(1.0 - part, 0.0, limit), 0.0)
+    return bound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline:
+    """What one machine has left from now on.
+
+    Parameters
+    ----------
+    ends : array_like, shape (stages,)
+        End of each stage from now, ascending; the last is infinite.
+    available : array_like, shape (stages, resources)
+        In the caller's units; negative where more is wanted than there is.
+    total : array_like, shape (resources,)
+        What the machine has.
+    """
+
+    ends: Floats
+    available: Floats
+    total: Floats
+
+    def __init__(self, ends: ArrayLike, available: ArrayLike, total: ArrayLike) -> None:
+        times = np.asarray(ends, np.float64).reshape(-1)
+        left, whole = np.asarray(available, np.float64), np.asarray(total, np.float64)
+        if not len(times) or np.isnan(times).any() or (np.diff(times) <= 0).any() or times[-1] != np.inf:
+            raise InputError("timeline: ends must ascend to infinity")
+        if left.shape != (len(times), *whole.shape) or whole.ndim != 1:
+            raise InputError(f"timeline: available of shape {(len(times), *whole.shape)} expected, got {left.shape}")
+        if not np.isfinite(left).all() or not np.isfinite(whole).all() or (whole < 0).any():
+            raise InputError("timeline: amounts must be finite, totals >= 0")
+        object.__setattr__(self, "ends", times)
+        object.__setattr__(self, "available", left)
+        object.__setattr__(self, "total", whole)
+
+
+def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention: float = 0.0) -> bool:
+    """Algorithm 2: whether each stage of a task, starting now, finds what it needs.
+
+    Parameters
+    ----------
+    task : Stages
+    machine : Timeline
+    limit : array_like, shape (resources,) or scalar
+        Compression allowed of each resource; 0 for incompressible ones.
+    contention : float
+        What competing costs, per unit of compression.
+
+    Examples
+    --------
+    >>> machine = Timeline([1, 3, np.inf], [[2.0, 4], [2.4, 4], [4, 8]], [4, 8])  # two tasks of 1 then 0.8 cores
+    >>> task = Stages([1, 3], [[2.2, 2], [1.5, 2]])
+    >>> match(task, machine), match(task, machine, limit=[0.1, 0])
+    (False, True)
+    """
+    resources = len(machine.total)
+    if task.demand.shape[1] != resources:
+        raise InputError(f"match: the task has {task.demand.shape[1]} resources, the machine {resources}")
+    classes = Classes([task], resources)
+    lines = Timelines(resources, slots=max(2, len(machine.ends)))
+    lines.grow(1)
+    used = len(machine.ends)
+    lines.ends[0, :used] = machine.ends
+    available = np.floor(machine.available * MICRO + 1e-3)
+    total = np.floor(machine.total * MICRO + 1e-3)
+    lines.reach[0, :used] = np.floor(_reach(available, total, _limits(limit, resources), contention))
+    return bool(lines.fits(classes, np.zeros(1, np.int64), 0.0)[0][0, 0])
+
+
+def _reach(available: Floats, total: Floats, limit: Floats, contention: float) -> Floats:
+    """X of the kernel's mathematics."""
+    loss = contention * limit
+    inside = np.sqrt(total * np.maximum(available - loss * total, 0.0) / (1.0 - loss))
+    return available + np.where(available > 0, np.minimum(limit * total, inside), 0.0)
+
+
+def _limits(limit: ArrayLike, resources: int) -> Floats:
+    limits = np.asarray(limit, np.float64)
+    if limits.shape not in ((), (resources,)) or not ((limits >= 0) & (limits < 1)).all():
+        raise InputError(f"limit: {resources} numbers from 0 to below 1 or one expected, got {limit!r}")
+    return np.broadcast_to(limits, (resources,))
+
+
+class Classes:
+    """Stages of many classes in the kernel's form.
+
+    Parameters
+    ----------
+    stages : sequence of Stages
+    resources : int
+
+    Attributes
+    ----------
+    at, until, order, want : ndarray
+        As in the kernel's ``fits``; `want` in micro-units, rounded up.
+    seconds, after : ndarray of float64
+        Lengths of the stages, as in the kernel's ``predict``, and what comes after each of them.
+    """
+
+    def __init__(self, stages: Sequence[Stages], resources: int) -> None:
+        self.at: Ints = np.cumsum([0, *(len(s) for s in stages)])
+        self.seconds: Floats = np.concatenate([np.zeros(0), *(s.seconds for s in stages)])
+        self.until: Floats = np.concatenate([np.zeros(0), *(np.cumsum(s.seconds) for s in stages)])
+        self.after: Floats = np.concatenate(
+            [np.zeros(0), *(np.r_[np.cumsum(s.seconds[:0:-1])[::-1], 0.0] for s in stages)]
+        )
+        self.want: Ints = np.concatenate([np.zeros((0, resources), np.int64), *(micro(s.demand) for s in stages)])
+        self.order: Ints = np.argsort(self.until, kind="stable")
+
+
+def micro(amounts: Floats) -> Ints:
+    """Demands in micro-units, rounded up, but not for an error of the last digit."""
+    return np.ceil(amounts * MICRO - 1e-3).astype(np.int64)
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """The tasks of one machine: where each is in its stages, as indices into `Classes` arrays.
+
+    Parameters
+    ----------
+    stage, last : ndarray of int64, shape (tasks,)
+        Present stage, and the one after the last.
+    left : ndarray of float64, shape (tasks,)
+        Seconds of work left in the present stage.
+    """
+
+    stage: Ints
+    last: Ints
+    left: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What becomes of a machine's tasks.
+
+    Attributes
+    ----------
+    short : int
+        A resource that is over-committed at some time, -1 without one.
+    worst : float
+        Largest compression at any time.
+    finish : ndarray of float64, shape (tasks,)
+        When each task will be done; infinite for one that never is.
+    """
+
+    short: int
+    worst: float
+    finish: Floats
+
+
+class Timelines:
+    """The future of many machines.
+
+    Parameters
+    ----------
+    resources : int
+    slots : int
+        Stages kept of each machine.
+
+    Attributes
+    ----------
+    ends : ndarray of float64, shape (rows, slots)
+        Absolute times.
+    available, reach : ndarray of int64, shape (rows, slots, resources)
+        What is left, and how far a newcomer may reach with the compression allowed.
+    soft : ndarray of uint8, shape (resources,)
+        Which resources are compressible.
+    limit : ndarray of float64, shape (resources,)
+        Compression allowed of each.
+    contention : float
+    """
+
+    def __init__(self, resources: int, slots: int = SLOTS) -> None:
+        if not 2 <= slots <= 127:
+            raise InputError(f"Timelines: slots: a whole number from 2 to 127 expected, got {slots!r}")
+        self.ends: Floats = np.full((0, slots), np.inf)
+        self.available: Ints = np.zeros((0, slots, resources), np.int64)
+        self.reach: Ints = np.zeros((0, slots, resources), np.int64)
+        self.soft: NDArray[np.uint8] = np.zeros(resources, np.uint8)
+        self.limit: Floats = np.zeros(resources)
+        self.contention = 0.0
+        self._none = np.zeros(resources)
+        self._no_times = np.zeros(0)
+        self._no_stages = np.zeros((0, resources), np.int64)
+
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows."""
+        have = len(self.ends)
+        if have < rows:
+            more = max(rows, 2 * have) - have
+            self.ends = np.concatenate([self.ends, np.full((more, self.ends.shape[1]), np.inf)])
+            shape = (more, *self.available.shape[1:])
+            self.available = np.concatenate([self.available, np.zeros(shape, np.int64)])
+            self.reach = np.concatenate([self.reach, np.zeros(shape, np.int64)])
+
+    def present(self, rows: Ints, now: float) -> Ints:
+        """The stage that each machine is in."""
+        stage: Ints = np.minimum((self.ends[rows] <= now).sum(axis=1), self.ends.shape[1] - 1)
+        return stage
+
+    def fits(self, classes: Classes, rows: Ints, now: float) -> tuple[Ints, NDArray[np.int8]]:
+        """How many of each class fit on each machine from now on, and the resource that is short where none does.
+
+        Returns
+        -------
+        count : ndarray of int64, shape (classes, rows)
+        short : ndarray of int8, shape (classes, rows)
+            -1 where one fits.
+        """
+        shape = (len(rows), len(classes.at) - 1)
+        count, short = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
+        _match.fits(
+            classes.at, classes.until, classes.order, classes.want, self.ends, self.reach, rows, now, count, short
+        )
+        return count.T, short.T
+
+    def predict(
+        self,
+        classes: Classes,
+        running: Running,
+        total: Ints,
+        foreign: Ints,
+        now: float,
+        *,
+        until: float = np.inf,
+        row: int | None = None,
+        compress: bool = True,
+    ) -> Prediction:
+        """Let the tasks of a machine proceed; `running` is moved on.
+
+        Parameters
+        ----------
+        classes : Classes
+        running : Running
+        total, foreign : ndarray of int64, shape (resources,)
+            What the machine has, and what others than these tasks use of it.
+        now, until : float
+        row : int, optional
+            Keep the timeline as that of this row.
+        compress : bool
+            Whether compression is allowed.
+        """
+        finish = np.empty(len(running.stage))
+        scratch = np.empty(len(running.stage) + len(total))
+        ends, available, reach = (
+            (self._no_times, self._no_stages, self._no_stages)
+            if row is None
+            else (self.ends[row], self.available[row], self.reach[row])
+        )
+        _, short, worst = _match.predict(
+            classes.seconds, classes.want, running.stage, running.last, running.left, total, foreign,
+            self.limit if compress else self._none, self.soft, self.contention, now, until,
+            ends, available, reach, finish, scratch,
+        )  # fmt: skip
+        return Prediction(short, worst, finish)
