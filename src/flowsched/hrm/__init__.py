@@ -3,35 +3,65 @@
 A machine is cut into units (`split_machine`); each has two queues over the same resources (`StackedQueue`); a container
 goes where it is predicted to start first (`predict_wait`).  What is claimed and what runs is in a `Store`, and the
 `Negotiator` lets batch jobs claim optimistically and stream jobs under a lock.  `Hybrid` turns units into a flow
-network.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow".
+network.  The parts that need SQLAlchemy (``pip install 'flowsched[sql]'``) are loaded when they are first asked
+for.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow".
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
 from flowsched.hrm.history import RunTimes
 from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue, queue_length
+from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.topology import read_machine
 from flowsched.hrm.transfer import Elastic, Move, TransferQueue, rebalance
 from flowsched.hrm.units import AMOUNTS, Core, Gpu, Node, ResourceUnit, split_machine
 from flowsched.hrm.waiting import Prediction, WaitMatrix, predict_wait
 
+if TYPE_CHECKING:
+    from flowsched.hrm.negotiator import Negotiator
+    from flowsched.hrm.store import Store
+
 __all__ = [
     "AMOUNTS",
     "Admission",
+    "Claim",
     "Container",
     "Core",
     "Elastic",
+    "ExpiredError",
     "Gpu",
+    "Granted",
+    "JobState",
+    "Lost",
     "Move",
+    "Negotiator",
     "Node",
     "Outcome",
     "Prediction",
+    "Refusal",
+    "Report",
     "ResourceUnit",
     "RunTimes",
     "StackedQueue",
+    "Status",
+    "Store",
     "TransferQueue",
+    "UnitState",
     "WaitMatrix",
+    "fair_shares",
     "predict_wait",
     "queue_length",
     "read_machine",
     "rebalance",
     "split_machine",
 ]
+
+_LAZY = {"Negotiator": "flowsched.hrm.negotiator", "Store": "flowsched.hrm.store"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,7 @@ from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.units import AMOUNTS, ResourceUnit
 from flowsched.hrm.waiting import Amounts, Waiter, start_time
 
-__all__ = ["Admission", "Container", "Outcome", "Running", "StackedQueue", "queue_length"]
+__all__ = ["Admission", "Container", "Outcome", "Paused", "Running", "StackedQueue", "queue_length"]
 
 Kind = Literal["batch", "stream"]
 
@@ -97,12 +97,30 @@ class Admission:
     evicted: tuple[Container, ...] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Running:
-    """A container and when it is expected to end; of a paused one, how long it is expected to run on."""
+    """A container that runs since `start`; where it was paused meanwhile, as if it had started later."""
 
     container: Container
-    end: float
+    start: float
+
+    @property
+    def end(self) -> float:
+        """When it is expected to end."""
+        return self.start + self.container.duration
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """A container that had run so long when it was paused."""
+
+    container: Container
+    elapsed: float
+
+    @property
+    def remaining(self) -> float:
+        """How long it is expected to run on."""
+        return max(self.container.duration - self.elapsed, 0.0)
 
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:
@@ -141,7 +159,8 @@ class StackedQueue:
 
     Attributes
     ----------
-    running, paused : dict of id to Running
+    running : dict of id to Running
+    paused : dict of id to Paused
         In the order in which they started or were paused.
     waiting : list of Container
         In the order in which they may start.
@@ -174,7 +193,7 @@ class StackedQueue:
         self.limit: Amounts = (*(min(a, b) for a, b in zip(asked, self.capacity, strict=False)), 1)
         self.free = list(self.capacity)
         self.running: dict[Hashable, Running] = {}
-        self.paused: dict[Hashable, Running] = {}
+        self.paused: dict[Hashable, Paused] = {}
         self.waiting: list[Container] = []
         self.version = 0
         self._for_streams = list(self.capacity)
@@ -220,7 +239,7 @@ class StackedQueue:
 
     def waiters(self, now: float) -> list[Waiter]:
         """Who starts next: paused containers before waiting ones."""
-        paused = [Waiter(_processor(r.container.need), r.container.need, r.end) for r in self.paused.values()]
+        paused = [Waiter(_processor(p.container.need), p.container.need, p.remaining) for p in self.paused.values()]
         return paused + [Waiter(c.need, c.need, c.duration) for c in self.waiting]
 
     # -- moving -------------------------------------------------------------------------------------------------
@@ -291,6 +310,20 @@ class StackedQueue:
                 return self._dispatch(now)
         raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} is not there")
 
+    def restore(self, item: Running | Paused | Container) -> None:
+        """Put a container back in the state in which it was when this queue was taken down, unchecked.
+
+        Those that run, those that are paused, and those that wait (of equal priority) each come in their order.
+        """
+        self.version += 1
+        if isinstance(item, Container):
+            insort(self.waiting, item, key=lambda c: c.priority)
+        elif isinstance(item, Paused):
+            self.paused[item.container.id] = item
+            self._add(self.free, _memory(item.container.need), -1)
+        else:
+            self._start(item.container, item.start)
+
     def _submit_stream(self, container: Container, now: float) -> Admission:
         if not _fits(container.need, self._for_streams):
             return Admission(Outcome.NO_ROOM)
@@ -337,7 +370,7 @@ class StackedQueue:
                 break
             if run.container.kind == "batch" and any(run.container.need[i] for i in lacking):
                 del self.running[id]
-                self.paused[id] = Running(run.container, max(run.end - now, 0.0))
+                self.paused[id] = Paused(run.container, max(now - run.start, 0.0))
                 self._add(self.free, _processor(run.container.need), 1)
                 paused.append(run.container)
         return paused
@@ -346,12 +379,13 @@ class StackedQueue:
         """Everybody who fits goes on, in order."""
         self.version += 1
         resumed, started = [], []
-        for id, run in list(self.paused.items()):
-            if _fits(_processor(run.container.need), self.free):
+        for id, pause in list(self.paused.items()):
+            container = pause.container
+            if _fits(_processor(container.need), self.free):
                 del self.paused[id]
-                self.running[id] = Running(run.container, now + run.end)
-                self._add(self.free, _processor(run.container.need), -1)
-                resumed.append(run.container)
+                self.running[id] = Running(container, now - pause.elapsed)
+                self._add(self.free, _processor(container.need), -1)
+                resumed.append(container)
         for container in list(self.waiting):
             if _fits(container.need, self.free):
                 self.waiting.remove(container)
@@ -361,7 +395,7 @@ class StackedQueue:
 
     def _start(self, container: Container, now: float) -> None:
         self.version += 1
-        self.running[container.id] = Running(container, now + container.duration)
+        self.running[container.id] = Running(container, now)
         self._add(self.free, container.need, -1)
         if container.kind == "stream":
             self._add(self._for_streams, container.need, -1)

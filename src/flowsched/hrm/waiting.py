@@ -183,9 +183,9 @@ class WaitMatrix:
         self._waiting[rows] = [len(wait) for wait in waiting]
         needs: Ints = np.array(self.needs, np.int64).reshape(columns, 4)
         starts: Floats = np.full((n, columns), np.inf)
-        never = ~(needs[None, :, :] <= self._limit[rows][:, None, :]).all(axis=2)
-        unclaimed = np.equal(self._waiting[rows], 0)
-        at_once = (needs[None, :, :] <= free[:, None, :]).all(axis=2) & unclaimed[:, None]
+        never = ~np.all(needs[None, :, :] <= self._limit[rows][:, None, :], axis=2)
+        at_once = np.all(needs[None, :, :] <= free[:, None, :], axis=2)
+        at_once[[bool(wait) for wait in waiting]] = False
         starts[at_once] = -np.inf
         alive = np.arange(n)
         while len(alive):

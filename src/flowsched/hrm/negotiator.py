@@ -1,0 +1,436 @@
+"""The negotiator: what schedulers may do to the shared state, and what becomes of those who fall silent.
+
+Batch jobs claim optimistically: who has decided on a copy of the state sends claims, each unit is one conditional
+update, and what has become stale is refused while the rest stands.  Stream jobs claim pessimistically: under a lock,
+on fresh state, all or nothing.  Every call is one transaction (or, for streams, one that changes anything), so a
+process may die at any point.  Source: HRM, sections 4.3 to 4.5.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError
+from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
+from flowsched.hrm.health import lost_machine, lost_scheduler
+from flowsched.hrm.leases import Lease, Leases
+from flowsched.hrm.ledger import Books, container_of, state_of
+from flowsched.hrm.optimistic import Optimistic, OvertakenError
+from flowsched.hrm.queues import Container, Outcome
+from flowsched.hrm.store import JS, MS, RS, RT, SC, Store
+from flowsched.hrm.units import ResourceUnit
+
+__all__ = ["Negotiator"]
+
+_UNLIMITED = 1 << 40
+
+
+class _RefusedError(Exception):
+    """Undoes the transaction of a stream job that cannot have everything."""
+
+
+class Negotiator:
+    """The protocol on a `Store`.  Any number of negotiators, in any processes, may work on the same state.
+
+    Parameters
+    ----------
+    store : Store, optional
+        By default one in this process.
+    ttl : float
+        Seconds after which a scheduler or a lock that is not heard of counts as lost.
+    machine_ttl : float, optional
+        The same for machines; by default `ttl`.
+    max_wait : float
+        A queue whose predicted wait is not below this takes nobody.
+    shares : bool
+        Whether batch jobs are held to their fair shares.
+    clock : callable
+        The time in seconds; that of a simulation, or (default) of the system.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        ttl: float = 30.0,
+        machine_ttl: float | None = None,
+        max_wait: float = math.inf,
+        shares: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        machine_ttl = ttl if machine_ttl is None else machine_ttl
+        for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl)):
+            if not 0 < value < math.inf:
+                raise InputError(f"{name}: a number of seconds > 0 expected, got {value!r}")
+        if not max_wait > 0:
+            raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
+        self.store = Store() if store is None else store
+        self.ttl, self.machine_ttl, self.clock = ttl, machine_ttl, clock
+        self.leases = Leases(self.store, ttl, clock)
+        self._optimistic = Optimistic(self.store, max_wait, shares, clock)
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
+        """Units join; their machines count as heard of now.
+
+        Parameters
+        ----------
+        length : int
+            Places in the batch queue of each.
+        most : int, optional
+            Containers that each runs at once.
+        """
+        now, places = self.clock(), _UNLIMITED if most is None else most
+        rows: list[dict[str, Any]] = []
+        machines: dict[str, None] = {}
+        for unit in units:
+            machines[str(unit.machine)] = None
+            amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
+            every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
+            rows.append(
+                {
+                    "ru_id": str(unit.id), "machine_id": str(unit.machine), "type": unit.type, **every,
+                    "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
+                }
+            )  # fmt: skip
+
+        def work(db: sa.Connection) -> None:
+            known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
+            new = [{"machine_id": machine, "seen": now, "alive": 1} for machine in machines if machine not in known]
+            if new:
+                db.execute(sa.insert(MS), new)
+            db.execute(sa.insert(RS), rows)
+
+        self._insert(work, "add_units: a unit of that id is already there")
+
+    def add_scheduler(self, name: str) -> None:
+        """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
+        now = self.clock()
+
+        def work(db: sa.Connection) -> None:
+            if not db.execute(sa.update(SC).where(SC.c.scheduler == name).values(seen=now, alive=1)).rowcount:
+                db.execute(sa.insert(SC).values(scheduler=name, seen=now, alive=1))
+
+        self.store.transact(work)
+
+    def submit(
+        self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
+    ) -> None:
+        """A job arrives, or (one that is known) more tasks of it.
+
+        Parameters
+        ----------
+        containers : sequence of Container
+            All batch or all stream.
+        scheduler : str, optional
+            Whose it is; None for whoever calls `adopt`.
+
+        Raises
+        ------
+        InputError, DuplicateIdError
+            The containers are of both kinds, or one is already there.
+        """
+        kinds = {container.kind for container in containers}
+        if len(kinds) != 1:
+            raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
+        kind, now = kinds.pop(), self.clock()
+        rows = [
+            {
+                "task_id": str(c.id), "job_id": job, "kind": c.kind, "priority": c.priority,
+                **dict(zip(("vcore", "mem", "gmem"), c.need, strict=False)), "gpu": int(c.need[2] > 0),
+                "time": c.duration, "status": Status.OPEN, "launched": 0, "since": now, "seq": 0,
+            }
+            for c in containers
+        ]  # fmt: skip
+
+        def work(db: sa.Connection) -> None:
+            more = {"tasks": JS.c.tasks + len(rows), "open": JS.c.open + len(rows)}
+            db.execute(sa.insert(RT), rows)
+            if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
+                fresh = {"start": now, "stages": stages, "tasks": len(rows), "open": len(rows), "held": 0, "done": 0}
+                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=scheduler, **fresh))
+
+        self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
+
+    def _insert(self, work: Callable[[sa.Connection], None], message: str) -> None:
+        try:
+            self.store.transact(work)
+        except sa.exc.IntegrityError:
+            raise DuplicateIdError(message) from None
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
+        """The units that changed.
+
+        Parameters
+        ----------
+        known : mapping of str to int, optional
+            Version by unit of what the caller has; others are told, too.  None for everything.
+        """
+
+        def work(db: sa.Connection) -> Sequence[Any]:
+            query = sa.select(RS).order_by(RS.c.ru_id)
+            if known is not None:
+                now = db.execute(sa.select(RS.c.ru_id, RS.c.version)).all()
+                changed = [unit for unit, version in now if known.get(unit) != version]
+                if not changed:
+                    return []
+                query = query.where(RS.c.ru_id.in_(changed))
+            return db.execute(query).all()
+
+        now = self.clock()
+        return [state_of(row, now) for row in self.store.read(work)]
+
+    def jobs(self, scheduler: str | None = None) -> list[JobState]:
+        """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
+        query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
+        if scheduler is not None:
+            query = query.where(JS.c.scheduler == scheduler)
+        rows = self.store.read(lambda db: db.execute(query).all())
+        return [
+            JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
+        ]
+
+    def tasks(self, job: str, *statuses: Status) -> list[Container]:
+        """Tasks of a job in these states (default: OPEN), in the order of their ids."""
+        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
+        query = sa.select(RT).where(*where).order_by(RT.c.task_id)
+        return [container_of(row) for row in self.store.read(lambda db: db.execute(query).all())]
+
+    def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
+        """Take over jobs that are nobody's; their ids."""
+
+        def work(db: sa.Connection) -> list[str]:
+            self._alive(db, scheduler)
+            free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
+            found = list(db.execute(self.store.lock_rows(free.order_by(JS.c.job_id).limit(most), skip=True)).scalars())
+            db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
+            return found
+
+        return self.store.transact(work)
+
+    # -- batch: optimistic --------------------------------------------------------------------------------------
+
+    def commit(self, scheduler: str, claims: Iterable[Claim]) -> Granted:
+        """Claim units for open batch tasks.
+
+        Each unit's claims are granted or refused together; others do not matter to them.  A task that is refused for
+        want of room stays open, and the unit remembers it: see `heartbeat`.
+
+        Raises
+        ------
+        ExpiredError
+            The scheduler had not been heard of for too long.
+        """
+        asked = tuple(claims)
+
+        def work(db: sa.Connection) -> Granted:
+            self._alive(db, scheduler)
+            return self._optimistic.claim(db, scheduler, asked)
+
+        while True:
+            try:
+                return self.store.transact(work)
+            except OvertakenError:
+                continue
+
+    def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
+        """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
+
+        Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
+        them at its next heartbeat, too, if the scheduler could not tell it.
+        """
+        given = sorted(set(tasks))
+
+        def work(db: sa.Connection) -> list[str]:
+            self._alive(db, scheduler)
+            mine = [
+                RT.c.task_id.in_(given),
+                RT.c.scheduler == scheduler,
+                RT.c.queue_id.is_not(None),
+                RT.c.launched == 0,
+            ]
+            return sorted(db.execute(sa.update(RT).where(*mine).values(launched=1).returning(RT.c.task_id)).scalars())
+
+        return self.store.transact(work) if given else []
+
+    # -- stream: pessimistic ------------------------------------------------------------------------------------
+
+    def stream(
+        self,
+        scheduler: str,
+        job: str,
+        place: Callable[[Sequence[Container], Sequence[UnitState]], Mapping[str, str] | None],
+        timeout: float = 60.0,
+    ) -> Granted:
+        """Place all open tasks of a stream job at wait 0, or none: first come, first served.
+
+        Batch containers that are in the way are paused or evicted (see `queues`).
+
+        Parameters
+        ----------
+        place : callable
+            Given the open tasks and the fresh state of all units; returns unit by task, or None if there is no way.
+            Called under the lock, so it should be quick.
+        timeout : float
+            Seconds to wait for the lock.
+
+        Raises
+        ------
+        ExpiredError
+            The scheduler, or its lock, had expired.
+        """
+        with self.leases.hold("stream", scheduler, timeout) as lease:
+            tasks = self.tasks(job)
+            where = place(tasks, self.units()) if tasks else {}
+            claims = tuple(Claim(str(c.id), where[str(c.id)]) for c in tasks) if where else ()
+            if len(claims) < len(tasks):
+                return Granted((), tuple((Claim(str(c.id), ""), Refusal.CONFLICT) for c in tasks))
+            try:
+                return self.store.transact(lambda db: self._commit_stream(db, scheduler, claims, lease))
+            except _RefusedError:
+                return Granted((), tuple((claim, Refusal.CONFLICT) for claim in claims))
+
+    def _commit_stream(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim], lease: Lease) -> Granted:
+        self._alive(db, scheduler)
+        if not self.leases.holds(db, lease):
+            raise ExpiredError(f"scheduler {scheduler!r}: its lock has expired")
+        query = sa.select(RT).where(RT.c.task_id.in_([c.task for c in claims]), RT.c.status == Status.OPEN)
+        rows = {row.task_id: row for row in db.execute(self.store.lock_rows(query.order_by(RT.c.task_id)))}
+        books = Books(self.store, db, {claim.unit for claim in claims}, self.clock())
+        for claim in claims:
+            row = rows.get(claim.task)
+            if row is None or row.kind != "stream" or not books.alive(claim.unit):
+                raise _RefusedError
+            books.enter(row, claim.unit)
+            if books.queues[claim.unit].submit(container_of(row), books.now).outcome is not Outcome.STARTED:
+                raise _RefusedError
+        books.save(scheduler)
+        return Granted(tuple(claims))
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def finish(self, tasks: Iterable[str]) -> list[str]:
+        """Running tasks ended; those of their units' queues that take their places.
+
+        Tasks that do not run (any more) are passed over.
+        """
+        given = sorted(set(tasks))
+        return self.store.transact(lambda db: self._finish(db, given)[1]) if given else []
+
+    def _finish(self, db: sa.Connection, tasks: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Who ended, and who takes their places."""
+        on = sa.select(RT.c.queue_id).where(RT.c.task_id.in_(tasks), RT.c.queue_id.is_not(None)).distinct()
+        books = Books(self.store, db, set(db.execute(on).scalars()), self.clock())
+        ended: dict[str, list[str]] = {}
+        for id in tasks:
+            row = books.task(id)
+            if row is not None and row.status == Status.RUNNING:
+                ended.setdefault(row.queue_id, []).append(id)
+        for unit, ids in ended.items():
+            books.queues[unit].finish(list(ids), books.now)
+            for id in ids:
+                books.leave(id, Status.DONE)
+        return [id for ids in ended.values() for id in ids], books.save()
+
+    def beat(self, scheduler: str) -> list[str]:
+        """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
+
+        Raises
+        ------
+        ExpiredError
+            It comes too late.
+        """
+
+        def work(db: sa.Connection) -> list[str]:
+            self._alive(db, scheduler)
+            held = sa.select(RT.c.task_id).where(
+                RT.c.scheduler == scheduler, RT.c.launched == 0, RT.c.queue_id.is_not(None)
+            )
+            return sorted(db.execute(held).scalars())
+
+        return self.store.transact(work)
+
+    def heartbeat(self, machine: str, finished: Iterable[str] = (), present: Iterable[str] | None = None) -> Report:
+        """A machine's heartbeat.
+
+        Parameters
+        ----------
+        finished : iterable of str
+            Tasks that ended there since the last one.
+        present : iterable of str, optional
+            All tasks that are there now.
+
+        Returns
+        -------
+        Report
+        """
+        done = sorted(set(finished))
+        there = None if present is None else set(present)
+
+        def work(db: sa.Connection) -> Report:
+            back = self._seen(db, machine)
+            ended, started = self._finish(db, done) if done else ([], [])
+            granted = self._optimistic.grant_wishes(db, machine) if done or back else []
+            stale: list[str] = []
+            missing: list[str] = []
+            if there is not None:
+                mine = sa.select(RT.c.task_id, RT.c.launched).join(RS, RS.c.ru_id == RT.c.queue_id)
+                known = {task: go for task, go in db.execute(mine.where(RS.c.machine_id == machine))}
+                stale = sorted(there - known.keys())
+                missing = sorted(task for task, go in known.items() if go and task not in there)
+            return Report(*map(tuple, (ended, started, granted, stale, missing)))
+
+        return self.store.transact(work)
+
+    def _seen(self, db: sa.Connection, machine: str) -> bool:
+        """Hear of a machine; whether it was lost and is back."""
+        me = MS.c.machine_id == machine
+        if db.execute(sa.update(MS).where(me, MS.c.alive == 1).values(seen=self.clock())).rowcount:
+            return False
+        if not db.execute(sa.update(MS).where(me).values(seen=self.clock(), alive=1)).rowcount:
+            raise UnknownMachineError(f"unknown machine {machine!r}")
+        units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
+        Books(self.store, db, units, self.clock()).save(alive=1)
+        return True
+
+    def expire(self) -> Lost:
+        """Declare lost who has not been heard of for too long, and open again what they held.
+
+        A lost machine's tasks are open again, all of them.  A lost scheduler's are that it had claimed but not
+        launched; its jobs are nobody's (see `adopt`), its place in the lock's queue is given up.
+        """
+        opened: list[str] = []
+        lost: list[Sequence[str]] = []
+        for name, ttl, give_up in (
+            (SC.c.scheduler, self.ttl, lost_scheduler),
+            (MS.c.machine_id, self.machine_ttl, lost_machine),
+        ):
+            late = self.clock() - ttl
+            lost.append(self._silent(name, late))
+            for who in lost[-1]:
+                opened += self.store.transact(partial(give_up, self.store, name=who, late=late, now=self.clock()))
+        self.leases.sweep()
+        return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
+
+    def _silent(self, name: sa.Column[str], late: float) -> Sequence[str]:
+        rows = name.table.c
+        query = sa.select(name).where(rows.alive == 1, rows.seen < late).order_by(name)
+        return self.store.read(lambda db: db.execute(query).scalars().all())
+
+    def _alive(self, db: sa.Connection, scheduler: str) -> None:
+        """Hear of the scheduler, and hold its row: it cannot be declared lost before this transaction ends."""
+        beat = sa.update(SC).where(SC.c.scheduler == scheduler, SC.c.alive == 1).values(seen=self.clock())
+        if db.execute(beat).rowcount:
+            return
+        if db.execute(sa.select(SC.c.alive).where(SC.c.scheduler == scheduler)).scalar() is None:
+            raise UnknownIdError(f"unknown scheduler {scheduler!r}")
+        raise ExpiredError(f"scheduler {scheduler!r}: not heard of for {self.ttl:g} s; add it again")
