@@ -1,6 +1,6 @@
 """The same problem through this project and through other solvers: cost, and the seconds of each phase.
 
-Timed are the calls of a solver, on arrays that lie ready in the form that it wants.
+Timed are the calls of a solver, on arrays that lie ready in the form that it wants, by the clock of the thread.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class Measured:
     cost: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
     stats: Any = None
-    _since: float = field(default_factory=perf_counter)
+    _since: float = field(default_factory=thread_time)
 
     @property
     def total(self) -> float:
@@ -50,7 +50,7 @@ class Measured:
 
     def phase(self, name: str) -> None:
         """Book the time since the last call under ``name``."""
-        now = perf_counter()
+        now = thread_time()
         self.seconds[name] = now - self._since
         self._since = now
 
