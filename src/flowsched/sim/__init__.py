@@ -6,6 +6,7 @@ a scheduler; `Metrics` holds what was measured and `write_report` draws it.  Nee
 
 from flowsched.sim.audit import AuditError
 from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
+from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
 from flowsched.sim.traces import load_trace
@@ -16,6 +17,8 @@ __all__ = [
     "UNDECIDED",
     "Arrival",
     "AuditError",
+    "Execution",
+    "ForeignLoad",
     "Load",
     "Metrics",
     "Percentiles",

@@ -37,6 +37,8 @@ class AuditBooks:
     Parameters
     ----------
     resources : Resources
+    overcommit : bool
+        Tasks may ask for more than a machine has; devices and slots are audited all the same.
 
     Attributes
     ----------
@@ -44,8 +46,9 @@ class AuditBooks:
         Of the machines that are up, by resource.
     """
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, overcommit: bool = False) -> None:
         self.resources = resources
+        self.overcommit = overcommit
         self.used = [0] * len(resources.names)
         self.capacity = [0] * len(resources.names)
         self._machines: dict[Hashable, _Machine] = {}
@@ -66,6 +69,10 @@ class AuditBooks:
         """The machine that a task runs on."""
         return self._where.get(task)
 
+    def demand(self, task: Hashable) -> list[int]:
+        """What a task asks for."""
+        return self._demands[task][1]
+
     def add_machine(self, machine: Machine) -> None:
         """A machine comes up, empty."""
         capacity = self.resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
@@ -84,7 +91,7 @@ class AuditBooks:
         if all(device < len(new.gpus) for devices in tasks.values() for device in devices):
             for task, devices in tasks.items():
                 self._put(new, task, devices)
-            if min(new.free) >= 0 and (new.slots is None or new.slots >= 0):
+            if (self.overcommit or min(new.free) >= 0) and (new.slots is None or new.slots >= 0):
                 return True
         self.remove_machine(machine.id)
         self.add_machine(old.machine)
@@ -168,7 +175,7 @@ class AuditBooks:
         for machine in machines:
             books = self._machines[machine]
             for i, free in enumerate(books.free):
-                if free < 0:
+                if free < 0 and not self.overcommit:
                     raise self._above(
                         now, machine, self.resources.names[i], books.capacity[i] - free, books.capacity[i]
                     )

@@ -18,6 +18,7 @@ from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
+from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
 from flowsched.sim.workload import Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
@@ -92,6 +93,8 @@ class Simulation:
         What becomes of the work of a task that is preempted or migrated, or whose machine fails.
     time_limit : float or None
         Passed to every ``schedule``.
+    execution : Execution, optional
+        True stages of tasks, contention, load that is not ours; without it every task runs for its duration.
     seed : int
         Recorded in the metrics; the engine itself draws nothing at random.
     facts : mapping, optional
@@ -122,6 +125,7 @@ class Simulation:
         charge_solver: bool | float | Callable[[RoundStats], float] = False,
         preempted: Literal["restart", "resume"] = "restart",
         time_limit: float | None = None,
+        execution: Execution | None = None,
         seed: int = 0,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
@@ -150,7 +154,7 @@ class Simulation:
             **(facts or {}),
         }
         self._clock = Clock()
-        self._world = World(self._clock, self.workload, preempted == "resume", self._happened)
+        self._world = World(self._clock, self.workload, preempted == "resume", execution, self._happened)
         self._recorder = Recorder(self.workload.resources)
         self._counts = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts"), 0)
         self._round_at = math.inf
@@ -240,9 +244,11 @@ class Simulation:
                 "rounds": self._recorder.n_rounds,
                 **self._counts,
                 "machine_failures": self._world.failures,
+                "task_failures": self._world.task_failures,
                 "lost_seconds": self._world.lost_seconds,
             },
             waits=waits,
+            ends=np.array([t.ended for t in states], np.float64),
             series=self._recorder.series(),
             rounds=self._recorder.rounds(),
             wall_seconds=self._wall,

@@ -107,9 +107,12 @@ class Metrics:
         What the workload asked for, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
-        ``machine_failures``, ``lost_seconds`` (work that preemptions, migrations and failures threw away).
+        ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
+        preemptions, migrations and failures threw away).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
+    ends : ndarray of float64
+        When every task that arrived was done, in order of arrival; nan for one that is not.
     series : mapping of str to ndarray
         The state over time (``time``, ``running``, ``waiting``, ``used_<resource>``, ``capacity_<resource>``): each
         value holds until the next time.
@@ -128,6 +131,7 @@ class Metrics:
     offered: Mapping[str, Load]
     counts: Mapping[str, float]
     waits: NDArray[np.float64]
+    ends: NDArray[np.float64]
     series: Mapping[str, NDArray[Any]]
     rounds: Mapping[str, NDArray[Any]]
     wall_seconds: float

@@ -20,12 +20,14 @@ from flowsched.cluster.events import (
     MachineRemoved,
     MachineUpdated,
     TaskCompleted,
+    TaskFailed,
     TaskSubmitted,
 )
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError
 from flowsched.rounds import Delta, Migrate, Place, Preempt
 from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.workload import Arrival, Workload
 
 try:
@@ -64,6 +66,7 @@ class TaskState:
     attempt: int = 0
     started: float = math.nan
     first_start: float = math.nan
+    ended: float = math.nan
 
 
 class World:
@@ -75,6 +78,8 @@ class World:
     workload : Workload
     resume : bool
         A stopped task keeps its progress, or else starts again from nothing.
+    execution : Execution or None
+        How tasks really run; None for "as long as the workload says".  With one, tasks may ask for more than there is.
     happened : callable
         Called after everything that happens; the events for the scheduler gather in `news`.
 
@@ -86,20 +91,30 @@ class World:
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
         Work thrown away.
+    task_failures : int
+        Tasks that failed for want of a resource.
     """
 
-    def __init__(self, clock: Clock, workload: Workload, resume: bool, happened: Callable[[], None]) -> None:
+    def __init__(
+        self, clock: Clock, workload: Workload, resume: bool, execution: Execution | None, happened: Callable[[], None]
+    ) -> None:
         self.clock = clock
-        self.books = AuditBooks(Resources(workload.resources))
+        self.books = AuditBooks(Resources(workload.resources), overcommit=execution is not None)
         self.tasks: dict[Hashable, TaskState] = {}
         self.count = [workload.n_tasks, 0, 0, 0]
         self.news: list[Event] = []
         self.failures = 0
+        self.task_failures = 0
         self.lost_seconds = 0.0
         self._workload = workload
         self._resume = resume
         self._happened = happened
         self._jobs: set[Hashable] = set()
+        self._runner: Runner | None = None
+        if execution is not None:
+            self._runner = Runner(
+                execution, clock, self.books.resources, resume, self._finish, self._fail, self._sampled
+            )
 
     def open(self) -> None:
         """Set up the machines and let time begin."""
@@ -165,13 +180,18 @@ class World:
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
-            self.books.add_machine(Machine(event.id, event.capacity, event.rack, event.labels, event.slots))
+            machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+            self.books.add_machine(machine)
+            if self._runner is not None:
+                self._runner.add_machine(machine)
         elif isinstance(event, MachineUpdated):
             event = self._updated(event)
         elif isinstance(event, MachineFailed | MachineRemoved):
             self.failures += isinstance(event, MachineFailed)
             for task in self.books.remove_machine(event.id):
                 self._stop(self.tasks[task])
+            if self._runner is not None:
+                self._runner.remove_machine(event.id)
         elif not isinstance(event, MachineDrained):
             raise InputError(f"machine_events: a machine's event expected, got {event!r}")
         self._tell(replace(event, time=self.clock.now))
@@ -184,9 +204,13 @@ class World:
         changes = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
         new = replace(old, **changes)
         if self.books.update_machine(new):
+            if self._runner is not None:
+                self._runner.update_machine(new)
             return event
         self._machine_event(MachineFailed(event.id))
         self.books.add_machine(new)
+        if self._runner is not None:
+            self._runner.add_machine(new)
         return MachineAdded(new.id, new.capacity, new.rack, new.labels, new.slots)
 
     def _start(self, task: TaskState) -> None:
@@ -196,11 +220,15 @@ class World:
         task.started = now
         if math.isnan(task.first_start):
             task.first_start = now
-        if math.isfinite(task.left):
+        if self._runner is not None:
+            self._runner.start(task.id, self.books.where(task.id), self.books.demand(task.id), task.left)
+        elif math.isfinite(task.left):
             self.clock.after(task.left, (task, task.attempt), self._end)
 
     def _stop(self, task: TaskState) -> None:
         ran = self.clock.now - task.started
+        if self._runner is not None:
+            self._runner.stop(task.id)
         if self._resume:
             task.left = max(task.left - ran, 0.0)
         else:
@@ -209,12 +237,31 @@ class World:
 
     def _end(self, attempt: tuple[TaskState, int]) -> None:
         task, number = attempt
-        if task.attempt != number or task.state != RUNNING:
-            return
-        self.books.release(task.id, self.clock.now)
-        self.books.forget(task.id)
-        self._turn(task, COMPLETED)
-        self._tell(TaskCompleted(task.id, time=self.clock.now))
+        if task.attempt == number and task.state == RUNNING:
+            self._finish(task.id)
+
+    def _finish(self, task: Hashable) -> None:
+        state = self.tasks[task]
+        state.ended = self.clock.now
+        self.books.release(task, self.clock.now)
+        self.books.forget(task)
+        self._turn(state, COMPLETED)
+        self._tell(TaskCompleted(task, time=self.clock.now))
+
+    def _fail(self, task: Hashable) -> None:
+        """A task has failed for want of a resource, and waits again; its work is lost."""
+        state = self.tasks[task]
+        self.task_failures += 1
+        self.lost_seconds += self.clock.now - state.started
+        self.books.release(task, self.clock.now)
+        self._turn(state, WAITING)
+        self._tell(TaskFailed(task, time=self.clock.now))
+
+    def _sampled(self, samples: Sequence[Event]) -> None:
+        """Samples are told with the next news, at once where somebody waits for room."""
+        self.news += samples
+        if self.count[WAITING]:
+            self._happened()
 
     def _turn(self, task: TaskState, state: int) -> None:
         self.count[task.state] -= 1

@@ -1,0 +1,302 @@
+"""What tasks really do on a machine: stages that only the simulator knows, contention, failure, and load that is not ours.
+
+Without an `Execution` a simulated task runs for its duration whatever else runs beside it.  With one it goes through its
+true stages.  While more of a compressible resource is wanted than the machine has, every task that wants it gets the
+same part of what it wants, and proceeds at (1 - r)(1 - g r) of its speed: r is the largest compression among the
+resources that it wants, g the contention (FGM, equations 1, 4 and 5).  Where a resource that cannot be compressed is
+short, the task that started last fails, and starts again from nothing.
+
+This is written apart from the prediction in `flowsched.fgm`, so that each can be checked against the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowsched.cluster.events import Event, MachineSampled, UsageSampled
+from flowsched.cluster.model import MICRO, Machine, Resources
+from flowsched.exceptions import InputError
+from flowsched.fgm.stages import Stages
+
+if TYPE_CHECKING:
+    from flowsched.sim.world import Clock
+
+__all__ = ["Execution", "ForeignLoad", "Runner"]
+
+_SAME = 4e-6
+"""What happens on one machine within so many seconds happens at once."""
+
+_SLOWEST = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLoad:
+    """From `time` on, others use so much of a machine."""
+
+    time: float
+    machine: Hashable
+    usage: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How tasks execute.
+
+    Parameters
+    ----------
+    stages : mapping of task to Stages
+        True needs; a task that is not there uses what it asks for, for its duration in the workload.
+    compressible : sequence of str
+        Resources of which tasks can do with less.
+    contention : float
+        g: what competing costs beyond sharing, per unit of compression.
+    foreign : sequence of ForeignLoad
+        Each holds until the next one for the same machine.
+    sample : float or None
+        Seconds between samples (`UsageSampled`, `MachineSampled`) that the scheduler is told; None for none.
+    noise : float
+        Standard deviation of a sample, as a part of it.
+    seed : int
+    """
+
+    stages: Mapping[Hashable, Stages] = field(default_factory=dict)
+    compressible: Sequence[str] = ("cpu", "disk", "net")
+    contention: float = 0.0
+    foreign: Sequence[ForeignLoad] = ()
+    sample: float | None = None
+    noise: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("contention", self.contention), ("noise", self.noise)):
+            if not 0 <= value < math.inf:
+                raise InputError(f"Execution: {name}: a number >= 0 expected, got {value!r}")
+        if self.sample is not None and not 0 < self.sample < math.inf:
+            raise InputError(f"Execution: sample: a number of seconds > 0 or None expected, got {self.sample!r}")
+        for load in self.foreign:
+            if not 0 <= load.time < math.inf:
+                raise InputError(f"Execution: foreign: a time >= 0 expected, got {load.time!r}")
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One run of a task; `left` seconds of work in `stage`."""
+
+    task: Hashable
+    seconds: list[float]
+    wants: list[list[int]]
+    stage: int
+    left: float
+    speed: float = 1.0
+
+    @property
+    def want(self) -> list[int]:
+        return self.wants[self.stage]
+
+
+@dataclass(slots=True, eq=False)
+class _Bench:
+    """What goes on on one machine; `plan` counts the plans made, so that a stale one is known."""
+
+    total: list[int]
+    foreign: list[int]
+    runs: dict[Hashable, _Run] = field(default_factory=dict)
+    compression: list[float] = field(default_factory=list)
+    time: float = 0.0
+    plan: int = 0
+
+
+class Runner:
+    """Executes tasks.
+
+    Parameters
+    ----------
+    execution : Execution
+    clock : Clock
+    resources : Resources
+    resume : bool
+        A task that was stopped goes on where it was.
+    ended, failed : callable
+        Called with the task.
+    tell : callable
+        Called with samples.
+    """
+
+    def __init__(
+        self,
+        execution: Execution,
+        clock: Clock,
+        resources: Resources,
+        resume: bool,
+        ended: Callable[[Hashable], None],
+        failed: Callable[[Hashable], None],
+        tell: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self._execution = execution
+        self._clock = clock
+        self._resources = resources
+        self._resume = resume
+        self._ended, self._failed, self._tell = ended, failed, tell
+        unknown = [name for name in execution.compressible if name == resources.device]
+        if unknown:
+            raise InputError(f"Execution: compressible: {unknown[0]!r} is counted device by device")
+        d = resources.device_index
+        self._soft = [name in execution.compressible for name in resources.names]
+        self._hard = [i for i, soft in enumerate(self._soft) if not soft and i != d]
+        self._machines: dict[Hashable, _Bench] = {}
+        self._where: dict[Hashable, Hashable] = {}
+        self._paused: dict[Hashable, tuple[int, float]] = {}
+        self._loads: dict[Hashable, list[int]] = {}
+        self._random = np.random.default_rng(execution.seed)
+        self._sampling = False
+        for load in execution.foreign:
+            clock.after(load.time, load, self._load)
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def add_machine(self, machine: Machine) -> None:
+        """A machine comes up."""
+        total = self._resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
+        nothing = [0] * len(total)
+        self._machines[machine.id] = _Bench(total, self._loads.get(machine.id, nothing), time=self._clock.now)
+        self._machines[machine.id].compression = [0.0] * len(total)
+
+    def remove_machine(self, machine: Hashable) -> None:
+        """A machine goes down; its tasks have been stopped."""
+        self._machines.pop(machine, None)
+
+    def update_machine(self, machine: Machine) -> None:
+        """A machine's capacity changes; its tasks go on."""
+        bench = self._machines[machine.id]
+        self._advance(bench)
+        bench.total = self._resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
+        self._settle(machine.id)
+
+    def _load(self, load: ForeignLoad) -> None:
+        usage = self._resources.demand(f"foreign load on machine {load.machine!r}", load.usage).tolist()
+        self._loads[load.machine] = usage
+        bench = self._machines.get(load.machine)
+        if bench is not None:
+            self._advance(bench)
+            bench.foreign = usage
+            self._settle(load.machine)
+
+    # -- tasks --------------------------------------------------------------------------------------------------
+
+    def start(self, task: Hashable, machine: Hashable, demand: Sequence[int], duration: float) -> None:
+        """A task starts to run; `demand` and `duration` count where its true stages are not known."""
+        true = self._execution.stages.get(task)
+        if true is None:
+            run = _Run(task, [duration], [list(demand)], 0, duration)
+        else:
+            wants = np.ceil(true.demand * MICRO - 1e-3).astype(np.int64).tolist()
+            run = _Run(task, true.seconds.tolist(), wants, 0, float(true.seconds[0]))
+        if task in self._paused:
+            run.stage, run.left = self._paused.pop(task)
+        bench = self._machines[machine]
+        self._advance(bench)
+        bench.runs[task] = run
+        self._where[task] = machine
+        self._settle(machine)
+        if self._execution.sample is not None and not self._sampling:
+            self._sampling = True
+            self._clock.after(self._execution.sample, None, self._sample)
+
+    def stop(self, task: Hashable) -> None:
+        """A task stops."""
+        machine = self._where.pop(task)
+        bench = self._machines.get(machine)
+        if bench is None:
+            return
+        self._advance(bench)
+        run = bench.runs.pop(task)
+        if self._resume:
+            self._paused[task] = (min(run.stage, len(run.seconds) - 1), run.left)
+        self._settle(machine)
+
+    def _advance(self, bench: _Bench) -> None:
+        """Let what runs proceed up to now; who reaches the end of its last stage stays until `_settle`."""
+        now = self._clock.now
+        passed, bench.time = now - bench.time, now
+        for run in bench.runs.values():
+            run.left -= run.speed * passed
+            while run.left <= _SAME * run.speed and run.stage < len(run.seconds):
+                run.stage += 1
+                run.left = run.seconds[run.stage] if run.stage < len(run.seconds) else 0.0
+                if run.left > 0:
+                    break
+
+    def _settle(self, machine: Hashable) -> None:
+        """Work out the speeds, and when the next stage ends."""
+        bench = self._machines[machine]
+        bench.plan += 1
+        going = [run for run in bench.runs.values() if run.stage < len(run.seconds)]
+        for i, soft in enumerate(self._soft):
+            wanted = bench.foreign[i] + sum(run.want[i] for run in going)
+            bench.compression[i] = (wanted - bench.total[i]) / wanted if soft and wanted > bench.total[i] else 0.0
+        step = math.inf
+        for run in going:
+            squeezed = max((r for r, want in zip(bench.compression, run.want, strict=True) if want), default=0.0)
+            run.speed = max((1 - squeezed) * (1 - self._execution.contention * squeezed), _SLOWEST)
+            step = min(step, run.left / run.speed)
+        if len(going) < len(bench.runs) or self._short(bench, going):
+            step = 0.0
+        if step < math.inf:
+            self._clock.after(step, (machine, bench, bench.plan), self._step)
+
+    def _short(self, bench: _Bench, going: Iterable[_Run]) -> bool:
+        return any(bench.foreign[i] + sum(run.want[i] for run in going) > bench.total[i] for i in self._hard)
+
+    def _step(self, plan: tuple[Hashable, _Bench, int]) -> None:
+        """A stage has ended, or there is too little of something."""
+        machine, bench, number = plan
+        if bench.plan != number or self._machines.get(machine) is not bench:
+            return
+        self._advance(bench)
+        done = [run.task for run in bench.runs.values() if run.stage >= len(run.seconds)]
+        for task in done:
+            del bench.runs[task], self._where[task]
+        lost = []
+        while bench.runs and self._short(bench, bench.runs.values()):
+            task = next(reversed(bench.runs))
+            del bench.runs[task], self._where[task]
+            lost.append(task)
+        self._settle(machine)
+        for task in done:
+            self._ended(task)
+        for task in lost:
+            self._failed(task)
+
+    # -- samples ------------------------------------------------------------------------------------------------
+
+    def _sample(self, _: None) -> None:
+        """Measure everything, and again while something runs."""
+        samples: list[Event] = []
+        now, names = self._clock.now, self._resources.names
+        running = False
+        for machine, bench in self._machines.items():
+            self._advance(bench)
+            used = [f * (1 - r) for f, r in zip(bench.foreign, bench.compression, strict=True)]
+            for run in bench.runs.values():
+                if run.stage < len(run.seconds):
+                    running = True
+                    usage = [want * (1 - r) for want, r in zip(run.want, bench.compression, strict=True)]
+                    used = [a + b for a, b in zip(used, usage, strict=True)]
+                    samples.append(UsageSampled(run.task, self._measured(names, usage), time=now))
+            samples.append(MachineSampled(machine, self._measured(names, used), time=now))
+            self._settle(machine)
+        self._sampling = running
+        if running:
+            assert self._execution.sample is not None
+            self._clock.after(self._execution.sample, None, self._sample)
+        self._tell(samples)
+
+    def _measured(self, names: Sequence[str], usage: Sequence[float]) -> dict[str, float]:
+        noise = self._execution.noise
+        factors = np.maximum(1 + noise * self._random.standard_normal(len(names)), 0.0) if noise else [1.0] * len(names)
+        return {name: float(f) * amount / MICRO for name, amount, f in zip(names, usage, factors, strict=True)}
