@@ -86,6 +86,8 @@ def shown(value: Value, unit: str = "") -> str:
         for scale, name in ((1e-6, "us"), (1e-3, "ms")):
             if 0 < abs(value) < scale * 999.5:
                 return f"{_digits(value / scale)} {name}"
+    if unit == "%":
+        return f"{value:.2f} %"
     return f"{_digits(value)} {unit}".rstrip()
 
 
