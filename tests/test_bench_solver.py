@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from flowsched import cli, experiments
 from flowsched.dimacs import FlowProblem, write_dimacs
 from flowsched.experiments.rows import Outcome, Row
-from flowsched.experiments.solver import cold, general, lemon, peers, plots, warm, warm_general
+from flowsched.experiments.solver import changes, cold, failures, general, lemon, peers, plots, warm, warm_general
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.network import min_cost_flow
@@ -126,6 +126,7 @@ def test_other_rows(ledger: Ledger, tmp_path: Path) -> None:
     warm.growth(ledger, [40, 80], seed=1, rounds=2, repeats=1, check=True)
     warm.spread(ledger, 40, seed=1, rounds=4, repeats=1)
     warm.sirius(ledger, 100, [200], seed=1, rounds=2)
+    failures.measure(ledger, 40, 150, [2], seed=1, rounds=3)
     cold.sched(ledger, [(40, 4, 160)], seed=1, repeats=2)
     cold.reduced(ledger, 20, seed=1)
     warm_general.measure(ledger, "grid", GENERAL["grid"], 1, rounds=3, repeats=1, goal=None)
@@ -152,6 +153,15 @@ def test_recorded_networks(tmp_path: Path) -> None:
     (found,) = general.recorded(tmp_path).items()
     assert found[0] == "flowlessly 1000m_2j"
     assert solved(found[1]) == 2 * 2
+
+
+def test_recorded_changes(tmp_path: Path, ledger: Ledger) -> None:
+    (tmp_path / "graph_4m_2crs_6j.in").write_text("p min 3 3\nn 1 2\nn 3 -2\na 1 2 1 2 1\na 2 3 0 2 1\na 1 3 0 2 5\n")
+    (tmp_path / "graph_4m_2crs_6j_chg.in").write_text("x 2 3 0 1 1")
+    (tmp_path / "graph_4m_2crs_6j_incremental.in").write_text("not read")
+    changes.measure(ledger, tmp_path)
+    assert ledger.wrong == []
+    assert {row.setting for row in ledger.details} == {"flowlessly, 1 change files"}
 
 
 def test_an_absent_peer_is_said(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:

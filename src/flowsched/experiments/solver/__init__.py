@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowsched.experiments.rows import Outcome
-from flowsched.experiments.solver import cold, general, peers, plots, warm, warm_general
+from flowsched.experiments.solver import changes, cold, failures, general, peers, plots, warm, warm_general
 from flowsched.experiments.solver.ledger import Goal, Ledger, Say
 
 __all__ = ["TITLE", "plot", "run"]
@@ -44,13 +44,15 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
         warm.growth(ledger, [1_000, 10_000], seed, rounds=30, repeats=2, check=False)
         warm.spread(ledger, 2_000, seed, rounds=100, repeats=2)
         warm.sirius(ledger, 1_000, [1_000], seed, rounds=2)
+        failures.measure(ledger, 1_000, 3_900, [10], seed, rounds=10)
         cold.sched(ledger, [(10_000, 4, 20_000)], seed, repeats=1)
         warm_general.measure(ledger, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
     else:
-        warm.measure(ledger, warm.cases(quick=False), seed, repeats=2)
+        warm.measure(ledger, warm.cases(quick=False), seed, repeats=1)
         warm.growth(ledger, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
         warm.spread(ledger, 10_000, seed, rounds=500, repeats=3)
         warm.sirius(ledger, 10_000, [10_000, 20_000], seed, rounds=5)
+        failures.measure(ledger, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
         cold.sched(ledger, sizes, seed, repeats=3)
         peer_like = general.families(quick=False).get("netgen 8k/64k")
@@ -59,6 +61,8 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
         else:
             ledger.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(ledger, quick, seed, 3, data)
+    if data is not None:
+        changes.measure(ledger, data / "flowlessly")
     cold.reduced(ledger, 100 if quick else 500, seed)
     cold.memory(ledger, 20_000, seed)
     return ledger.outcome()

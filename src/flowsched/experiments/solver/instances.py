@@ -175,6 +175,11 @@ class StaticNodes:
         self.sink = self.first_machine + family.machines
         self.count = self.sink + 1
 
+    def machine_arcs(self, machines: Ints) -> Ints:
+        """Places, among `arcs`, of those into and out of machines."""
+        into = self.family.racks + machines
+        return np.concatenate([into, into + self.family.machines])
+
     def arcs(self) -> tuple[Ints, Ints, Ints, Ints]:
         """Return tail, head, capacity and cost of the arcs X -> racks -> machines -> sink."""
         family = self.family
@@ -245,7 +250,7 @@ class LiveNetwork:
         self.degree = family.prefs + 4
         self.net = FlowNetwork()
         self.net.add_nodes(self.static.count)
-        self.net.add_arcs(*self.static.arcs())
+        self.static_arcs = self.net.add_arcs(*self.static.arcs())
         self.sink = np.array([self.static.sink])
         self.job_of_row = tasks.job.copy()
         self.job_tasks = np.bincount(self.job_of_row, minlength=jobs).astype(np.int64)

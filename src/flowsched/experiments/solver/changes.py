@@ -1,0 +1,75 @@
+"""Recorded changes of recorded scheduling networks, as records of an incremental DIMACS stream."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from time import thread_time
+
+import numpy as np
+
+from flowsched.dimacs import FlowProblem
+from flowsched.dimacs_stream import IncrementalSession
+from flowsched.experiments.solver import peers
+from flowsched.experiments.solver.general import without_lower
+from flowsched.experiments.solver.ledger import Ledger, median
+from flowsched.network import FlowNetwork
+
+__all__ = ["measure"]
+
+
+def measure(ledger: Ledger, folder: Path) -> None:
+    """Each change file on the graph that its name begins with: the stream's round against OR-tools from nothing."""
+    ours: list[float] = []
+    theirs: dict[str, list[float]] = {}
+    for graph in sorted(folder.glob("graph_*m_*crs_*j.in*")):
+        stem = graph.name.partition(".")[0]
+        for change in sorted(folder.glob(f"{stem}_*.in*")):
+            if change.name.startswith(f"{stem}_incremental"):  # a list of the others
+                continue
+            network, cost, seconds = _round(_lines(graph), _lines(change))
+            ours.append(seconds)
+            problem = without_lower(_problem(network))
+            for peer, solve in peers.cold_peers().items():
+                measured = solve(problem)
+                fixed = int((network.lower() * network.cost()).sum())  # what the lower bounds, sent in advance, cost
+                measured.cost += fixed
+                ledger.check(f"flowlessly, {change.name}", cost, {peer: measured})
+                theirs.setdefault(peer, []).append(measured.total)
+    if ours:
+        setting = f"flowlessly, {len(ours)} change files"
+        best = {peer: median(seconds) for peer, seconds in theirs.items()}
+        ledger.compare(setting, "records read to flow written", median(ours), best, None, "peers: solve from nothing")
+
+
+def _round(graph: list[bytes], change: list[bytes]) -> tuple[FlowNetwork, int, float]:
+    """The network after both, its optimum, and the seconds of the second: parse, mutate, solve, write."""
+    seconds = 0.0
+
+    def stream() -> Iterator[bytes]:
+        nonlocal seconds
+        yield from [*graph, b"c EOI\n"]
+        seconds = -thread_time()
+        yield from [*change, b"c EOI\n"]
+        seconds += thread_time()
+
+    answers = io.StringIO()
+    session = IncrementalSession(stream(), answers)
+    session.run()
+    cost = [int(line.split()[1]) for line in answers.getvalue().splitlines() if line.startswith("s ")][-1]
+    return session.network, cost, seconds
+
+
+def _problem(network: FlowNetwork) -> FlowProblem:
+    nodes = network.nodes()
+    index = {node: place for place, node in enumerate(nodes.tolist())}
+    tail, head = (np.array([index[node] for node in ends.tolist()]) for ends in (network.tail(), network.head()))
+    return FlowProblem(tail, head, network.capacity(), network.cost(), network.supply(), network.lower())
+
+
+def _lines(path: Path) -> list[bytes]:
+    data = path.read_bytes()
+    data = gzip.decompress(data) if path.suffix == ".gz" else data
+    return data.splitlines()
