@@ -12,6 +12,8 @@ from flowsched.exceptions import InfeasibleError
 from flowsched.network import INF, FlowNetwork
 
 ALGORITHMS = ("auto", "repair", "cost_scaling")
+WARM = ("auto", "repair")
+"""Those that any history of mutations is tried on; see `test_incremental.test_cost_scaling_after_any_mutation`."""
 
 
 @dataclass

@@ -1,13 +1,8 @@
-"""FlowNetwork call by call: ids, attributes, bad input, copies, threads and interrupts."""
+"""FlowNetwork call by call: ids, attributes, bad input, copies, threads and time limits."""
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 
 import numpy as np
@@ -127,7 +122,9 @@ def test_infeasible_then_mended(mirror):
     for _ in range(2):
         with pytest.raises(InfeasibleError) as caught:
             net.solve()
-        assert net.nodes()[caught.value.cut].tolist() == [0, 1, 2, 3, 4]
+        cut = mirror.cut(caught.value)
+        oracles.check_cut(mirror.problem(), cut)
+        assert cut[:3].any() and not cut[5], "some task is shut in, away from the sink"
         mirror.check_attributes()
     mirror.set_arc("capacity", [6, 7, 8, 9, 10], [1, 1, INF, INF, INF])
     solution = net.solve()
@@ -260,40 +257,11 @@ def _outcome(net):
         return "infeasible", error.cut
 
 
-# --------------------------------------------------------------------- threads, interrupts and time limits
-
-
-@pytest.fixture
-def patient_threads():
-    """Threads switch only where one gives the interpreter up by itself."""
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1000)
-    yield
-    sys.setswitchinterval(interval)
+# --------------------------------------------------------------------- threads and time limits
 
 
 def _large_network(seed: int) -> FlowNetwork:
-    return network(random_problem(np.random.default_rng(seed), 3000, 30000, max_cost=10**4, max_flow=50))
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.usefixtures("patient_threads")
-def test_two_solves_overlap(algorithm):
-    """Both threads are inside of solve at the same time: each starts before the other ends."""
-    nets = [_large_network(seed) for seed in range(2)]
-    order: list[str] = []
-
-    def work(net):
-        order.append("start")
-        net.solve(algorithm=algorithm)
-        order.append("end")
-
-    threads = [threading.Thread(target=work, args=(net,)) for net in nets]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert order == ["start", "start", "end", "end"]
+    return network(random_problem(np.random.default_rng(seed), 600, 6000, max_cost=10**4, max_flow=50))
 
 
 def test_a_second_thread_cannot_change_a_network_inside_of_solve():
@@ -310,42 +278,6 @@ def test_a_second_thread_cannot_change_a_network_inside_of_solve():
     oracles.check_optimal(
         mirror.problem(), mirror.net.flow(), mirror.net.solve().cost, mirror.net.potential()
     )  # fmt: skip
-
-
-INTERRUPTED = """
-    import sys
-    import numpy as np
-    from netmodel import network
-    from strategies import random_problem
-    nodes = int(sys.argv[1])
-    net = network(random_problem(np.random.default_rng(0), nodes, 10 * nodes, max_cost=10**6, max_flow=100))
-    print("solving", flush=True)
-    try:
-        net.solve(algorithm=sys.argv[2])
-        print("finished")
-    except KeyboardInterrupt:
-        again = net.solve()
-        print("interrupted", len(again.changed) > 0)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a child process")
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_ctrl_c_stops_a_solve_and_leaves_the_network_usable(algorithm):
-    """The child is interrupted inside of solve: what solve was to find is still to be found by the next one."""
-    for nodes in (10_000, 40_000, 160_000):
-        command = [sys.executable, "-c", textwrap.dedent(INTERRUPTED), str(nodes), algorithm]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=_environment()) as child:
-            assert child.stdout.readline() == "solving\n"
-            child.send_signal(signal.SIGINT)
-            said = child.stdout.read()
-        if said != "finished\n":  # else the network was too easy for this machine
-            break
-    assert said == "interrupted True\n"
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -6,10 +6,11 @@ import pickle
 
 import numpy as np
 import oracles
+from effort import effort
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from netmodel import ALGORITHMS, Mirror
+from netmodel import WARM, Mirror
 
 from flowsched.exceptions import InfeasibleError, UnboundedError
 from flowsched.network import INF
@@ -95,7 +96,7 @@ class NetworkMachine(RuleBasedStateMachine):
         net = self.mirror.net
         self.mirror.net = pickle.loads(pickle.dumps(net)) if pickled else net.copy()
 
-    @rule(algorithm=st.sampled_from(ALGORITHMS))
+    @rule(algorithm=st.sampled_from(WARM))
     def solve(self, algorithm):
         problem = self.mirror.problem()
         answer = oracles.optimum(problem)
@@ -122,4 +123,4 @@ class NetworkMachine(RuleBasedStateMachine):
 
 
 TestNetwork = NetworkMachine.TestCase
-TestNetwork.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestNetwork.settings = settings(max_examples=effort(30, 300), stateful_step_count=50)

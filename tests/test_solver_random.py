@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import oracles
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from netmodel import ALGORITHMS
 from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
@@ -35,48 +36,48 @@ def judge(problem, answer, algorithm):
 
 @algorithms
 @given(problem=feasible_problems())
-@settings(max_examples=400)
+@settings(max_examples=effort(120, 700))
 def test_feasible_against_ortools(problem, algorithm):
     judge(problem, oracles.optimum(problem), algorithm)
 
 
 @algorithms
 @given(problem=any_problems())
-@settings(max_examples=400)
+@settings(max_examples=effort(120, 700))
 def test_any_against_ortools(problem, algorithm):
     judge(problem, oracles.optimum(problem), algorithm)
 
 
 @algorithms
 @given(problem=feasible_problems())
-@settings(max_examples=200)
+@settings(max_examples=effort(60, 350))
 def test_feasible_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=any_problems())
-@settings(max_examples=200)
+@settings(max_examples=effort(60, 350))
 def test_any_against_networkx_simplex(problem, algorithm):
     judge(problem, oracles.optimum(problem, oracles.networkx), algorithm)
 
 
 @algorithms
 @given(problem=feasible_problems(max_nodes=5, max_arcs=10))
-@settings(max_examples=100)
+@settings(max_examples=effort(40, 150))
 def test_feasible_against_networkx_capacity_scaling(problem, algorithm):
     judge(problem, oracles.optimum(problem, lambda p: oracles.networkx(p, "capacity_scaling")), algorithm)
 
 
 @algorithms
 @given(problem=tiny_problems())
-@settings(max_examples=100)
+@settings(max_examples=effort(40, 150))
 def test_tiny_against_brute_force(problem, algorithm):
     judge(problem, oracles.brute_force(problem), algorithm)
 
 
 @given(problem=tiny_problems())
-@settings(max_examples=100)
+@settings(max_examples=effort(40, 150))
 def test_oracles_agree(problem):
     answer = oracles.brute_force(problem)
     assert oracles.ortools(problem) == answer
@@ -85,7 +86,7 @@ def test_oracles_agree(problem):
 
 
 @algorithms
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(3, 20)))
 @pytest.mark.parametrize(
     ("nodes", "arcs", "options"),
     [
