@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +36,7 @@ from flowsched.edits import Edits
 from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
 from flowsched.policy import OMEGA, Policy
+from flowsched.shares import Shares
 
 __all__ = ["Builder", "ClassFlow"]
 
@@ -111,6 +113,8 @@ class Builder:
         Way into the network, with a count of the changes made.
     places : Places
         The machines' side of the network.
+    shares : Shares
+        Bounds on how many tasks of a job or user wait.
     """
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
@@ -119,6 +123,7 @@ class Builder:
         self.policy = policy
         self.edits = Edits(network)
         self.places = Places(cluster, self.edits)
+        self.shares = Shares(cluster, network, self.edits, self.places.sink)
         self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
         self._jobs: dict[JobRecord, _JobNode] = {}
@@ -148,6 +153,7 @@ class Builder:
         self.places.update_slots(self.policy.step < 1)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
+        self.shares.update((group.job for group in chain(touched, changes.removed)), self.policy)
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is looked at again in the next update."""
@@ -160,6 +166,11 @@ class Builder:
             for row, stay in node.stays.items():
                 stay.bucket = -1
                 self._set_due(stay, -_NEVER, row, group)
+
+    def end_round(self) -> None:
+        """Forget what held for one round only."""
+        self.places.end_round()
+        self.shares.end_round()
 
     def _forget(self, changes: Changes) -> None:
         """Groups, machines and classes that are gone."""
@@ -190,7 +201,7 @@ class Builder:
         if job.groups:
             return [node.node]
         del self._jobs[group.job]
-        return [node.node, job.node]
+        return [node.node, job.node, *self.shares.forget(group.job)]
 
     def _add_groups(self, groups: Sequence[Group]) -> None:
         if not groups:
@@ -207,6 +218,7 @@ class Builder:
         heads = np.array([self.places.sink] * j + unscheduled + aggregators, np.int64)
         capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
         arcs = self.edits.add_arcs(tails, heads, capacity, 0).tolist()
+        self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         for i, group in enumerate(groups):
             self._groups[group] = _GroupNode(nodes[i], arcs[j + i], arcs[j + g + i])
             self._jobs[group.job].groups += 1

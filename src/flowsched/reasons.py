@@ -23,6 +23,7 @@ _UNBLOCKED_BY = {
     ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
 
 
@@ -77,7 +78,11 @@ class Verdict:
         names = ["down"] if why & DOWN else []
         if why & LABEL:
             have = dict(shape[1])
-            names += [f"constraint {label}" for label, allowed in self.cls.constraints.items() if have.get(label) not in allowed]
+            names += [
+                f"constraint {label}"
+                for label, allowed in self.cls.constraints.items()
+                if have.get(label) not in allowed
+            ]
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
         return names + ["slots"] if why & SLOTS else names
 
@@ -97,7 +102,11 @@ def shape_label(shape: ShapeKey, resources: Resources) -> str:
 
 
 def judge(
-    books: Books, cls: ClassRecord, why: NDArray[np.uint32], code: ReasonCode | None = None, shapes: Shapes | None = None
+    books: Books,
+    cls: ClassRecord,
+    why: NDArray[np.uint32],
+    code: ReasonCode | None = None,
+    shapes: Shapes | None = None,
 ) -> Verdict:
     """Keep what is needed to say why a class waits.
 

@@ -6,9 +6,20 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
 
-__all__ = ["Commit", "Delta", "Migrate", "Place", "Preempt", "Preemption", "Reason", "ReasonCode", "Round", "RoundStats"]
+__all__ = [
+    "Commit",
+    "Delta",
+    "Migrate",
+    "Place",
+    "Preempt",
+    "Preemption",
+    "Reason",
+    "ReasonCode",
+    "Round",
+    "RoundStats",
+    "Share",
+]
 
 
 class ReasonCode(StrEnum):
@@ -106,6 +117,29 @@ Delta = Preempt | Migrate | Place
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """What a job or a user was entitled to, and what it got; in tasks.
+
+    Parameters
+    ----------
+    entitled : int
+        How many tasks the fairness policy lets it run, at most as many as it has.
+    running : int
+        How many run once the round is committed.
+    shortfall : int
+        How many fewer that is: placement, slots or what still runs elsewhere stood in the way.
+    lent, borrowed : int
+        Tasks of others on its own part, and its own on the parts of others.
+    """
+
+    entitled: int
+    running: int
+    shortfall: int
+    lent: int
+    borrowed: int
+
+
+@dataclass(frozen=True, slots=True)
 class RoundStats:
     """Sizes and times of one round.
 
@@ -151,7 +185,7 @@ class Round:
     waiting : mapping of task to Reason
         All tasks that wait once the round is committed.
     deltas : tuple of Preempt, Migrate and Place, in this order
-    shares : mapping
+    shares : mapping of job or user to Share
         Empty without a fairness policy.
     stats : RoundStats
     """
@@ -164,7 +198,7 @@ class Round:
     waiting: Mapping[Hashable, Reason]
     deltas: tuple[Delta, ...]
     stats: RoundStats
-    shares: Mapping[Hashable, Any] = field(default_factory=lambda: MappingProxyType({}))
+    shares: Mapping[Hashable, Share] = field(default_factory=lambda: MappingProxyType({}))
     turns: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
     """State of the tasks concerned when the round was made: a task with another `turn` by now has moved on."""
 

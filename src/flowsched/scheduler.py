@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from weakref import WeakSet
 
 import numpy as np
@@ -33,7 +34,20 @@ from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.reasons import Verdict, Waiting, judge
-from flowsched.rounds import Commit, Delta, Migrate, Place, Preempt, Preemption, Reason, ReasonCode, Round, RoundStats
+from flowsched.rounds import (
+    Commit,
+    Delta,
+    Migrate,
+    Place,
+    Preempt,
+    Preemption,
+    Reason,
+    ReasonCode,
+    Round,
+    RoundStats,
+    Share,
+)
+from flowsched.shares import ShareReport
 from flowsched.verify import Verify
 
 __all__ = ["Scheduler"]
@@ -79,11 +93,11 @@ class _Outcome:
     migrates: list[Delta] = field(default_factory=list)
     places: list[Delta] = field(default_factory=list)
 
-    def round(self, now: float, waiting: Waiting, stats: RoundStats) -> Round:
+    def round(self, now: float, waiting: Waiting, stats: RoundStats, shares: Mapping[Hashable, Share]) -> Round:
         """All of it as one value."""
         return Round(
             now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
-            (*self.preempts, *self.migrates, *self.places), stats, turns=self.turns,
+            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns,
         )  # fmt: skip
 
 
@@ -166,10 +180,11 @@ class Scheduler:
             check = Verify(self.builder, trial)
             had_room = self._settle(check, clock)
             out = self._deltas(check)
+            shares = self.builder.shares.report(task.group.job for task in trial.before)
             waiting = self._waiting(had_room, clock.late)
         finally:
             trial.undo()
-            self.builder.places.end_round()
+            self.builder.end_round()
         stats = RoundStats(
             nodes=self.network.num_nodes,
             arcs=self.network.num_arcs,
@@ -180,7 +195,7 @@ class Scheduler:
             seconds_read=time.perf_counter() - start - clock.update - clock.solve,
             gap=clock.gap,
         )
-        return out.round(now, waiting, stats)
+        return out.round(now, waiting, stats, shares or MappingProxyType({}))
 
     def _settle(self, check: Verify, clock: _Clock) -> set[int]:
         """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
@@ -246,7 +261,11 @@ class Scheduler:
             if (whys[cls] == 0).any():
                 code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
             verdict = judge(self.cluster.books, cls, whys[cls], code)
-            groups += [(tuple(task.id for task in group.waiting), verdict, prices.get(group)) for group in members]
+            at_share = judge(self.cluster.books, cls, whys[cls], ReasonCode.SHARE)
+            for group in members:
+                held = not late and self.builder.shares.full(group.job)
+                ids = tuple(task.id for task in group.waiting)
+                groups.append((ids, at_share if held else verdict, prices.get(group)))
         return Waiting(groups)
 
     def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
@@ -292,7 +311,10 @@ class Scheduler:
             progress = len(refused) < len(units)
             accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
             units = [unit for unit, _ in refused]
-        return Commit(tuple(delta for delta in round.deltas if delta.task in accepted), conflicts)
+        done = tuple(delta for delta in round.deltas if delta.task in accepted)
+        if isinstance(round.shares, ShareReport):
+            round.shares.book(self.cluster.task(delta.task).group.job for delta in done if isinstance(delta, Place))
+        return Commit(done, conflicts)
 
     def _happen(self, unit: Sequence[Delta], round: Round) -> Reason | None:
         """Make deltas so, all or none; the reason if none."""

@@ -18,22 +18,43 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
+from flowsched.policy.fairness import (
+    DRF,
+    RUNGS,
+    BatchShare,
+    Fairness,
+    Limits,
+    MaxMin,
+    SequenceShare,
+    ShareProvider,
+    StaticQuotas,
+    WeightedMaxMin,
+)
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.placement import DeviceCost, LoadCost, PlacementCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
 
 __all__ = [
+    "DRF",
     "OMEGA",
+    "BatchShare",
     "DeviceCost",
+    "Fairness",
     "FragmentationCost",
+    "Limits",
     "LoadCost",
+    "MaxMin",
     "PlacementCost",
     "Policy",
     "PreemptionCost",
     "PriorityCost",
+    "SequenceShare",
+    "ShareProvider",
+    "StaticQuotas",
     "StrictPriority",
     "WaitCost",
+    "WeightedMaxMin",
     "WeightedPriority",
 ]
 
@@ -82,6 +103,9 @@ class Policy:
     waiting : WaitCost
     preemption : PreemptionCost or None
         None: what runs goes on.
+    fairness : Fairness or None
+        Who may run how much; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
+        and that outweighs age and load; only the bounds of a hard share hold against priority.
     step : float
         In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
         then costs are brought up to date and the flow is optimised again.  1, the default, accepts all of it.  Smaller
@@ -93,6 +117,7 @@ class Policy:
     waiting: WaitCost = field(default_factory=WaitCost)
     preemption: PreemptionCost | None = field(default_factory=PreemptionCost)
     step: float = 1.0
+    fairness: Fairness | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -107,6 +132,8 @@ class Policy:
             raise InputError(f"Policy: waiting must be a WaitCost, got {self.waiting!r}")
         if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
             raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {self.preemption!r}")
+        if self.fairness is not None and not isinstance(self.fairness, Fairness):
+            raise InputError(f"Policy: fairness must be a Fairness or None, got {self.fairness!r}")
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
             raise InputError(f"Policy: step must be a number above 0 and at most 1, got {self.step!r}")
 
@@ -155,7 +182,14 @@ class Policy:
         """What each of the priorities in use adds to the cost of waiting."""
         levels = np.array(sorted(priorities), np.int64)
         outweigh = self.stay(self.waiting.buckets - 1) + _UNIT * (self.waiting.buckets + 2)
+        if self.fairness is not None:
+            outweigh += self.fair_step * (RUNGS if self.fairness.mode == "ladder" else 1)
         return dict(zip(levels.tolist(), self.priority(levels, outweigh, OMEGA).tolist(), strict=True))
+
+    @property
+    def fair_step(self) -> int:
+        """Price of one task that waits below its share, and of a step of a ladder: more than age and load together."""
+        return _UNIT * (self.waiting.buckets + 2)
 
     def stay(self, bucket: int) -> int:
         """Discount of a running task where it runs, by the age of its run: what preempting it costs beyond its waiting."""

@@ -27,6 +27,7 @@ from flowsched.policy.waterfill import water_fill
 
 __all__ = [
     "DRF",
+    "RUNGS",
     "BatchShare",
     "Claims",
     "Fairness",
@@ -43,6 +44,10 @@ Floats = NDArray[np.float64]
 
 _NOTHING: Mapping[Hashable, Limits] = MappingProxyType({})
 _HALVINGS = 64
+_ENDLESS = 1 << 40
+
+RUNGS = 64
+"""Steps of a ladder; the k-th running task of a claimant of weight w is on step (k - 1) // w, in a suitable scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,11 +375,12 @@ class Fairness:
         part : ndarray of int64, shape (n,)
             The share that each would have if all had tasks without end; beyond it, it borrows.
         """
+        if not self.limits:
+            endless = replace(claims, tasks=np.maximum(claims.running, claims.units))
+            return np.minimum(self.share(claims), claims.tasks), self.share(endless)
         least, most, lend, borrow = self._bounds(claims)
         endless = replace(claims, tasks=np.maximum(np.minimum(most, claims.units), claims.running))
         part = np.maximum(self.share(endless), np.minimum(least, most))
-        if not self.limits:
-            return np.minimum(self.share(claims), claims.tasks), part
         want = np.minimum(claims.tasks, most)
         want = np.where(borrow, want, np.minimum(want, part))
         least = np.minimum(least, want)
@@ -387,14 +393,24 @@ class Fairness:
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share, part
 
+    def minima(self, ids: tuple[Hashable, ...]) -> Ints:
+        """Guarantees."""
+        if not self.limits:
+            return np.zeros(len(ids), np.int64)
+        return np.array([self.limits.get(who, _FREE).guarantee for who in ids], np.int64)
+
+    def maxima(self, ids: tuple[Hashable, ...]) -> Ints:
+        """Most tasks that each may run, whatever its share."""
+        if not self.limits:
+            return np.full(len(ids), _ENDLESS, np.int64)
+        most = [self.limits.get(who, _FREE).maximum for who in ids]
+        return np.array([_ENDLESS if count is None else count for count in most], np.int64)
+
     def _bounds(self, claims: Claims) -> tuple[Ints, Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        limits = [self.limits.get(who, _FREE) for who in claims.ids] if self.limits else []
-        n = len(claims.ids)
-        if not limits:
-            return np.zeros(n, np.int64), np.full(n, 1 << 40, np.int64), np.ones(n, np.bool_), np.ones(n, np.bool_)
+        limits = [self.limits.get(who, _FREE) for who in claims.ids]
         return (
-            np.array([limit.guarantee for limit in limits], np.int64),
-            np.array([1 << 40 if limit.maximum is None else limit.maximum for limit in limits], np.int64),
+            self.minima(claims.ids),
+            self.maxima(claims.ids),
             np.array([limit.lend for limit in limits], np.bool_),
             np.array([limit.borrow for limit in limits], np.bool_),
         )

@@ -1,0 +1,487 @@
+"""Fair shares in the network: bounds and prices on how many tasks of a job, or of a user, wait.
+
+::
+
+           base: lower L, price P                 over users:       base, ease, rungs
+    U_job ----------------------> S         U_job ------------> V_user ------------> S
+           ease: capacity H - L, free
+           rungs: one per step of a ladder, each dearer than the one before it
+
+With N tasks of which A are entitled to run, at least ``L = N - A`` wait and no more than ``H = N - A`` should: each task
+that waits beyond H costs P.  What runs already is never stopped by a bound, so L is at most what waits, and every bound
+can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with little most.
+
+Numbers are kept in arrays over outlets, and only those that differ go to the network.  Nodes and arcs stay when the
+policy changes: what it does not use has capacity 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.books import UNLIMITED, Indices, grown
+from flowsched.cluster.records import JobRecord
+from flowsched.cluster.state import Cluster
+from flowsched.edits import Edits
+from flowsched.network import INF, FlowNetwork
+from flowsched.policy import Policy
+from flowsched.policy.fairness import RUNGS, Claims, Fairness
+from flowsched.policy.waterfill import water_fill
+from flowsched.rounds import Share
+
+__all__ = ["ShareReport", "Shares"]
+
+Ints = NDArray[np.int64]
+
+
+class _Outlets:
+    """Arcs by which waiting tasks leave a node; arrays by index of the outlet."""
+
+    def __init__(self, network: FlowNetwork, edits: Edits) -> None:
+        self.network = network
+        self.edits = edits
+        self._indices = Indices()
+        self.tail: Ints = np.zeros(8, np.int64)
+        self.head: Ints = np.zeros(8, np.int64)
+        self._base: Ints = np.full(8, -1, np.int64)
+        self._capacity: Ints = np.zeros(8, np.int64)
+        self._price: Ints = np.zeros(8, np.int64)
+        self._lower: Ints = np.zeros(8, np.int64)
+        self._ease: Ints = np.full(8, -1, np.int64)
+        self._room: Ints = np.zeros(8, np.int64)
+        self._rung: Ints = np.full((8, 0), -1, np.int64)
+        self._width: Ints = np.zeros((8, 0), np.int64)
+        self._step = 0
+
+    def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> Ints:
+        """New outlets without bounds: closed, or (with their arcs) open."""
+        new = np.array([self._indices.take() for _ in tails], np.int64)
+        top = int(new.max(initial=-1)) + 1
+        for name in ("tail", "head", "_capacity", "_price", "_lower", "_room", "_width"):
+            setattr(self, name, grown(getattr(self, name), top))
+        for name in ("_base", "_ease", "_rung"):
+            setattr(self, name, grown(getattr(self, name), top, fill=-1))
+        self.tail[new], self.head[new] = tails, heads
+        if arcs is None:
+            arcs = self.edits.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
+            self._capacity[new] = 0
+        else:
+            self._capacity[new] = INF
+        self._base[new] = arcs
+        self._price[new] = self._lower[new] = self._room[new] = self._width[new] = 0
+        self._ease[new] = self._rung[new] = -1
+        return new
+
+    def forget(self, index: int) -> None:
+        """The outlet's arcs go with one of its nodes."""
+        self._base[index] = self._ease[index] = self._rung[index] = -1
+        self._indices.give(index)
+
+    def bound(self, at: Ints, lower: Ints, room: Ints, price: int) -> None:
+        """Let at least `lower` leave, and `room` more before each costs `price`."""
+        self._open(at, INF)
+        self._send(self.network.set_cost, self._base, self._price, at, np.full(len(at), price, np.int64))
+        self._send(self.network.set_lower, self._base, self._lower, at, lower)
+        missing = at[(self._ease[at] < 0) & (room > 0)]
+        if len(missing):
+            self._ease[missing] = self.edits.add_arcs(self.tail[missing], self.head[missing], 0, 0)
+        self._send(self.network.set_capacity, self._ease, self._room, at, room)
+
+    def ladder(self, at: Ints, width: Ints, step: int) -> None:
+        """Rungs of these capacities, shape (outlets, RUNGS - 1); the first one costs most, the last one `step`."""
+        if not width.any() and not self._rung.shape[1]:
+            return
+        if not self._rung.shape[1]:
+            self._rung = np.full((len(self.tail), RUNGS - 1), -1, np.int64)
+            self._width = np.zeros((len(self.tail), RUNGS - 1), np.int64)
+        cost = np.arange(RUNGS - 1, 0, -1) * step
+        if step != self._step:
+            self._step = step
+            o, r = np.nonzero(self._rung >= 0)
+            if len(o):
+                self.edits.count += len(o)
+                self.network.set_cost(self._rung[o, r], cost[r])
+        o, r = np.nonzero((self._rung[at] < 0) & (width > 0))
+        if len(o):
+            self._rung[at[o], r] = self.edits.add_arcs(self.tail[at[o]], self.head[at[o]], 0, cost[r])
+        o, r = np.nonzero(width != self._width[at])
+        if len(o):
+            self._width[at[o], r] = width[o, r]
+            self.edits.count += len(o)
+            self.network.set_capacity(self._rung[at[o], r], width[o, r])
+
+    def free(self, at: Ints) -> None:
+        """No bounds, no prices."""
+        self._release(at)
+        self._open(at, INF)
+
+    def close(self, at: Ints) -> None:
+        """Nothing leaves this way."""
+        self._release(at)
+        self._open(at, 0)
+
+    def _release(self, at: Ints) -> None:
+        nothing = np.zeros(len(at), np.int64)
+        self._send(self.network.set_lower, self._base, self._lower, at, nothing)
+        self._send(self.network.set_cost, self._base, self._price, at, nothing)
+        self._send(self.network.set_capacity, self._ease, self._room, at, nothing)
+        self.ladder(at, np.zeros((len(at), RUNGS - 1), np.int64), self._step)
+
+    def _open(self, at: Ints, capacity: int) -> None:
+        self._send(self.network.set_capacity, self._base, self._capacity, at, np.full(len(at), capacity, np.int64))
+
+    def _send(self, setter: Any, arcs: Ints, known: Ints, at: Ints, values: Ints) -> None:
+        other = values != known[at]
+        if other.any():
+            known[at[other]] = values[other]
+            self.edits.count += int(other.sum())
+            setter(arcs[at[other]], values[other])
+
+
+class ShareReport(Mapping[Hashable, Share]):
+    """Who was entitled to what in a round, and what came of it; put into values when asked for."""
+
+    def __init__(self, fairness: Fairness, claims: Claims, share: Ints, part: Ints, running: Ints) -> None:
+        self.fairness = fairness
+        self.claims = claims
+        self._share, self._part, self._running = share, part, running
+        balance = getattr(fairness.share, "balance", None)
+        self._balance: Ints | None = None if balance is None else balance(claims)
+        self._index: dict[Hashable, int] | None = None
+        self._loans: tuple[Ints, Ints] | None = None
+
+    def __len__(self) -> int:
+        return len(self.claims.ids)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.claims.ids)
+
+    def __getitem__(self, who: Hashable) -> Share:
+        if self._index is None or self._loans is None:
+            self._index = {one: i for i, one in enumerate(self.claims.ids)}
+            self._loans = self._lent_and_borrowed()
+        i = self._index[who]
+        entitled, running = int(self._share[i]), int(self._running[i])
+        lent, borrowed = (int(loans[i]) for loans in self._loans)
+        return Share(entitled, running, max(0, entitled - running), lent, borrowed)
+
+    def __repr__(self) -> str:
+        return f"<shares of {len(self)}>"
+
+    def _lent_and_borrowed(self) -> tuple[Ints, Ints]:
+        """By the provider's accounts, else of the moment: what runs beyond one's part, and whose parts that comes from."""
+        if self._balance is not None:
+            return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
+        borrowed = np.maximum(self._running - self._part, 0)
+        unused = np.maximum(self._part - self._running, 0)
+        return water_fill(int(borrowed.sum()), unused, unused), borrowed
+
+    def book(self, started: Iterable[JobRecord]) -> None:
+        """Tell the provider, if it keeps accounts, whose tasks started."""
+        committed = getattr(self.fairness.share, "committed", None)
+        if committed is None:
+            return
+        index = {one: i for i, one in enumerate(self.claims.ids)}
+        counts = np.zeros(len(self.claims.ids), np.int64)
+        for job in started:
+            i = index.get(job.job.id if self.fairness.over == "job" else job.job.user)
+            if i is not None:
+                counts[i] += 1
+        committed(self.claims, counts)
+
+
+class Shares:
+    """Keeps the bounds of jobs and users as a policy wants them.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    network : FlowNetwork
+    edits : Edits
+    sink : int
+        Node that all waiting tasks reach in the end.
+    """
+
+    def __init__(self, cluster: Cluster, network: FlowNetwork, edits: Edits, sink: int) -> None:
+        self.cluster = cluster
+        self.edits = edits
+        self.sink = sink
+        self._outlets = _Outlets(network, edits)
+        self._jobs: dict[JobRecord, int] = {}
+        self._indices = Indices()
+        d = len(cluster.resources.names)
+        self._tasks: Ints = np.zeros(8, np.int64)
+        self._waiting: Ints = np.zeros(8, np.int64)
+        self._demand = np.zeros((8, d))
+        self._out: Ints = np.full(8, -1, np.int64)
+        self._up: Ints = np.full(8, -1, np.int64)
+        self._user: Ints = np.full(8, -1, np.int64)
+        self._users: dict[Hashable, tuple[int, int]] = {}
+        self._members: dict[Hashable, int] = {}
+        self._user_out: Ints = np.full(8, -1, np.int64)
+        self._user_indices = Indices()
+        self._fairness: Fairness | None = None
+        self._fresh = True
+        self._stale: dict[JobRecord, None] = {}
+        self._claims: Claims | None = None
+        self._share: Ints = np.zeros(0, np.int64)
+        self._part: Ints = np.zeros(0, np.int64)
+        self._within: Ints = np.zeros(8, np.int64)
+        self._claimants: Ints = np.zeros(0, np.int64)
+        self._most: Ints = np.zeros(0, np.int64)
+        self._most_within: Ints = np.zeros(8, np.int64)
+        self._full: dict[JobRecord, None] = {}
+
+    def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
+        """Jobs are new, with their nodes and the arcs from these to the sink."""
+        if not jobs:
+            return
+        outlets = self._outlets.add(nodes, [self.sink] * len(jobs), arcs)
+        for job, outlet in zip(jobs, outlets.tolist(), strict=True):
+            index = self._jobs[job] = self._indices.take()
+            for name in ("_tasks", "_waiting", "_demand", "_within", "_most_within"):
+                setattr(self, name, grown(getattr(self, name), index + 1))
+            for name in ("_out", "_up", "_user"):
+                setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
+            self._out[index], self._up[index], self._user[index] = outlet, -1, -1
+            self._stale[job] = None
+
+    def forget(self, job: JobRecord) -> list[int]:
+        """A job is gone; nodes that go with it."""
+        index = self._jobs.pop(job)
+        self._stale.pop(job, None)
+        self._indices.give(index)
+        self._outlets.forget(int(self._out[index]))
+        if self._up[index] < 0:
+            return []
+        self._outlets.forget(int(self._up[index]))
+        user = job.job.user
+        self._members[user] -= 1
+        if self._members[user]:
+            return []
+        at, node = self._users.pop(user)
+        del self._members[user]
+        self._outlets.forget(int(self._user_out[at]))
+        self._user_indices.give(at)
+        return [node]
+
+    def end_round(self) -> None:
+        """Entitlements hold for one round; the next update works them out anew."""
+        self._fresh = True
+
+    def update(self, touched: Iterable[JobRecord], policy: Policy) -> None:
+        """Bring the bounds up to date with the counts of these jobs and with the policy."""
+        fairness = policy.fairness
+        if fairness is not self._fairness:
+            self._switch(fairness)
+        if fairness is None:
+            self._stale.clear()
+            return
+        self._stale.update(dict.fromkeys(touched))
+        for job in self._stale:
+            self._recount(job)
+        self._stale.clear()
+        if not self._jobs:
+            self._claims = None
+            return
+        if fairness.over == "user":
+            self._climb()
+        if self._fresh:
+            self._entitle(fairness)
+            self._fresh = False
+        self._bound(fairness, policy)
+
+    def report(self, touched: Iterable[JobRecord]) -> ShareReport | None:
+        """Entitlements of this round beside what runs now that these jobs have changed; None without fairness."""
+        self._full = {}
+        if self._fairness is None or self._claims is None:
+            return None
+        for job in touched:
+            self._recount(job)
+        tasks, waiting, _ = self._counts(self._fairness)
+        running = tasks - waiting
+        self._note_full(self._fairness, running >= self._most)
+        return ShareReport(self._fairness, self._claims, self._share, self._part, running)
+
+    def full(self, job: JobRecord) -> bool:
+        """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
+        return job in self._full
+
+    def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
+        if fairness.over == "job":
+            found = set(self._claimants[full].tolist())
+            self._full = {job: None for job, index in self._jobs.items() if index in found}
+            return
+        found = set(self._claimants[full].tolist())
+        inner = (
+            (self._tasks - self._waiting >= self._most_within)
+            if fairness.within
+            else np.zeros(len(self._tasks), np.bool_)
+        )
+        self._full = {job: None for job, index in self._jobs.items() if int(self._user[index]) in found or inner[index]}
+
+    def _switch(self, fairness: Fairness | None) -> None:
+        """Another policy: all bounds off, and the way over users opened or closed."""
+        jobs = np.array(list(self._jobs.values()), np.int64)
+        up = self._up[jobs]
+        tops = self._user_out[[at for at, _ in self._users.values()]]
+        self._outlets.free(tops)
+        if fairness is not None and fairness.over == "user":
+            self._outlets.close(self._out[jobs])
+            self._outlets.free(up[up >= 0])
+        else:
+            self._outlets.free(self._out[jobs])
+            self._outlets.close(up[up >= 0])
+        self._stale.update(dict.fromkeys(self._jobs))
+        self._fairness, self._fresh = fairness, True
+
+    def _recount(self, job: JobRecord) -> None:
+        index = self._jobs.get(job)
+        if index is None:
+            return
+        groups = job.groups.values()
+        self._tasks[index] = sum(group.tasks for group in groups)
+        self._waiting[index] = sum(len(group.waiting) for group in groups)
+        self._demand[index] = sum(group.tasks * group.cls.demand for group in groups)
+
+    def _climb(self) -> None:
+        """Every job has its way over its user's node."""
+        jobs = [job for job, index in self._jobs.items() if self._up[index] < 0]
+        if not jobs:
+            return
+        new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
+        nodes = self.edits.add_nodes(len(new)).tolist()
+        tops = self._outlets.add(nodes, [self.sink] * len(new))
+        self._outlets.free(tops)
+        for user, node, top in zip(new, nodes, tops.tolist(), strict=True):
+            at = self._user_indices.take()
+            self._user_out = grown(self._user_out, at + 1, fill=-1)
+            self._user_out[at] = top
+            self._users[user] = at, node
+            self._members[user] = 0
+        index = np.array([self._jobs[job] for job in jobs], np.int64)
+        outs = self._out[index]
+        up = self._outlets.add(self._outlets.tail[outs].tolist(), [self._users[job.job.user][1] for job in jobs])
+        self._up[index] = up
+        for job, i in zip(jobs, index.tolist(), strict=True):
+            self._user[i] = self._users[job.job.user][0]
+            self._members[job.job.user] += 1
+        self._outlets.close(outs)
+        self._outlets.free(up)
+
+    # -- entitlements -------------------------------------------------------------------------------------------
+
+    def _counts(self, fairness: Fairness) -> tuple[Ints, Ints, NDArray[np.float64]]:
+        """Tasks, waiting tasks and demands of the claimants."""
+        jobs = self._claimants
+        if fairness.over == "job":
+            return self._tasks[jobs], self._waiting[jobs], self._demand[jobs]
+        members = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
+        size = self._user_indices.count
+        tasks, waiting = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        demand = np.zeros((size, self._demand.shape[1]))
+        np.add.at(tasks, self._user[members], self._tasks[members])
+        np.add.at(waiting, self._user[members], self._waiting[members])
+        np.add.at(demand, self._user[members], self._demand[members])
+        return tasks[jobs], waiting[jobs], demand[jobs]
+
+    def _entitle(self, fairness: Fairness) -> None:
+        quotas: list[float]
+        if fairness.over == "job":
+            jobs = sorted(self._jobs, key=lambda job: job.serial)
+            ids = tuple(job.job.id for job in jobs)
+            self._claimants = np.array([self._jobs[job] for job in jobs], np.int64)
+            quotas = [1.0] * len(ids)
+        else:
+            users = dict.fromkeys(job.job.user for job in sorted(self._jobs, key=lambda job: job.serial))
+            ids = tuple(users)
+            self._claimants = np.array([self._users[user][0] for user in users], np.int64)
+            known = self.cluster.users
+            quotas = [float(known[user].quota) if user in known else 1.0 for user in users]
+        if fairness.weights:
+            quotas = [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
+        tasks, waiting, demand = self._counts(fairness)
+        units, capacity, slots = self._capacity(int(tasks.sum()), demand.sum(axis=0))
+        mean = demand / np.maximum(tasks, 1)[:, None]
+        if slots < UNLIMITED:
+            mean, capacity = np.column_stack([mean, np.ones(len(tasks))]), np.append(capacity, float(slots))
+        self._claims = Claims(ids, tasks, tasks - waiting, units, np.array(quotas), mean, capacity)
+        self._share, self._part = fairness.entitle(self._claims)
+        if fairness.within is not None:
+            self._share_within(fairness)
+
+    def _share_within(self, fairness: Fairness) -> None:
+        """What each job is entitled to of its user's share."""
+        assert fairness.within is not None
+        by_user: dict[int, list[JobRecord]] = {}
+        for job in sorted(self._jobs, key=lambda job: job.serial):
+            by_user.setdefault(int(self._user[self._jobs[job]]), []).append(job)
+        for at, units in zip(self._claimants.tolist(), self._share.tolist(), strict=True):
+            jobs = by_user[at]
+            index = np.array([self._jobs[job] for job in jobs], np.int64)
+            tasks, waiting = self._tasks[index], self._waiting[index]
+            ids = tuple(job.job.id for job in jobs)
+            weight = np.array([fairness.weights.get(who, 1.0) for who in ids])
+            self._within[index] = fairness.within(Claims(ids, tasks, tasks - waiting, units, weight))
+
+    def _capacity(self, tasks: int, demand: NDArray[np.float64]) -> tuple[int, NDArray[np.float64], int]:
+        """How many tasks of mean demand fit at once; what all usable machines have, and their slots."""
+        books = self.cluster.books
+        usable = books.usable[: books.rows]
+        capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
+        slots = min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
+        mean = demand / max(tasks, 1)
+        fits = min(
+            (have / need for have, need in zip(capacity.tolist(), mean.tolist(), strict=True) if need), default=math.inf
+        )
+        return min(slots, int(fits) if fits < UNLIMITED else UNLIMITED), capacity, slots
+
+    # -- bounds -------------------------------------------------------------------------------------------------
+
+    def _bound(self, fairness: Fairness, policy: Policy) -> None:
+        assert self._claims is not None
+        tasks, waiting, _ = self._counts(fairness)
+        at = (self._out if fairness.over == "job" else self._user_out)[self._claimants]
+        least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
+        if fairness.mode == "ladder":
+            self._most = most
+            self._ladder(policy, at, tasks, waiting, least)
+        else:
+            if fairness.mode == "hard":
+                least = most = self._share
+            else:
+                slack = np.maximum(1, (self._share * fairness.slack).astype(np.int64))
+                least = np.maximum(self._share - slack, np.minimum(least, self._share))
+                most = np.maximum(np.minimum(self._share + slack, most), self._share)
+            self._most = most
+            self._hold(policy, at, tasks, waiting, least, most)
+        if fairness.within is not None:
+            jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
+            part = self._most_within[jobs] = self._within[jobs]
+            self._hold(policy, self._up[jobs], self._tasks[jobs], self._waiting[jobs], part, part)
+
+    def _hold(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints) -> None:
+        """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""
+        lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
+        room = np.maximum(tasks - np.minimum(least, tasks) - lower, 0)
+        self._outlets.bound(at, lower, room, policy.fair_step)
+
+    def _ladder(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints) -> None:
+        """Rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w, and the lower the rung the dearer."""
+        assert self._claims is not None
+        lower = np.clip(tasks - np.maximum(self._most, tasks - waiting), 0, waiting)
+        weight = np.where(self._claims.weight > 0, self._claims.weight, np.inf)
+        pace = np.where(np.isfinite(weight), weight / weight.min(initial=np.inf), 0.0)
+        # Were all to climb at once, they would end two thirds up; powers of two, so that the rungs seldom move.
+        height = 1.5 * self._claims.units / max(float(pace.sum()), 1.0) / RUNGS
+        pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
+        edges = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
+        edges[:, 1:] = np.maximum(edges[:, 1:], least[:, None])  # what is guaranteed stands on the lowest rung
+        upto = np.minimum(edges, (tasks - lower)[:, None])
+        self._outlets.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * policy.fair_step)
+        self._outlets.ladder(at, np.diff(upto, axis=1)[:, 1:], policy.fair_step)
