@@ -65,14 +65,23 @@ from flowsched.exceptions import (
 )
 from flowsched.network import INF, FlowNetwork, FlowResult, FlowSolution, certify, min_cost_flow
 from flowsched.policy import (
+    DRF,
+    BatchShare,
     DeviceCost,
+    Fairness,
+    Limits,
     LoadCost,
+    MaxMin,
     PlacementCost,
     Policy,
     PreemptionCost,
     PriorityCost,
+    SequenceShare,
+    ShareProvider,
+    StaticQuotas,
     StrictPriority,
     WaitCost,
+    WeightedMaxMin,
     WeightedPriority,
 )
 from flowsched.rounds import (
@@ -86,6 +95,7 @@ from flowsched.rounds import (
     ReasonCode,
     Round,
     RoundStats,
+    Share,
 )
 from flowsched.scheduler import Scheduler
 from flowsched.simple import SimpleMinCostFlow
@@ -93,7 +103,9 @@ from flowsched.simple import SimpleMinCostFlow
 __version__ = "0.1.0"
 
 __all__ = [
+    "DRF",
     "INF",
+    "BatchShare",
     "Cluster",
     "Commit",
     "CostRangeError",
@@ -102,6 +114,7 @@ __all__ = [
     "DimacsError",
     "DuplicateIdError",
     "Event",
+    "Fairness",
     "FlowNetwork",
     "FlowProblem",
     "FlowResult",
@@ -112,6 +125,7 @@ __all__ = [
     "Job",
     "JobRemoved",
     "JobSubmitted",
+    "Limits",
     "LoadCost",
     "Machine",
     "MachineAdded",
@@ -119,6 +133,7 @@ __all__ = [
     "MachineFailed",
     "MachineRemoved",
     "MachineUpdated",
+    "MaxMin",
     "Migrate",
     "Place",
     "PlacementCost",
@@ -133,7 +148,11 @@ __all__ = [
     "Round",
     "RoundStats",
     "Scheduler",
+    "SequenceShare",
+    "Share",
+    "ShareProvider",
     "SimpleMinCostFlow",
+    "StaticQuotas",
     "StrictPriority",
     "Task",
     "TaskCompleted",
@@ -153,6 +172,7 @@ __all__ = [
     "UserRemoved",
     "UserUpdated",
     "WaitCost",
+    "WeightedMaxMin",
     "WeightedPriority",
     "assignment",
     "certify",
