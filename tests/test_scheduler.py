@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import flowsched as fs
+from flowsched.preemption import victims
 
 
 def cluster(*machines: tuple[str, dict[str, float]], policy: fs.Policy | None = None, **given: Any) -> fs.Scheduler:
@@ -108,6 +109,19 @@ def test_a_worse_task_that_can_move_moves_and_one_that_can_wait_waits() -> None:
     assert len(rnd.migrations) == len(rnd.preemptions) == 1
     assert set(rnd.migrations.values()) == {("large", "small")}
     assert {delta.by for delta in rnd.deltas if not isinstance(delta, fs.Place)} == {"better0"}
+
+
+def test_victims_are_as_few_as_make_room() -> None:
+    """Worst first and last started first; whoever then turns out not to be needed is spared."""
+    sched = cluster(("M", {"cpu": 8}))
+    sched.apply(
+        fs.JobSubmitted("j", [fs.Task("large", {"cpu": 5}), *(fs.Task(i, {"cpu": 1}) for i in range(3))], priority=5)
+    )
+    sched.apply(*(fs.TaskStarted(task, "M") for task in ("large", 0, 1, 2)))
+    submit(sched, "better", 1, {"cpu": 5}, priority=1)
+    cls = sched.cluster.task("better0").group.cls
+    assert [task.id for task in victims(sched.cluster, sched.policy, cls, 0, 0.0) or ()] == ["large"]
+    assert list(step(sched).preemptions) == ["large"]
 
 
 def test_nobody_moves_while_there_is_room_elsewhere() -> None:
@@ -232,7 +246,7 @@ _STORY = """
 
 def test_the_spelling_of_ids_does_not_change_the_result() -> None:
     space: dict[str, Any] = {}
-    exec(textwrap.dedent(_STORY), space)  # noqa: S102 - the same text runs in other processes below
+    exec(textwrap.dedent(_STORY), space)
     backwards = {}
 
     def odd(name: str) -> Hashable:

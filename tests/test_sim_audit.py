@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.cluster.books import Books
+from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Machine, Resources, Task
+from flowsched.policy import Policy
 from flowsched.rounds import Commit, Place, Round, RoundStats
+from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, AuditError, Simulation, Workload
 from flowsched.sim.audit import AuditBooks
 
@@ -156,6 +160,25 @@ def test_the_simulation_is_audited_at_every_commit() -> None:
 
 
 def arrival(time: float, name: str) -> Arrival:
-    from flowsched.cluster.events import JobSubmitted
-
     return Arrival(time, JobSubmitted(name, (Task(name, {"gpu": 0.6}),)), (1.0,))
+
+
+@pytest.mark.parametrize(("resource", "says"), [(0, "in cpu"), (2, "in gpu 0")])
+def test_mistakes_in_the_scheduler_s_own_books_are_found(
+    resource: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its books believe that every machine has twice as much; the audit has books of its own."""
+    describe = Books.describe
+
+    def boast(self: Books, row: int, *args: Any) -> None:
+        describe(self, row, *args)
+        self.free[row, resource] *= 2
+        if resource == 2:
+            self.devices[row] *= 2
+
+    monkeypatch.setattr(Books, "describe", boast)
+    demand = {"cpu": 8} if resource == 0 else {"gpu": 0.6}
+    tasks = tuple(Task(i, demand) for i in range(8))
+    work = Workload("w", [Arrival(0.0, JobSubmitted("j", tasks), (1.0,) * len(tasks))], [MACHINE])
+    with pytest.raises(AuditError, match=f"machine 'm' is above capacity {says}"):
+        Simulation(Scheduler(Policy(preemption=None)), work).run()
