@@ -1,0 +1,217 @@
+"""Schedulers to compare with: one task after the other, in an order, onto the emptiest machine where it fits.
+
+They decide by requests, as the FIFO, Capacity and Fair schedulers of YARN and DRF do; under `flowsched.fgm.FineGrained`
+they are Algorithm 1 of FGM, its greedy form.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.events import Event
+from flowsched.cluster.records import Group
+from flowsched.cluster.trial import Trial
+from flowsched.exceptions import InputError
+from flowsched.reasons import Waiting, judge
+from flowsched.rounds import Commit, Place, ReasonCode, Round, RoundStats
+from flowsched.scheduler import Scheduler
+
+__all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Shares:
+    """What jobs and users have, as parts of the cluster by resource.
+
+    Attributes
+    ----------
+    resources : tuple of str
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.resources = cluster.resources.names
+        books = cluster.books
+        total = books.capacity[: books.rows][books.shape[: books.rows] >= 0].sum(axis=0).astype(np.float64)
+        self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
+        self._job: dict[Hashable, Floats] = {}
+        self._user: dict[Hashable, Floats] = {}
+        for job in cluster.jobs.values():
+            for group in job.groups.values():
+                self.add(group, group.tasks - len(group.waiting))
+
+    def add(self, group: Group, tasks: int = 1) -> None:
+        """Some more tasks of a group run."""
+        job = group.job.job
+        part = group.cls.demand * self._scale * tasks
+        for owners, owner in ((self._job, job.id), (self._user, job.user)):
+            owners[owner] = owners[owner] + part if owner in owners else part
+
+    def job(self, group: Group) -> Floats:
+        """Parts that the group's job has."""
+        return self._job[group.job.job.id]
+
+    def user(self, group: Group) -> Floats:
+        """Parts that the user of the group's job has."""
+        return self._user[group.job.job.user]
+
+    def of_user(self, user: Hashable) -> Floats:
+        """Parts that a user has."""
+        return self._user.get(user, np.zeros(len(self._scale)))
+
+
+Order = Callable[[Group, Shares], tuple[float, ...]]
+"""Whose turn it is: the group with the least key is next.  Asked again after each placement; it must not alter anything."""
+
+
+def fifo(group: Group, shares: Shares) -> tuple[float, ...]:
+    """The job that came first."""
+    return (group.job.serial,)
+
+
+def fair(group: Group, shares: Shares) -> tuple[float, ...]:
+    """The user, then the job, that has the least of the last resource (memory, as in YARN's default)."""
+    return (shares.user(group)[_main(shares)], shares.job(group)[_main(shares)], group.job.serial)
+
+
+def drf(group: Group, shares: Shares) -> tuple[float, ...]:
+    """The user, then the job, whose dominant share is least."""
+    return (shares.user(group).max(), shares.job(group).max(), group.job.serial)
+
+
+@dataclass(frozen=True)
+class capacity:
+    """The queue that has the least of its part, and in it the job that came first.
+
+    Parameters
+    ----------
+    queue_of : mapping of user to queue
+        A user who is not there is a queue of its own.
+    parts : mapping of queue to float
+        1 for a queue that is not there.
+    """
+
+    queue_of: Mapping[Hashable, Hashable]
+    parts: Mapping[Hashable, float]
+
+    def __call__(self, group: Group, shares: Shares) -> tuple[float, ...]:
+        """See `Order`."""
+        user = group.job.job.user
+        queue = self.queue_of.get(user, user)
+        members = [u for u, q in self.queue_of.items() if q == queue] or [user]
+        used = sum(float(shares.of_user(u)[_main(shares)]) for u in members)
+        return (used / self.parts.get(queue, 1.0), group.job.serial)
+
+
+def _main(shares: Shares) -> int:
+    return shares.resources.index("mem") if "mem" in shares.resources else len(shares.resources) - 1
+
+
+class Greedy:
+    """Starts tasks in an order, each on the emptiest machine that has room; nothing that runs is moved.
+
+    Parameters
+    ----------
+    order : Order
+    resources : sequence of str or Resources
+
+    Attributes
+    ----------
+    cluster : Cluster
+    """
+
+    def __init__(self, order: Order, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
+        if not callable(order):
+            raise InputError(f"order: a callable expected, got {order!r}")
+        self.order = order
+        self._inner = Scheduler(resources=resources if isinstance(resources, Resources) else tuple(resources))
+        self.cluster = self._inner.cluster
+
+    def apply(self, *events: Event) -> None:
+        """Tell what happened."""
+        self.cluster.apply(*events)
+
+    def look_anew(self, classes: Collection[int]) -> None:
+        """Nothing to do: every machine is looked at in every round."""
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide; see `Scheduler.schedule`.  The time limit is not needed."""
+        begin = time.perf_counter()
+        self.cluster.changes(now)
+        trial = Trial(self.cluster, now)
+        placements: dict[Hashable, Hashable] = {}
+        deltas: list[Place] = []
+        try:
+            self._place(trial, placements, deltas)
+            waiting = self._waiting()
+            turns = {task.id: before.turn for task, before in trial.before.items()}
+        finally:
+            trial.undo()
+        stats = RoundStats(0, 0, 0, 1, 0.0, 0.0, time.perf_counter() - begin)
+        devices = {delta.task: delta.devices for delta in deltas}
+        return Round(now, placements, {}, {}, devices, waiting, tuple(deltas), stats, turns=turns)
+
+    def _place(self, trial: Trial, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
+        cluster, books = self.cluster, self.cluster.books
+        classes = np.array([cls.index for cls in cluster.waiting], np.int64)
+        rows = np.array(list(cluster.by_row), np.int64)
+        if not len(classes) or not len(rows):
+            return
+        where = {cls: i for i, cls in enumerate(cluster.waiting)}
+        column = {row: i for i, row in enumerate(rows.tolist())}
+        fits = self._fits(classes, rows)
+        load = self._load(rows)
+        shares = Shares(cluster)
+        groups = [group for members in cluster.waiting.values() for group in members]
+        while True:
+            open_ = fits.any(axis=1)
+            groups = [group for group in groups if group.waiting and open_[where[group.cls]]]
+            if not groups:
+                return
+            group = min(groups, key=lambda g: self.order(g, shares))
+            choice = np.flatnonzero(fits[where[group.cls]])
+            row = int(rows[choice[load[choice].argmin()]])
+            devices = books.pick(row, group.cls.index)
+            if devices is not None:
+                task, machine = group.waiting[0], cluster.by_row[row].machine.id
+                trial.start(task, row, devices)
+                shares.add(group)
+                placements[task.id] = machine
+                deltas.append(Place(task.id, machine, devices))
+            one = np.array([row])
+            fits[:, column[row]] = self._fits(classes, one)[:, 0]
+            load[column[row]] = self._load(one)[0]
+
+    def _fits(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
+        books = self.cluster.books
+        room: NDArray[np.bool_] = books.room(classes, rows)[0] > 0
+        return room & (books.running[rows] < books.slots[rows])
+
+    def _load(self, rows: Ints) -> Floats:
+        """By what tasks ask for, the mean over the resources that a machine has."""
+        books = self.cluster.books
+        total = books.capacity[rows].astype(np.float64)
+        has = total > 0
+        used: Floats = np.divide(total - books.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
+        return used / np.maximum(has.sum(axis=1), 1)
+
+    def _waiting(self) -> Waiting:
+        books, groups = self.cluster.books, []
+        every = np.flatnonzero(books.shapes().of_row >= 0)
+        for cls in self.cluster.waiting:
+            why = np.zeros(books.rows, np.uint32)
+            why[every] = books.room(np.array([cls.index]), every)[1][0]
+            code = ReasonCode.PENDING if (why[every] == 0).any() else None
+            groups.append((self.cluster.waiting_ids(cls), judge(books, cls, why, code), None))
+        return Waiting(groups)
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Let a round happen; see `Scheduler.commit`."""
+        return self._inner.commit(round, only)
