@@ -120,13 +120,17 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
         started.append(process)
 
     begin, looks = time.monotonic(), 0
+    progress = 0, begin
     for _ in range(PROCESSES):
         start()
     finished: list[str] = []
     kills = sorted(rng.uniform(0.1, 0.6) * everything for _ in range(KILLED))
     query = sa.select(RT.c.task_id, RT.c.queue_id).where(RT.c.status == Status.RUNNING, RT.c.launched == 1)
     while len(finished) < everything:
-        assert time.monotonic() - begin < 540, f"only {len(finished)} of {everything} finished"
+        if len(finished) > progress[0]:
+            progress = len(finished), time.monotonic()
+        assert time.monotonic() - progress[1] < 120, f"stuck: {len(finished)} of {everything} finished"
+        assert all(process.exitcode in (None, 0, -signal.SIGKILL) for process in started), "a scheduler died by itself"
         if kills and len(finished) >= kills[0]:
             kills.pop(0)
             victim = rng.choice([process for process in started if process.is_alive()])

@@ -10,6 +10,7 @@ for.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clu
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from flowsched.hrm.adapter import Hybrid, sense
 from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
 from flowsched.hrm.history import RunTimes
 from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue, queue_length
@@ -33,6 +34,7 @@ __all__ = [
     "ExpiredError",
     "Gpu",
     "Granted",
+    "Hybrid",
     "JobState",
     "Lost",
     "Move",
@@ -55,6 +57,7 @@ __all__ = [
     "queue_length",
     "read_machine",
     "rebalance",
+    "sense",
     "split_machine",
 ]
 

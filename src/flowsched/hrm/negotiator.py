@@ -205,6 +205,13 @@ class Negotiator:
         query = sa.select(RT).where(*where).order_by(RT.c.task_id)
         return [container_of(row) for row in self.store.read(lambda db: db.execute(query).all())]
 
+    def on_machine(self, machine: str) -> list[tuple[str, Container]]:
+        """Unit and container of all tasks that were launched on a machine, those that run first."""
+        mine = sa.select(RT).join(RS, RS.c.ru_id == RT.c.queue_id).where(RS.c.machine_id == machine, RT.c.launched == 1)
+        rows = self.store.read(lambda db: db.execute(mine).all())
+        rows = sorted(rows, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
+        return [(row.queue_id, container_of(row)) for row in rows]
+
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
         """Take over jobs that are nobody's; their ids."""
 
@@ -330,16 +337,17 @@ class Negotiator:
         """Who ended, and who takes their places."""
         on = sa.select(RT.c.queue_id).where(RT.c.task_id.in_(tasks), RT.c.queue_id.is_not(None)).distinct()
         books = Books(self.store, db, set(db.execute(on).scalars()), self.clock())
-        ended: dict[str, list[str]] = {}
-        for id in tasks:
-            row = books.task(id)
-            if row is not None and row.status == Status.RUNNING:
-                ended.setdefault(row.queue_id, []).append(id)
-        for unit, ids in ended.items():
-            books.queues[unit].finish(list(ids), books.now)
-            for id in ids:
+        ended: list[str] = []
+        left = [id for id in tasks if books.task(id) is not None]
+        # One that followed another may have ended, too, before this was told.
+        while now := [id for id in left if id in books.queues[books.task(id).queue_id].running]:
+            for id in now:
+                books.queues[books.task(id).queue_id].finish(id, books.now)
+            for id in now:
                 books.leave(id, Status.DONE)
-        return [id for ids in ended.values() for id in ids], books.save()
+            left = [id for id in left if id not in now]
+            ended += now
+        return ended, books.save()
 
     def beat(self, scheduler: str) -> list[str]:
         """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
@@ -384,7 +392,7 @@ class Negotiator:
             missing: list[str] = []
             if there is not None:
                 mine = sa.select(RT.c.task_id, RT.c.launched).join(RS, RS.c.ru_id == RT.c.queue_id)
-                known = {task: go for task, go in db.execute(mine.where(RS.c.machine_id == machine))}
+                known = {row.task_id: row.launched for row in db.execute(mine.where(RS.c.machine_id == machine))}
                 stale = sorted(there - known.keys())
                 missing = sorted(task for task, go in known.items() if go and task not in there)
             return Report(*map(tuple, (ended, started, granted, stale, missing)))

@@ -136,7 +136,8 @@ class Optimistic:
             .order_by(RT.c.priority, RT.c.since, RT.c.task_id)
         )
         rows = db.execute(self.store.lock_rows(wishes, skip=True)).all()
-        owners = {job: owner for job, owner in db.execute(sa.select(JS.c.job_id, JS.c.scheduler))} if rows else {}
+        jobs = db.execute(sa.select(JS.c.job_id, JS.c.scheduler)) if rows else ()
+        owners = {job.job_id: job.scheduler for job in jobs}
         granted = []
         for row in rows:
             claim, cap = Claim(row.task_id, row.wish), self._allowed(db, [row])

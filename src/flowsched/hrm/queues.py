@@ -207,14 +207,14 @@ class StackedQueue:
         return len(self.running) + len(self.paused) + len(self.waiting)
 
     @property
-    def room(self) -> list[int]:
+    def room(self) -> Amounts:
         """What a batch container may take at once: nothing while others wait."""
-        return [0, 0, 0, 0] if self.waiting or self.paused else list(self.free)
+        return (0, 0, 0, 0) if self.waiting or self.paused else _four(self.free)
 
     @property
-    def stream_room(self) -> list[int]:
+    def stream_room(self) -> Amounts:
         """What stream containers may still take: all but what other streams hold."""
-        return list(self._for_streams)
+        return _four(self._for_streams)
 
     def predict(self, container: Container, now: float) -> float:
         """How long the container would wait if it were submitted now and nothing else came: Algorithm 1.
@@ -413,6 +413,11 @@ class StackedQueue:
 
 def _fits(need: Sequence[int], free: Sequence[int]) -> bool:
     return all(a <= b for a, b in zip(need, free, strict=True))
+
+
+def _four(amounts: Sequence[int]) -> Amounts:
+    vcore, mem, gmem, places = amounts
+    return (vcore, mem, gmem, places)
 
 
 def _processor(need: Amounts) -> Amounts:

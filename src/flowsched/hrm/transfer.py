@@ -55,7 +55,7 @@ class TransferQueue:
             self.held, key=lambda c: (c.kind == "batch", c.priority, *(-c.need[i] for i in (2, 0, 1)))
         ):
             waits = [queue.predict(container, now) for queue in self.queues]
-            for wait, i in sorted((wait, i) for i, wait in enumerate(waits) if wait < math.inf):
+            for _, i in sorted((wait, i) for i, wait in enumerate(waits) if wait < math.inf):
                 admission = self.queues[i].submit(container, now)
                 if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
                     done.append((self.queues[i], container, admission))

@@ -96,7 +96,7 @@ class Node:
             id,
             [Core((i,), i * numa // cores) for i in range(cores)],
             [Gpu(gmem, i * numa // gpus) for i in range(gpus)],
-            {i: mem / numa for i in range(numa)},
+            dict.fromkeys(range(numa), mem / numa),
         )
 
 

@@ -1,0 +1,279 @@
+"""Resource units as the machines of a flow network.
+
+Each unit r becomes machines of three layers over the same resources, and a task may enter the layers of its kind::
+
+    batch task  ---> (run, r)        what is free now, where nobody waits          cost: load
+           `-------> (queue, r, k)   the k-th free place of its batch queue         cost: grows with the predicted wait
+    stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
+
+The network holds open tasks only: whoever is granted a unit leaves it, and comes back as less room there.  So several
+schedulers each keep one over a copy of the shared state, refreshed by what changed, and a task that was refused simply
+stays in and is solved again from the last optimum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster, Task
+from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, MachineUpdated, TaskRemoved, TaskSubmitted
+from flowsched.cluster.model import MICRO
+from flowsched.exceptions import InputError
+from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
+from flowsched.hrm.queues import Container, Kind, StackedQueue
+from flowsched.hrm.units import AMOUNTS
+from flowsched.policy import Policy
+from flowsched.rounds import Round
+from flowsched.scheduler import Scheduler
+
+__all__ = ["Hybrid", "sense"]
+
+_LAYER = "layer"
+
+_BATCH = {_LAYER: ("queue", "run")}
+_STREAM = {_LAYER: ("stream",)}
+
+Trigger = Literal["once", "window", "continuous"]
+
+_RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
+"""Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
+
+
+def sense(trigger: str) -> Kind:
+    """The kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
+    kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
+    if trigger not in kinds:
+        raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
+    return kinds[trigger]
+
+
+@dataclass(frozen=True, eq=False)
+class _Costs:
+    """A `PlacementCost` from what the adapter has noted of every row."""
+
+    base: dict[int, float]
+    gpu: dict[int, bool]
+    weight: float = 1.0
+
+    def __call__(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Cost in [0, 1], shape (classes, rows)."""
+        listed = rows.tolist()
+        base = np.fromiter((self.base.get(row, 0.0) for row in listed), np.float64, len(listed))
+        gpu = np.fromiter((self.gpu.get(row, False) for row in listed), np.bool_, len(listed))
+        needless = (cluster.books.demand[classes, AMOUNTS.index["gmem"]] == 0)[:, None] & gpu[None, :]
+        return np.asarray(np.minimum(base[None, :] + _WRONG_UNIT * needless, 1.0), np.float64)
+
+
+class Hybrid:
+    """Batch and stream jobs on resource units, by a flow network.
+
+    Parameters
+    ----------
+    horizon : float
+        Predicted wait in seconds that costs half of what any wait can cost.
+    seed : int
+        Schedulers with different seeds prefer different ones of equally good units, so that they collide less.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+        Keeps the network; its tasks are those that are open.
+    last : Round or None
+        The last round, which says why tasks wait.
+
+    Examples
+    --------
+    >>> from flowsched.hrm import Container, Hybrid, ResourceUnit, StackedQueue
+    >>> queue = StackedQueue(ResourceUnit("u", vcore=2), length=1)
+    >>> hybrid = Hybrid()
+    >>> hybrid.refresh([hybrid.state_of(queue, now=0.0)])
+    >>> hybrid.submit("job", [Container(f"task-{i}", vcore=1, duration=9.0) for i in range(4)])
+    >>> [(claim.task, claim.queued) for claim in hybrid.claims(now=0.0)]
+    [('task-0', False), ('task-1', False), ('task-2', True)]
+    """
+
+    def __init__(self, *, horizon: float = 60.0, seed: int = 0) -> None:
+        if not 0 < horizon < math.inf:
+            raise InputError(f"horizon: a number of seconds > 0 expected, got {horizon!r}")
+        self.horizon = horizon
+        self.seed = seed
+        self.last: Round | None = None
+        self._costs = _Costs({}, {})
+        self.scheduler = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
+        self._states: dict[str, UnitState] = {}
+        self._places: dict[str, int] = {}
+        self._layers: dict[Hashable, tuple[str, str]] = {}
+        self._luck: dict[str, float] = {}
+        self._random = Random(seed)
+        self._jobs: dict[Hashable, Hashable] = {}
+
+    # -- units --------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def state_of(queue: StackedQueue, now: float) -> UnitState:
+        """A `StackedQueue` of this process as the state that `refresh` takes."""
+        last = queue.waiting[-1] if queue.waiting else None
+        wait = 0.0 if last is None else queue.predict(last, now)
+        if last is None and queue.running:
+            wait = max(min(run.end for run in queue.running.values()) - now, 0.0)
+        length = 0 if queue.length is None else queue.length
+        return UnitState(
+            str(queue.unit.id), str(queue.unit.machine), queue.capacity, queue.room, queue.stream_room,
+            max(length - len(queue.waiting), 0), wait, version=queue.version,
+        )  # fmt: skip
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What `Negotiator.units` wants to know: the version of every unit's state here."""
+        return {unit: state.version for unit, state in self._states.items()}
+
+    def refresh(self, states: Iterable[UnitState]) -> None:
+        """Units changed (or are new)."""
+        for state in states:
+            old = self._states.get(state.unit)
+            self._states[state.unit] = state
+            room, stream = (state.free, state.stream_room) if state.alive else ((0, 0, 0, 0),) * 2
+            load = 1 - _least_part(room, state.capacity)
+            displaced = 1 - _least_part(tuple(map(min, room, stream)), stream)
+            gpu = state.capacity[2] > 0
+            if old is None:
+                self._luck[state.unit] = self._random.random()
+            luck = _SCATTER * self._luck[state.unit]
+            self._layer(("run", state.unit), old is None, room, (_RUN - _SCATTER) * load + luck, gpu)
+            self._layer(
+                ("stream", state.unit), old is None, stream, (1 - _WRONG_UNIT - _SCATTER) * displaced + luck, gpu
+            )
+            places = state.places if state.alive else 0
+            known = self._places.setdefault(state.unit, 0)
+            for k in range(max(places, known)):
+                # Those behind the first wait longer: as long again for each place, where nobody knows better.
+                wait = (k + 1) * max(state.wait, 1e-3 * self.horizon)
+                cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (wait + self.horizon))
+                amounts = (*state.capacity[:3], int(k < places))
+                self._layer(("queue", state.unit, k), k >= known, amounts, cost, gpu)
+            self._places[state.unit] = max(places, known)
+
+    def _layer(
+        self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
+    ) -> None:
+        capacity = [amount / MICRO for amount in amounts[:3]]
+        slots = min(amounts[3], 1 << 30)
+        if new:
+            self._layers[id] = id[:2]
+            self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: id[0]}, slots=slots))
+            self._costs.gpu[self.scheduler.cluster.machines[id].row] = gpu
+        record = self.scheduler.cluster.machines[id]
+        same = record.machine.slots == slots and tuple(record.machine.capacity) == tuple(capacity)
+        if not new and not (same and abs(self._costs.base[record.row] - cost) < 1e-3):
+            self.scheduler.apply(MachineUpdated(id, capacity, slots=slots))
+        self._costs.base[record.row] = cost
+
+    # -- jobs ---------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        job: Hashable,
+        containers: Sequence[Container],
+        *,
+        kind: Kind | None = None,
+        trigger: Trigger | None = None,
+    ) -> None:
+        """Batch tasks are open: of a new job or of a known one.
+
+        Parameters
+        ----------
+        kind : {"batch", "stream"}, optional
+            Told; by default sensed from `trigger`, or the containers' own.
+        trigger : {"once", "window", "continuous"}, optional
+            See `sense`.
+
+        Raises
+        ------
+        InputError
+            It is a stream job: those are placed at once or refused, see `place_stream`.
+        """
+        told = kind or (sense(trigger) if trigger else None)
+        if any((told or container.kind) == "stream" for container in containers):
+            raise InputError(f"job {job!r}: a stream job does not wait in the network; see place_stream")
+        if job in self.scheduler.cluster.jobs:
+            self.scheduler.apply(*(TaskSubmitted(job, _task(container, _BATCH)) for container in containers))
+        else:
+            priority = containers[0].priority if containers else 0
+            self.scheduler.apply(JobSubmitted(job, [_task(c, _BATCH) for c in containers], priority=priority))
+        self._jobs.update((container.id, job) for container in containers)
+
+    def withdraw(self, tasks: Iterable[Hashable]) -> None:
+        """Tasks are open no more."""
+        for task in tasks:
+            if self._jobs.pop(task, None) is not None:
+                self.scheduler.apply(TaskRemoved(task))
+
+    @property
+    def open(self) -> Mapping[Hashable, Hashable]:
+        """Job by open task."""
+        return self._jobs
+
+    def claims(self, now: float, allowed: Mapping[Hashable, int] | None = None) -> list[Claim]:
+        """Decide where open batch tasks should go.
+
+        Parameters
+        ----------
+        now : float
+        allowed : mapping of job to int, optional
+            Most tasks of each job; jobs that are not named are not limited.
+
+        Returns
+        -------
+        list of Claim
+            For `Negotiator.commit`; tell the outcome by `settle`.
+        """
+        self.last = self.scheduler.schedule(now)
+        left = dict(allowed or {})
+        out = []
+        for task, machine in self.last.placements.items():
+            job = self._jobs[task]
+            if left.get(job, 1) <= 0:
+                continue
+            if job in left:
+                left[job] -= 1
+            layer, unit = self._layers[machine]
+            out.append(Claim(str(task), unit, queued=layer == "queue"))
+        return out
+
+    def settle(self, granted: Granted) -> None:
+        """What became of claims: tasks that were accepted, or that somebody else took, are open no more."""
+        self.withdraw(claim.task for claim in granted.accepted)
+        self.withdraw(claim.task for claim, why in granted.refused if why is Refusal.TAKEN)
+
+    def place_stream(
+        self, containers: Sequence[Container], states: Iterable[UnitState], now: float
+    ) -> dict[str, str] | None:
+        """Units for all containers of a stream job at wait 0, or None: for `Negotiator.stream`."""
+        self.refresh(states)
+        job = ("stream", object())
+        tasks = {(container.id, "stream"): container for container in containers}
+        self.scheduler.apply(JobSubmitted(job, [_task(c, _STREAM, id) for id, c in tasks.items()], priority=-(1 << 20)))
+        try:
+            placed = self.scheduler.schedule(now).placements
+        finally:
+            self.scheduler.apply(JobRemoved(job))
+        if any(id not in placed for id in tasks):
+            return None
+        return {str(container.id): self._layers[placed[id]][1] for id, container in tasks.items()}
+
+
+def _task(container: Container, layers: Mapping[str, Sequence[str]], id: Hashable = None) -> Task:
+    demand = [amount / MICRO for amount in container.need[:3]]
+    return Task(container.id if id is None else id, demand, layers)
+
+
+def _least_part(room: Sequence[int], capacity: Sequence[int]) -> float:
+    """How much is left of what is shortest, of 1."""
+    return min((a / b for a, b in zip(room, capacity, strict=True) if b), default=0.0)

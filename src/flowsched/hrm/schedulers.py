@@ -1,0 +1,239 @@
+"""Several schedulers over one shared state: as processes of this machine, or as Ray actors on many.
+
+Each is a `Worker`: a flow network of its own over a copy of the state, which is refreshed by what changed; it claims
+through the negotiator, and what is refused stays in its network and is solved again, warm.  Which tasks it works on is
+in the shared state, too, so one that dies leaves nothing behind but jobs that the others adopt.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+from flowsched.exceptions import InputError
+from flowsched.hrm.adapter import Hybrid
+from flowsched.hrm.claims import ExpiredError, Granted, JobState, Refusal
+from flowsched.hrm.negotiator import Negotiator
+from flowsched.hrm.store import Store
+
+__all__ = ["Tally", "Worker", "run_processes", "run_ray"]
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a scheduler has done.
+
+    Parameters
+    ----------
+    name : str
+    rounds : int
+        Of those that had something to place.
+    granted, conflicts, shares : int
+        Claims that were granted; refused because the unit had changed; refused because the job was at its share.
+    streams_refused : int
+        Times that a stream job could not have everything.
+    seconds_refresh, seconds_decide, seconds_commit : float
+    """
+
+    name: str
+    rounds: int = 0
+    granted: int = 0
+    conflicts: int = 0
+    shares: int = 0
+    streams_refused: int = 0
+    seconds_refresh: float = 0.0
+    seconds_decide: float = 0.0
+    seconds_commit: float = 0.0
+
+    @property
+    def conflict_ratio(self) -> float:
+        """Conflicts by claims."""
+        asked = self.granted + self.conflicts
+        return self.conflicts / asked if asked else 0.0
+
+
+class Worker:
+    """One scheduler.
+
+    Parameters
+    ----------
+    negotiator : Negotiator
+    name : str
+        Among all schedulers of the state.
+    seed : int
+        See `Hybrid`.
+    adopt : int
+        Most jobs without a scheduler that it takes in one step.
+    launch : callable, optional
+        Called with (task, unit) lists of what it was granted and hands to the machines.
+    """
+
+    def __init__(
+        self,
+        negotiator: Negotiator,
+        name: str,
+        *,
+        seed: int = 0,
+        adopt: int = 4,
+        launch: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        self.negotiator, self.name = negotiator, name
+        self.hybrid = Hybrid(seed=seed)
+        self.tally = Tally(name)
+        self._adopt = adopt
+        self._launch = launch
+        self._known: dict[str, int] = {}
+        negotiator.add_scheduler(name)
+
+    def step(self) -> bool:
+        """Look, decide, claim and launch once; whether any job, of whomever, still has open tasks."""
+        try:
+            return self._step()
+        except ExpiredError:
+            # Taken for dead: what was claimed and not launched is open again, and the jobs are others' by now.
+            self.hybrid.withdraw(list(self.hybrid.open))
+            self._known.clear()
+            self.negotiator.add_scheduler(self.name)
+            return True
+
+    def _step(self) -> bool:
+        negotiator, hybrid = self.negotiator, self.hybrid
+        late = negotiator.beat(self.name)
+        negotiator.adopt(self.name, self._adopt)
+        begin = time.perf_counter()
+        hybrid.refresh(negotiator.units(hybrid.versions))
+        jobs = negotiator.jobs()
+        mine = [job for job in jobs if job.scheduler == self.name]
+        self._learn([job for job in mine if job.kind == "batch"])
+        refreshed = time.perf_counter()
+        granted = [self._place_stream(job) for job in mine if job.kind == "stream" and job.open]
+        claims = hybrid.claims(negotiator.clock()) if hybrid.open else []
+        decided = time.perf_counter()
+        if claims:
+            granted.append(negotiator.commit(self.name, claims))
+            hybrid.settle(granted[-1])
+        going = negotiator.launch(self.name, {*late, *(claim.task for part in granted for claim in part.accepted)})
+        if going and self._launch is not None:
+            self._launch(going)
+        self._count(granted, bool(claims), refreshed - begin, decided - refreshed, time.perf_counter() - decided)
+        return any(job.open for job in jobs)
+
+    def _learn(self, jobs: Sequence[JobState]) -> None:
+        """The network holds the open tasks of my jobs: as many as the shared state says, or they are read again."""
+        hybrid = self.hybrid
+        held = dict.fromkeys((job.job for job in jobs), 0)
+        for job in hybrid.open.values():
+            held[str(job)] = held.get(str(job), 0) + 1
+        wanted = {job.job: job.open for job in jobs}
+        for name, count in held.items():
+            if count == wanted.get(name, 0):
+                continue
+            tasks = {str(task.id): task for task in self.negotiator.tasks(name)} if name in wanted else {}
+            known = {str(task) for task, of in hybrid.open.items() if of == name}
+            hybrid.withdraw(known - tasks.keys())
+            hybrid.submit(name, [task for id, task in tasks.items() if id not in known])
+
+    def _place_stream(self, job: JobState) -> Granted:
+        negotiator = self.negotiator
+        return negotiator.stream(
+            self.name, job.job, lambda tasks, units: self.hybrid.place_stream(tasks, units, negotiator.clock())
+        )
+
+    def _count(self, granted: Sequence[Granted], placed: bool, refresh: float, decide: float, commit: float) -> None:
+        whys = [why for part in granted for _, why in part.refused]
+        old = self.tally
+        self.tally = replace(
+            old,
+            rounds=old.rounds + placed,
+            granted=old.granted + sum(len(part.accepted) for part in granted),
+            conflicts=old.conflicts + whys.count(Refusal.CONFLICT),
+            shares=old.shares + whys.count(Refusal.SHARE),
+            streams_refused=old.streams_refused + sum(not part.accepted for part in granted[: len(granted) - placed]),
+            seconds_refresh=old.seconds_refresh + refresh,
+            seconds_decide=old.seconds_decide + decide,
+            seconds_commit=old.seconds_commit + commit,
+        )
+
+    def run(self, patience: float = 1.0, pause: float = 0.01) -> Tally:
+        """Step until no job has open tasks, or until nothing was granted for `patience` seconds."""
+        last, granted = time.monotonic(), 0
+        while self.step():
+            if self.tally.granted != granted:
+                last, granted = time.monotonic(), self.tally.granted
+            elif time.monotonic() - last > patience:
+                break
+            else:
+                time.sleep(pause)
+        return self.tally
+
+
+def _work(url: str, name: str, seed: int, patience: float) -> Tally:
+    return Worker(Negotiator(Store(url)), name, seed=seed).run(patience)
+
+
+def run_processes(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
+    """Let so many schedulers, each a process, place what is open in a shared state.
+
+    Parameters
+    ----------
+    url : str
+        Of a `Store` that processes share.
+    count : int
+    patience : float
+        Each gives up when nothing was granted to it for so many seconds.
+    """
+    _check(url, count)
+    # A forked child would share this process's connections.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context) as pool:
+        done = [pool.submit(_work, url, f"scheduler-{i}", i, patience) for i in range(count)]
+        return [future.result() for future in done]
+
+
+def run_ray(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
+    """The same as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine.
+
+    Raises
+    ------
+    ImportError
+        Ray is not installed.
+    """
+    _check(url, count)
+    try:
+        ray: Any = import_module("ray")
+    except ImportError as missing:
+        raise ImportError("actors need Ray: pip install 'flowsched[ray]'", name="ray") from missing
+    mine = not ray.is_initialized()
+    if mine:
+        ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        actors = [ray.remote(_Actor).remote(url, f"scheduler-{i}", i) for i in range(count)]
+        tallies: list[Tally] = ray.get([actor.run.remote(patience) for actor in actors])
+        return tallies
+    finally:
+        if mine:
+            ray.shutdown()
+
+
+class _Actor:
+    """A worker that connects where it runs."""
+
+    def __init__(self, url: str, name: str, seed: int) -> None:
+        self.worker = Worker(Negotiator(Store(url)), name, seed=seed)
+
+    def run(self, patience: float) -> Tally:
+        return self.worker.run(patience)
+
+
+def _check(url: str, count: int) -> None:
+    if count < 1:
+        raise InputError(f"count: a whole number >= 1 expected, got {count!r}")
+    store = Store(url)
+    if store.url.endswith("sqlite://"):
+        raise InputError(f"url: processes cannot share {url!r}; use a file or a server")
+    store.close()
