@@ -114,7 +114,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("event", "error", "words"), REFUSED)
-def test_a_refused_event_says_why_and_leaves_everything_as_it_was(event: Event, error: type[FlowschedError], words: str) -> None:
+def test_a_refused_event_says_why_and_leaves_everything_as_it_was(
+    event: Event, error: type[FlowschedError], words: str
+) -> None:
     cluster = small()
     before = state(cluster)
     cluster.changes()
@@ -220,7 +222,9 @@ def test_a_share_goes_to_the_fullest_device_and_whole_devices_must_be_free() -> 
     cluster = Cluster(("gpu",))
     cluster.apply(MachineAdded("m", {"gpu": 3}))
     demands = {"a": 0.4, "b": 0.7, "c": 0.3, "d": 0.6, "e": 1}
-    cluster.apply(JobSubmitted("j", [Task(name, {"gpu": share}) for name, share in demands.items()] + [Task("f", {"gpu": 0.1})]))
+    cluster.apply(
+        JobSubmitted("j", [Task(name, {"gpu": share}) for name, share in demands.items()] + [Task("f", {"gpu": 0.1})])
+    )
     expected = {"a": (0,), "b": (1,), "c": (1,), "d": (0,), "e": (2,)}
     for name, devices in expected.items():
         cluster.apply(TaskStarted(name, "m"))
@@ -247,7 +251,9 @@ amounts = st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 1, 2])
 
 @given(
     machines=st.lists(
-        st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([None, 0, 1, 5]), st.booleans(), st.booleans()), min_size=1, max_size=4
+        st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([None, 0, 1, 5]), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=4,
     ),
     load=st.lists(st.tuples(st.integers(0, 3), amounts, amounts), max_size=8),
     asked=st.tuples(amounts, amounts, st.booleans()),

@@ -158,7 +158,9 @@ def test_both_parsers_agree(problem):
 
 @given(
     data=st.data(),
-    words=st.lists(st.sampled_from(["0", "1", "-1", "2", "x", "a", "n", "", "9" * 20, "1_0", "c"]), min_size=1, max_size=3),
+    words=st.lists(
+        st.sampled_from(["0", "1", "-1", "2", "x", "a", "n", "", "9" * 20, "1_0", "c"]), min_size=1, max_size=3
+    ),
 )
 def test_bulk_parser_accepts_nothing_that_the_other_refuses(data, words):
     """Damage one line of a good file: the bulk parser gives up or finds what the line parser finds."""

@@ -19,7 +19,7 @@ CONTRACT = """
     Scheduler Policy Round Reason ReasonCode Preemption Commit Job Task Machine User Resources
     MachineAdded MachineUpdated MachineDrained MachineFailed MachineRemoved JobSubmitted TaskSubmitted TaskStarted
     TaskCompleted TaskFailed TaskRemoved JobRemoved UserAdded UserUpdated UserRemoved UsageSampled
-""".split()  # noqa: SIM905 - a list of these would be a screen long
+""".split()
 
 
 def test_the_names_of_the_contract_are_there() -> None:

@@ -236,7 +236,7 @@ class Histories(RuleBasedStateMachine):
                 assert self._suits(delta.task, delta.machine)
             if isinstance(delta, Preempt | Migrate):
                 old = self.tasks[delta.task].machine
-                assert after[delta.by] == old and delta.by in rnd.placements or delta.by in rnd.migrations
+                assert (after[delta.by] == old and delta.by in rnd.placements) or delta.by in rnd.migrations
                 assert self.tasks[delta.by].priority < self.tasks[delta.task].priority
             if isinstance(delta, Preempt):
                 there = [t for t, m in after.items() if m == delta.machine]

@@ -1417,7 +1417,7 @@ cdef class Network:
         return self.mend()
 
     cdef int fail(self, int status) except -1:
-        cdef int32_t i, h
+        cdef int32_t i
         if status == INTERRUPTED:
             error, self.pending = self.pending, None
             raise error
@@ -1516,8 +1516,6 @@ cdef class Network:
         return out
 
     def potential(self, ids):
-        cdef Py_ssize_t i
-        cdef int32_t v
         with self.lock:
             chosen = self.chosen_nodes(ids)
             out = np.zeros(len(chosen), np.int64)

@@ -149,8 +149,8 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
     senders = np.flatnonzero(problem.supply)
     arcs = np.column_stack([problem.tail + 1, problem.head + 1, problem.lower, problem.capacity, problem.cost])
     parts = [f"p min {len(problem.supply)} {len(problem.tail)}"]
-    parts += ["n %d %d" % row for row in zip((senders + 1).tolist(), problem.supply[senders].tolist(), strict=True)]
-    parts += ["a %d %d %d %d %d" % tuple(row) for row in arcs.tolist()]
+    parts += ["n %d %d" % row for row in zip((senders + 1).tolist(), problem.supply[senders].tolist(), strict=True)]  # noqa: UP031  # takes a row whole
+    parts += ["a %d %d %d %d %d" % tuple(row) for row in arcs.tolist()]  # noqa: UP031  # takes a row whole
     text = "\n".join(parts) + "\n"
     if isinstance(path_or_file, (str, os.PathLike)):
         path = Path(path_or_file)

@@ -91,7 +91,9 @@ def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
         wrong = ~(np.isfinite(array) & (array == np.rint(array)))
         if wrong.any():
             i = int(np.argmax(wrong))
-            raise InputError(f"{name}[{i}]: {array[i]} is not an integer; scale fractions first (flowsched.scale_costs)")
+            raise InputError(
+                f"{name}[{i}]: {array[i]} is not an integer; scale fractions first (flowsched.scale_costs)"
+            )
         wrong = np.abs(array) >= 2.0**63
         if wrong.any():
             i = int(np.argmax(wrong))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-import networkx as nx  # type: ignore[import-untyped]  # it has no annotations
+import networkx as nx
 import numpy as np
 
 from flowsched import network

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-import networkx as nx  # type: ignore[import-untyped]  # it has no annotations
+import networkx as nx
 import numpy as np
 
 if TYPE_CHECKING:

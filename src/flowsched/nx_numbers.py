@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import networkx as nx  # type: ignore[import-untyped]  # it has no annotations
+import networkx as nx
 import numpy as np
 
 from flowsched.network import INF

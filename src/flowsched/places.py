@@ -326,7 +326,8 @@ class Places:
         capacity = self._capacity[cls, rows]
         newer = books.version[rows] > self._cursor[cls]
         capacity[newer] = np.minimum(books.room(one, rows[newer])[0], self._seats(one, rows[newer], policy))[0]
-        return rows[(capacity == 0) & ~np.isin(rows, list(self._cuts.get(cls, ())))]
+        hopeful: Ints = rows[(capacity == 0) & ~np.isin(rows, list(self._cuts.get(cls, ())))]
+        return hopeful
 
     def give_up(self, cls: int) -> None:
         """Nobody can make room for the class on any of the `hopeful` machines, as they are now."""

@@ -164,4 +164,5 @@ class Verify:
 
 def _at_most(cost: Ints, limit: int) -> Ints:
     """Ascending costs within a limit: those above come close below it, one apart, so that they keep their order."""
-    return np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))
+    lowered: Ints = np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))
+    return lowered

@@ -434,7 +434,7 @@ class Books:
 
     def _device_room(self, need: Ints, rows: Ints) -> Ints:
         devices = self.devices[rows]
-        count = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
+        count: Ints = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
         shared = np.flatnonzero(need[:, 0] < MICRO)
         if len(shared):
             count[shared] = (devices // need[shared, :, None]).sum(axis=2)

@@ -226,7 +226,7 @@ def from_dict(record: Mapping[str, Any]) -> Event:
         Unknown kind, or fields that do not belong to it.
     """
     values = dict(record)
-    kind = _KINDS.get(values.pop("kind", None))  # type: ignore[arg-type]
+    kind = _KINDS.get(values.pop("kind", None))
     if kind is None:
         raise InputError(f"event: unknown kind {record.get('kind')!r}; known: {', '.join(_KINDS)}")
     unknown = values.keys() - {f.name for f in fields(kind)}

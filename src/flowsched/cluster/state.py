@@ -122,7 +122,8 @@ class Cluster:
         rows = np.array([m.row for m in records], np.int64)
         fits, why = self.books.room(np.array([self.task(task).group.cls.index]), rows)
         fits[why & SLOTS > 0] = 0
-        return np.minimum(fits[0], self.books.slots[rows] - self.books.running[rows])
+        counts: NDArray[np.int64] = np.minimum(fits[0], self.books.slots[rows] - self.books.running[rows])
+        return counts
 
     def waiting_ids(self, cls: ClassRecord) -> tuple[Hashable, ...]:
         """The waiting tasks of a class, group by group."""

@@ -96,4 +96,7 @@ class DeviceCost:
         books, g = cluster.books, cluster.resources.device_index
         if g < 0:
             return np.zeros((len(classes), len(rows)))
-        return ((books.demand[classes, g] == 0)[:, None] & (books.capacity[rows, g] > 0)[None, :]).astype(np.float64)
+        wasted: Floats = ((books.demand[classes, g] == 0)[:, None] & (books.capacity[rows, g] > 0)[None, :]).astype(
+            np.float64
+        )
+        return wasted

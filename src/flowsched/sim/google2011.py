@@ -53,6 +53,7 @@ def event_files(directory: Path, table: str) -> list[Path]:
 
 
 def read_google(directory: Path) -> Trace:
+    """Read the event tables of a cell: see `flowsched.sim.load_trace`."""
     tables = {table: event_files(directory, table) for table in ("machine", "task")}
     for table, files in tables.items():
         if not files:

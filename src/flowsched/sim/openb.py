@@ -21,6 +21,7 @@ PODS = "openb_pod_list_"
 
 
 def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int]) -> Trace:
+    """Read the nodes and one table of pods: see `flowsched.sim.load_trace`."""
     nodes = plain_or_gzipped(directory / NODES)
     if nodes is None:
         raise TraceError(f"{directory / NODES}: no such file; the machines must be beside the pods")
