@@ -57,6 +57,9 @@ class Execution:
         g: what competing costs beyond sharing, per unit of compression.
     foreign : sequence of ForeignLoad
         Each holds until the next one for the same machine.
+    speed : callable, optional
+        ``speed(task, machine)``: how fast a task proceeds there when nothing is short; 1 by default.  For machines that
+        suit some tasks more than others: the right GPU, the data close by.
     sample : float or None
         Seconds between samples (`UsageSampled`, `MachineSampled`) that the scheduler is told; None for none.
     noise : float
@@ -68,6 +71,7 @@ class Execution:
     compressible: Sequence[str] = ("cpu", "disk", "net")
     contention: float = 0.0
     foreign: Sequence[ForeignLoad] = ()
+    speed: Callable[[Hashable, Hashable], float] | None = None
     sample: float | None = None
     noise: float = 0.0
     seed: int = 0
@@ -85,7 +89,7 @@ class Execution:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One run of a task; `left` seconds of work in `stage`."""
+    """One run of a task; `left` seconds of work in `stage`, at most at speed `pace`."""
 
     task: Hashable
     seconds: list[float]
@@ -93,6 +97,7 @@ class _Run:
     stage: int
     left: float
     speed: float = 1.0
+    pace: float = 1.0
 
     @property
     def want(self) -> list[int]:
@@ -198,6 +203,12 @@ class Runner:
             run = _Run(task, true.seconds.tolist(), wants, 0, float(true.seconds[0]))
         if task in self._paused:
             run.stage, run.left = self._paused.pop(task)
+        if self._execution.speed is not None:
+            run.pace = self._execution.speed(task, machine)
+            if not 0 < run.pace < math.inf:
+                raise InputError(
+                    f"Execution: speed of {task!r} on {machine!r}: a number > 0 expected, got {run.pace!r}"
+                )
         bench = self._machines[machine]
         self._advance(bench)
         bench.runs[task] = run
@@ -242,7 +253,7 @@ class Runner:
         step = math.inf
         for run in going:
             squeezed = max((r for r, want in zip(bench.compression, run.want, strict=True) if want), default=0.0)
-            run.speed = max((1 - squeezed) * (1 - self._execution.contention * squeezed), _SLOWEST)
+            run.speed = run.pace * max((1 - squeezed) * (1 - self._execution.contention * squeezed), _SLOWEST)
             step = min(step, run.left / run.speed)
         if len(going) < len(bench.runs) or self._short(bench, going):
             step = 0.0
