@@ -132,8 +132,8 @@ class Sampler:
             counters = _machine_counters()
             spent = counters - self._before
             self._before = counters
-            memory = psutil.virtual_memory()
-            self._whole.append((np.array([spent[0], (memory.total - memory.available) / _MIB, *spent[1:]]), seconds))
+            whole = psutil.virtual_memory()
+            self._whole.append((np.array([spent[0], (whole.total - whole.available) / _MIB, *spent[1:]]), seconds))
             samples.append(MachineSampled(self._machine, _mean(self._whole), time=now))
         return samples
 

@@ -171,7 +171,7 @@ class Greedy:
         shares = Shares(cluster)
         groups = [group for members in cluster.waiting.values() for group in members]
         while True:
-            open_ = fits.any(axis=1)
+            open_: NDArray[np.bool_] = np.any(fits, axis=1)
             groups = [group for group in groups if group.waiting and open_[where[group.cls]]]
             if not groups:
                 return
@@ -199,8 +199,9 @@ class Greedy:
         books = self.cluster.books
         total = books.capacity[rows].astype(np.float64)
         has = total > 0
-        used: Floats = np.divide(total - books.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
-        return used / np.maximum(has.sum(axis=1), 1)
+        used = np.divide(total - books.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
+        mean: Floats = used / np.maximum(has.sum(axis=1), 1)
+        return mean
 
     def _waiting(self) -> Waiting:
         books, groups = self.cluster.books, []
