@@ -235,7 +235,7 @@ cdef class Simplex:
 
     cdef int plant(self) except -1 nogil:
         """Order the tree that ``parent`` describes; ``pot`` holds costs to the parents and becomes the potentials."""
-        cdef int32_t root = self.n, v, u, i
+        cdef int32_t root = self.n, v, u
         cdef int32_t[::1] child = self.first
         for v in range(root + 1):
             child[v] = -1
@@ -487,7 +487,7 @@ cdef class Simplex:
 
     cdef object cut(self):
         """Bool by node: what hangs from the root by an arc v -> root."""
-        cdef int32_t v = self.next[self.n], i
+        cdef int32_t v = self.next[self.n]
         cdef bint inside = False
         out = np.zeros(self.n, bool)
         cdef unsigned char[::1] mark = out.view(np.uint8)
