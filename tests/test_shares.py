@@ -14,6 +14,7 @@ from flowsched import (
     MachineAdded,
     MachineRemoved,
     Policy,
+    PreemptionCost,
     Round,
     Scheduler,
     Task,
@@ -358,3 +359,23 @@ def test_age_does_not_outweigh_a_share() -> None:
     sched.apply(job("new", 8))
     rnd = sched.schedule(1e9)
     assert abs(rnd.shares["old"].running - rnd.shares["new"].running) <= 2
+
+
+@pytest.mark.parametrize("preemption", [PreemptionCost(), None])
+def test_a_better_task_takes_the_place_of_a_worse_one_of_its_own(preemption: PreemptionCost | None) -> None:
+    """At its share, elsewhere room: a better task of the user runs only if a worse one of the same user stops."""
+    sched = Scheduler(Policy(fairness=Fairness(StaticQuotas({}, default=3), over="user"), preemption=preemption))
+    sched.apply(*(MachineAdded(f"m{i}", {"cpu": 1}) for i in range(4)), job("bad", 3, user="u", priority=1))
+    assert len(sched.commit(sched.schedule(0.0)).accepted) == 3
+    sched.apply(job("good", 2, user="u", priority=0))
+    rnd = sched.schedule(1.0)
+    assert rnd.shares["u"].running == 3
+    if preemption is None:
+        assert not rnd.deltas
+        assert codes(rnd) == {"SHARE"}
+    else:
+        assert sorted(rnd.placements) == ["good0", "good1"]
+        assert len(rnd.preemptions) == 2
+        assert {by.by for by in rnd.preemptions.values()} == {"good0", "good1"}
+        assert not sched.commit(rnd).conflicts
+    sched.network.certify()

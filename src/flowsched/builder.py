@@ -132,6 +132,7 @@ class Builder:
         self._due: list[tuple[float, int, int, Group]] = []
         self._new_stays: list[tuple[_GroupNode, int]] = []
         self._old_stays: list[int] = []
+        self._withheld: dict[Group, None] = {}
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
@@ -167,8 +168,17 @@ class Builder:
                 stay.bucket = -1
                 self._set_due(stay, -_NEVER, row, group)
 
+    def withhold(self, group: Group) -> None:
+        """No more tasks of the group start in this round."""
+        self._withheld[group] = None
+
     def end_round(self) -> None:
         """Forget what held for one round only."""
+        for group in self._withheld:
+            node = self._groups.get(group)
+            if node is not None:
+                node.waiting = self.edits.capacity[node.run] = len(group.waiting)
+        self._withheld.clear()
         self.places.end_round()
         self.shares.end_round()
 
@@ -248,7 +258,7 @@ class Builder:
         if group.tasks != node.supply:
             self._supply += group.tasks - node.supply
             node.supply = edits.supply[node.node] = group.tasks
-        waiting = len(group.waiting)
+        waiting = 0 if group in self._withheld else len(group.waiting)
         if waiting != node.waiting:
             node.waiting = edits.capacity[node.run] = waiting
         self._set_age(group, node, now)

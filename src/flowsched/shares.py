@@ -234,7 +234,9 @@ class Shares:
         self._within: Ints = np.zeros(8, np.int64)
         self._claimants: Ints = np.zeros(0, np.int64)
         self._most: Ints = np.zeros(0, np.int64)
+        self._allowed: Ints = np.zeros(0, np.int64)
         self._most_within: Ints = np.zeros(8, np.int64)
+        self._allowed_within: Ints = np.zeros(8, np.int64)
         self._full: dict[JobRecord, None] = {}
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
@@ -244,7 +246,7 @@ class Shares:
         outlets = self._outlets.add(nodes, [self.sink] * len(jobs), arcs)
         for job, outlet in zip(jobs, outlets.tolist(), strict=True):
             index = self._jobs[job] = self._indices.take()
-            for name in ("_tasks", "_waiting", "_demand", "_within", "_most_within"):
+            for name in ("_tasks", "_waiting", "_demand", "_within", "_most_within", "_allowed_within"):
                 setattr(self, name, grown(getattr(self, name), index + 1))
             for name in ("_out", "_up", "_user"):
                 setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
@@ -295,6 +297,35 @@ class Shares:
             self._entitle(fairness)
             self._fresh = False
         self._bound(fairness, policy)
+
+    def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
+        """Claimants of whom more tasks run now than may, as jobs, with how many too many.
+
+        A flow keeps the bounds by letting a better task start where a worse one of the same claimant stops, on whatever
+        machine that is.  Somebody has to stop it.
+
+        Parameters
+        ----------
+        changed : iterable of JobRecord
+            Whose tasks have started or stopped since the last update.
+        """
+        fairness = self._fairness
+        if fairness is None:
+            return []
+        jobs = list(changed)
+        for job in jobs:
+            self._recount(job)
+        found: list[tuple[list[JobRecord], int]] = []
+        if fairness.within is not None:
+            over = self._tasks - self._waiting - self._allowed_within
+            found += [([job], int(over[self._jobs[job]])) for job in jobs if over[self._jobs[job]] > 0]
+        tasks, waiting, _ = self._counts(fairness)
+        over = tasks - waiting - self._allowed
+        for i in np.flatnonzero(over > 0).tolist():
+            index, outlets = int(self._claimants[i]), self._user if fairness.over == "user" else None
+            members = [job for job, at in self._jobs.items() if (at if outlets is None else int(outlets[at])) == index]
+            found.append((members, int(over[i])))
+        return found
 
     def report(self, touched: Iterable[JobRecord]) -> ShareReport | None:
         """Entitlements of this round beside what runs now that these jobs have changed; None without fairness."""
@@ -460,10 +491,12 @@ class Shares:
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._most = most
             self._hold(policy, at, tasks, waiting, least, most)
+        self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
             jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
             part = self._most_within[jobs] = self._within[jobs]
             self._hold(policy, self._up[jobs], self._tasks[jobs], self._waiting[jobs], part, part)
+            self._allowed_within[jobs] = np.maximum(part, self._tasks[jobs] - self._waiting[jobs])
 
     def _hold(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints) -> None:
         """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""

@@ -58,6 +58,7 @@ class Verify:
         """Start what fits, evicting where somebody makes room; True if the flow must be looked at again."""
         step = self.builder.policy.step
         again = step < 1 and bool(proposals)
+        started: list[TaskRecord] = []
         for proposal in proposals if step == 1 else self._cheapest(proposals, step):
             starting = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
             queue = iter(starting)
@@ -75,8 +76,57 @@ class Verify:
                     refused[row] = None
                     queue = chain((task,), queue)
                     self.builder.places.cut(proposal.cls.index, row)
+                else:
+                    started.append(task)
                 again |= outcome is not False
+        return self._keep_shares(started) or again
+
+    def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
+        """Where more of a claimant's tasks run than may, its worst ones stop for its better ones; True if any must."""
+        jobs = dict.fromkeys(task.group.job for task in started)
+        again = False
+        while excess := self.builder.shares.excess(jobs):
+            members, count = excess[0]
+            mine = dict.fromkeys(members)
+            newcomers = [task for task in started if task.place is not None and task.group.job in mine]
+            newcomers.sort(key=lambda task: (task.group.cls.priority, task.turn))
+            new = dict.fromkeys(newcomers)
+            running = [task for job in members for task in job.tasks if task.place is not None and task not in new]
+            running.sort(key=lambda task: (task.group.cls.priority, task.turn))
+            for _ in range(count):
+                again = True
+                if running and self._gives_way(running[-1], newcomers[0]):
+                    victim, task = running.pop(), newcomers.pop(0)
+                    self.trial.stop(victim)
+                    jobs[victim.group.job] = None
+                    if self.trial.before[victim].place is not None:
+                        self.by.setdefault(victim, task)
+                    self._absolve([victim], task)
+                else:
+                    self._withdraw(newcomers.pop())
         return again
+
+    def _gives_way(self, victim: TaskRecord, task: TaskRecord) -> bool:
+        preemption = self.builder.policy.preemption
+        return (
+            preemption is not None
+            and victim.group.cls.priority > task.group.cls.priority
+            and (not preemption.window or victim.preempted <= self.trial.now - preemption.window)
+        )
+
+    def _withdraw(self, task: TaskRecord) -> None:
+        """A task does not start after all, nor does any other of its group in this round; who stopped for it comes back."""
+        if self.trial.before[task].place is None:
+            self.trial.put_back(task)
+        else:
+            self.trial.stop(task)
+        self.builder.withhold(task.group)
+        for victim in [victim for victim, by in self.by.items() if by is task]:
+            place = self.trial.before[victim].place
+            assert place is not None
+            if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
+                self.trial.put_back(victim)
+                del self.by[victim]
 
     def _cheapest(self, proposals: Sequence[ClassFlow], step: float) -> list[ClassFlow]:
         """Some of what is proposed for the best standing, the cheapest first and at most one task per machine."""
