@@ -207,6 +207,45 @@ def test_new_capacity_wakes_whoever_waits(news: fs.Event) -> None:
     assert ("w", 0) in step(sched, 5e4).placements
 
 
+@pytest.mark.parametrize("reserve", [None, 3])
+@pytest.mark.parametrize("slots", [None, 4])
+def test_a_large_task_does_not_starve_among_small_ones(reserve: int | None, slots: int | None) -> None:
+    """KAI-Scheduler#1970: small tasks keep every machine three quarters full; only a machine kept free helps."""
+    sched = world(3, slots, fs.Policy(waiting=fs.WaitCost(first=1.0, reserve=reserve)))
+    submit(sched, "large", [{"cpu": 4.0}])
+    submit(sched, "small", [{"cpu": 1.0}] * 12, 0)
+    sched.apply(*(fs.TaskStarted(("small", i), f"m{i % 3}") for i in range(12)))
+    started, kept = [], False
+    for now in range(1, 60):
+        submit(sched, now, [{"cpu": 1.0}])
+        oldest = min((t for t in sched.cluster.tasks.values() if t.place), key=lambda t: t.turn)
+        if oldest.id != ("large", 0):
+            sched.apply(fs.TaskCompleted(oldest.id))
+        rnd = step(sched, float(now))
+        kept |= fs.ReasonCode.HELD in {reason.code for reason in rnd.waiting.values()}
+        started += [now] * (("large", 0) in rnd.placements)
+    assert kept == (reserve is not None)
+    assert started == [] if reserve is None else 4 < started[0] < 59, "bucket 3 begins at an age of 4"
+
+
+def test_a_machine_kept_in_vain_is_given_back() -> None:
+    sched = world(2, policy=fs.Policy(waiting=fs.WaitCost(first=1.0, reserve=2)))
+    submit(sched, "small", [{"cpu": 1.0}] * 6)
+    sched.apply(*(fs.TaskStarted(("small", i), f"m{i % 2}") for i in range(6)))
+    submit(sched, "large", [{"cpu": 4.0}])
+    books, kept = sched.cluster.books, []
+    for now in range(40):
+        assert not step(sched, float(now)).placements
+        kept.append(tuple((books.held[:2] >= 0).tolist()))
+    assert set(kept[:2]) == {(False, False)}
+    assert {(True, False), (False, True)} <= set(kept), "each is tried"
+    submit(sched, "urgent", [{"cpu": 1.0}] * 2, -1)
+    assert len(step(sched, 40.0).placements) == 2, "better ones may use what is kept"
+    sched.apply(fs.JobRemoved("large"))
+    step(sched, 41.0)
+    assert (books.held < 0).all()
+
+
 def test_the_solver_does_not_hang() -> None:
     """or-tools#296: a limit is kept, and Python's other threads go on while the kernel works."""
     rng = np.random.default_rng(0)

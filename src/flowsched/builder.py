@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.records import ClassRecord, Group, JobRecord
 from flowsched.cluster.state import Changes, Cluster
 from flowsched.edits import Edits
+from flowsched.holds import Holds
 from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
 from flowsched.policy import OMEGA, Policy
@@ -123,6 +124,7 @@ class Builder:
         self.policy = policy
         self.edits = Edits(network)
         self.places = Places(cluster, self.edits)
+        self.holds = Holds(cluster, self.places)
         self.shares = Shares(cluster, network, self.edits, self.places.sink)
         self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
@@ -130,6 +132,7 @@ class Builder:
         self._levels: dict[int, int] = {}
         self._level_cost: dict[int, int] = {}
         self._due: list[tuple[float, int, int, Group]] = []
+        self._patient: dict[Group, None] = {}
         self._new_stays: list[tuple[_GroupNode, int]] = []
         self._old_stays: list[int] = []
         self._withheld: dict[Group, None] = {}
@@ -151,6 +154,7 @@ class Builder:
             self._sent = self._supply
             self.edits.supply[self.places.sink] = -self._supply
         self._send_stays()
+        self.holds.update(self._patient, now)
         self.places.update_slots(self.policy.step < 1)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
@@ -201,6 +205,7 @@ class Builder:
         self.places.forget_classes(changes.classes)
 
     def _forget_group(self, group: Group, node: _GroupNode) -> list[int]:
+        self._patient.pop(group, None)
         self._supply -= node.supply
         priority = group.cls.priority
         self._levels[priority] -= 1
@@ -310,6 +315,9 @@ class Builder:
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node)
+            self._patient.pop(group, None)
+            if self.policy.waiting.reserve is not None and bucket >= self.policy.waiting.reserve:
+                self._patient[group] = None
         if due != node.due:
             self._set_due(node, due, -1, group)
 

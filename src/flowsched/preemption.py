@@ -121,7 +121,8 @@ def candidates(
     """
     books = cluster.books
     asked = np.zeros(books.rows, np.bool_)
-    asked[rows] = books.usable[rows] & books.can_ever(np.array([cls.index]), rows)[0]
+    one = np.array([cls.index])
+    asked[rows] = books.usable[rows] & books.can_ever(one, rows)[0] & ~books.held_against(one, rows)[0]
     task = np.flatnonzero(books.task_row >= 0)
     task = task[asked[books.task_row[task]] & (books.priority[books.task_class[task]] > cls.priority)]
     if not len(task):

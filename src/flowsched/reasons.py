@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import DOWN, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
+from flowsched.cluster.books import DOWN, HELD, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import ClassRecord
 from flowsched.rounds import Reason, ReasonCode
@@ -22,6 +22,7 @@ _UNBLOCKED_BY = {
     ReasonCode.FILTERED: _MORE_MACHINES,
     ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
@@ -61,6 +62,8 @@ class Verdict:
         best = self.ever[self.shapes.of_row[live]].max(initial=0)
         if best < 2:
             return ReasonCode.FILTERED if best else ReasonCode.NEVER_FITS
+        if (self.why[live] == HELD).any():
+            return ReasonCode.HELD
         return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
@@ -84,7 +87,8 @@ class Verdict:
                 if have.get(label) not in allowed
             ]
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
-        return names + ["slots"] if why & SLOTS else names
+        names += ["slots"] if why & SLOTS else []
+        return names + ["held for others"] if why & HELD else names
 
 
 def shape_label(shape: ShapeKey, resources: Resources) -> str:

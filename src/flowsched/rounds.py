@@ -42,7 +42,7 @@ class ReasonCode(StrEnum):
     GANG_SHORT = "GANG_SHORT"
     """Too few of its gang could start."""
     HELD = "HELD"
-    """Held back on request."""
+    """Machines have room, but are kept for tasks that have waited longer."""
     TIME_LIMIT = "TIME_LIMIT"
     """The time limit passed before the round was done."""
     CONFLICT = "CONFLICT"

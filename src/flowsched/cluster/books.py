@@ -36,7 +36,7 @@ Ints = NDArray[np.int64]
 UNLIMITED = 1 << 40
 """Stands for "as many as you like" in counts of tasks and slots."""
 
-DOWN, LABEL, SLOTS, RESOURCE = 1, 2, 4, 8
+DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
 """Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""
 
 ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
@@ -130,6 +130,8 @@ class Books:
         Most tasks at once (`UNLIMITED` without a limit), and tasks now.
     usable : ndarray of bool, shape (rows,)
         Takes new tasks: neither failed nor drained.
+    held : ndarray of int64, shape (rows,)
+        The class that the row is kept for, -1 without one.
     version : ndarray of int64, shape (rows,)
         Value of `clock` when the row last changed.
     running_at : ndarray of int64, shape (rows, levels)
@@ -157,6 +159,7 @@ class Books:
         self.slots: Ints = np.zeros(8, np.int64)
         self.running: Ints = np.zeros(8, np.int64)
         self.usable: NDArray[np.bool_] = np.zeros(8, np.bool_)
+        self.held: Ints = np.full(8, -1, np.int64)
         self.version: Ints = np.zeros(8, np.int64)
         self.shape: Ints = np.zeros(8, np.int64)
         self.running_at: Ints = np.zeros((8, 4), np.int64)
@@ -180,6 +183,7 @@ class Books:
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._rows, self._classes, self._shape_indices = Indices(), Indices(), Indices()
         self._asks: dict[int, _Asks] = {}
+        self._holding = 0
         self._view()
 
     def _view(self) -> None:
@@ -200,6 +204,7 @@ class Books:
         row = self._rows.take()
         for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "shape", "running_at"):
             setattr(self, name, grown(getattr(self, name), row + 1))
+        self.held = grown(self.held, row + 1, fill=-1)
         self._view()
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         self.shape[row] = -1
@@ -231,6 +236,7 @@ class Books:
         self._release_shape(row)
         self.shape[row] = -1
         self.usable[row] = False
+        self._unhold(row)
         self.version[row] = 0
         self._rows.give(row)
 
@@ -321,9 +327,33 @@ class Books:
         """Whether the machine has slots, so that they may run out."""
         return self._slots[row] != UNLIMITED
 
+    def hold(self, row: int, cls: int) -> None:
+        """Keep the row for a class and those of better priority; -1 for everybody again."""
+        self._unhold(row)
+        if cls >= 0:
+            self.held[row] = cls
+            self._holding += 1
+        self.touch(row)
+
+    def _unhold(self, row: int) -> None:
+        self._holding -= int(self.held[row] >= 0)
+        self.held[row] = -1
+
+    def held_against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
+        """Whether the row is kept for others, shape (classes, rows)."""
+        held, cls = self.held[rows][None, :], classes[:, None]
+        against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (self.priority[cls] >= self.priority[held])
+        return against
+
+    def can_take(self, row: int, cls: int) -> bool:
+        """Whether the machine takes new tasks, and could hold the class if it were empty."""
+        shape = self.shape[row]
+        return bool(self.usable[row] and self.suits[cls, shape] and self.holds[cls, shape])
+
     def welcomes(self, row: int, cls: int) -> bool:
-        """Whether the machine takes new tasks, and the class's labels allow it."""
-        return bool(self.usable[row] and self.suits[cls, self.shape[row]])
+        """Whether the machine takes new tasks, and labels and holds allow those of the class."""
+        kept = self.held[row] >= 0 and self.held_against(np.array([cls]), np.array([row]))[0, 0]
+        return bool(self.usable[row] and self.suits[cls, self.shape[row]] and not kept)
 
     def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
         """The devices that a task of the class would take there, () without any; None where it does not fit now.
@@ -410,7 +440,7 @@ class Books:
         -------
         fits : ndarray of int64, shape (classes, rows)
         why : ndarray of uint32, shape (classes, rows)
-            All of `DOWN`, `LABEL`, `SLOTS` and `RESOURCE << d` that stand against one more task.
+            All of `DOWN`, `LABEL`, `SLOTS`, `HELD` and `RESOURCE << d` that stand against one more task.
         """
         free, g = self.free[rows], self.resources.device_index
         fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
@@ -429,6 +459,10 @@ class Books:
         down, label = ~self.usable[rows], ~self.suits[np.ix_(classes, self.shape[rows])]
         why |= np.where(down | label, np.where(down, DOWN, 0) | np.where(label, LABEL, 0), 0).astype(np.uint32)
         fits[down | label] = 0
+        if self._holding:
+            held = self.held_against(classes, rows)
+            why[held] |= HELD
+            fits[held] = 0
         why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
         return fits, why
 

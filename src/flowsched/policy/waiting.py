@@ -30,6 +30,9 @@ class WaitCost:
         Each further bucket ends at so many times the end of the one before it.
     buckets : int
         How many there are; the last one never ends.
+    reserve : int or None
+        From this bucket on, a machine is kept free for a task that fits nowhere (see `flowsched.holds`), so that smaller
+        ones cannot starve it; None for never.
     patience : float
         In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
         it rather waits; 1, the default, for any place.
@@ -39,6 +42,7 @@ class WaitCost:
     factor: float = 2.0
     buckets: int = 16
     patience: float = 1.0
+    reserve: int | None = 6
 
     def __post_init__(self) -> None:
         check_weight("WaitCost: first", self.first)
@@ -49,6 +53,11 @@ class WaitCost:
             raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {self.buckets!r}")
         if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not 0 <= self.patience <= 1:
             raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {self.patience!r}")
+
+        if self.reserve is not None and (
+            isinstance(self.reserve, bool) or not isinstance(self.reserve, int) or self.reserve < 1
+        ):
+            raise InputError(f"WaitCost: reserve must be a whole number >= 1 or None, got {self.reserve!r}")
 
     def end(self, bucket: int) -> float:
         """Age at which a task leaves the bucket; infinite for the last one."""
