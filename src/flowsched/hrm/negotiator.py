@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -387,7 +388,8 @@ class Negotiator:
         def work(db: sa.Connection) -> Report:
             back = self._seen(db, machine)
             ended, started = self._finish(db, done) if done else ([], [])
-            granted = self._optimistic.grant_wishes(db, machine) if done or back else []
+            # Of their own transaction, below: they take rows in another order than ends do.
+            wishes.append(bool(done or back))
             stale: list[str] = []
             missing: list[str] = []
             if there is not None:
@@ -395,9 +397,17 @@ class Negotiator:
                 known = {row.task_id: row.launched for row in db.execute(mine.where(RS.c.machine_id == machine))}
                 stale = sorted(there - known.keys())
                 missing = sorted(task for task, go in known.items() if go and task not in there)
-            return Report(*map(tuple, (ended, started, granted, stale, missing)))
+            return Report(tuple(ended), tuple(started), (), tuple(stale), tuple(missing))
 
-        return self.store.transact(work)
+        wishes: list[bool] = []
+        report = self.store.transact(work)
+        if not wishes[-1]:
+            return report
+        try:
+            granted = self.store.transact(lambda db: self._optimistic.grant_wishes(db, machine))
+        except OvertakenError:
+            return report  # another time: a wish stays until its task is placed
+        return replace(report, granted=tuple(granted))
 
     def _seen(self, db: sa.Connection, machine: str) -> bool:
         """Hear of a machine; whether it was lost and is back."""

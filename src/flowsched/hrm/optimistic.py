@@ -129,20 +129,35 @@ class Optimistic:
     def grant_wishes(self, db: sa.Connection, machine: str) -> list[str]:
         """Tasks that a unit of the machine once refused start there if they can by now."""
         now = self.clock()
+        room = {
+            unit: free
+            for unit, *free in db.execute(
+                sa.select(RS.c.ru_id, RS.c.free_vcore, RS.c.free_mem, RS.c.free_gmem, RS.c.free_places).where(
+                    RS.c.machine_id == machine, RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0
+                )
+            )
+        }
         wishes = (
             sa.select(RT)
-            .join(RS, RS.c.ru_id == RT.c.wish)
-            .where(RS.c.machine_id == machine, RT.c.status == Status.OPEN)
-            .order_by(RT.c.priority, RT.c.since, RT.c.task_id)
+            .where(RT.c.wish.in_(sorted(room)), RT.c.status == Status.OPEN)
+            .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
         )
-        rows = db.execute(self.store.lock_rows(wishes, skip=True)).all()
+        rows = db.execute(self.store.lock_rows(wishes, skip=True)).all() if room else []
         jobs = db.execute(sa.select(JS.c.job_id, JS.c.scheduler)) if rows else ()
         owners = {job.job_id: job.scheduler for job in jobs}
-        granted = []
+        caps = self._allowed(db, rows)
+        allowed = {job: cap - held for job, (cap, held) in caps.items()}
+        granted: dict[str, list[Claim]] = {}
+        by_id = {row.task_id: row for row in rows}
         for row in rows:
-            claim, cap = Claim(row.task_id, row.wish), self._allowed(db, [row])
-            owner, (most, held) = owners[row.job_id], cap[row.job_id]
-            if owner is not None and held < most and self._take(db, claim.unit, [claim], {row.task_id: row}, now):
-                self._place(db, owner, [claim], {row.task_id: row}, cap, now)
-                granted.append(row.task_id)
-        return granted
+            claim, owner = Claim(row.task_id, row.wish), owners[row.job_id]
+            fits = all(a <= b for a, b in zip((row.vcore, row.mem, row.gmem, 1), room[row.wish], strict=True))
+            if owner is None or allowed[row.job_id] <= 0 or not fits:
+                continue
+            if self._take(db, claim.unit, [claim], by_id, now):
+                room[row.wish] = [b - a for a, b in zip((row.vcore, row.mem, row.gmem, 1), room[row.wish], strict=True)]
+                allowed[row.job_id] -= 1
+                granted.setdefault(owner, []).append(claim)
+        for owner in sorted(granted):
+            self._place(db, owner, granted[owner], by_id, caps, now)
+        return sorted(claim.task for claims in granted.values() for claim in claims)

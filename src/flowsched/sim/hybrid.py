@@ -1,0 +1,292 @@
+"""Simulated resource units under one scheduler or several: decisions that take time, heartbeats, queues, conflicts.
+
+There are two sets of books.  The machines' own queues are what is.  The shared state is what is known: claims are
+entered there at once, ends only with the machine's next heartbeat, and schedulers decide on copies of it that are as
+old as the decision takes.  In between lie the two costs that HRM is about: a free place that nobody knows of yet
+(feedback delay), and a claim that another scheduler has overtaken (conflict).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+from flowsched.hrm.adapter import Hybrid
+from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
+from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
+from flowsched.hrm.units import ResourceUnit
+from flowsched.sim.world import Clock
+
+__all__ = ["BatchJob", "HybridMetrics", "HybridSimulation"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A job that arrives at a time with its containers, whose durations are those that they really have."""
+
+    id: str
+    time: float
+    containers: tuple[Container, ...]
+
+
+@dataclass
+class HybridMetrics:
+    """What a simulation measured; arrays by job, in the order in which the jobs were given.
+
+    Attributes
+    ----------
+    delay : ndarray of float64
+        From arrival until the last container was assigned to a unit, to run or to wait in its queue.
+    start : ndarray of float64
+        From arrival until the last container ran.
+    completion : ndarray of float64
+        From arrival until the last container ended.
+    claims, conflicts : int
+    busy : list of (time, waiting jobs, jobs that have not ended)
+    used : float
+        Mean part of the cores that ran something between the first arrival and the last end.
+    """
+
+    delay: Floats
+    start: Floats
+    completion: Floats
+    claims: int = 0
+    conflicts: int = 0
+    busy: list[tuple[float, int, int]] = field(default_factory=list)
+    used: float = 0.0
+
+    @property
+    def conflict_ratio(self) -> float:
+        """Conflicts by claims."""
+        return self.conflicts / self.claims if self.claims else 0.0
+
+    @property
+    def busyness(self) -> float:
+        """Waiting by registered jobs, mean over time."""
+        if len(self.busy) < 2:
+            return 0.0
+        time, waiting, registered = np.array(self.busy, np.float64).T
+        part = waiting[:-1] / np.maximum(registered[:-1], 1.0)
+        return float(np.average(part, weights=np.maximum(np.diff(time), 1e-12)))
+
+
+@dataclass
+class _Scheduler:
+    """One scheduler: its network, the jobs that it was given and has not looked at, and whether it decides now."""
+
+    hybrid: Hybrid
+    queue: deque[int] = field(default_factory=deque)
+    deciding: bool = False
+    seen: dict[str, int] = field(default_factory=dict)
+
+
+class HybridSimulation:
+    """Batch jobs on resource units.
+
+    Parameters
+    ----------
+    units : sequence of ResourceUnit
+    jobs : sequence of BatchJob
+    schedulers : int
+        Job i goes to scheduler i modulo this.
+    length : int
+        Places in each unit's batch queue.
+    heartbeat : float
+        Seconds between a machine's heartbeats; the machines' are spread evenly.
+    round_cost, claim_cost : float
+        Simulated seconds that a decision takes: so much, and so much for each claim.
+    expected : float, optional
+        Run time that the schedulers and queues expect of every container; None for the true one.
+    same_taste : bool
+        All schedulers prefer the same ones of equally good units.
+
+    Raises
+    ------
+    InputError
+        An argument is out of range, or a container never fits.
+    """
+
+    def __init__(
+        self,
+        units: Sequence[ResourceUnit],
+        jobs: Sequence[BatchJob],
+        *,
+        schedulers: int = 1,
+        length: int = 0,
+        heartbeat: float = 3.0,
+        round_cost: float = 0.0,
+        claim_cost: float = 4e-5,
+        expected: float | None = None,
+        same_taste: bool = False,
+    ) -> None:
+        if schedulers < 1 or length < 0 or not heartbeat > 0 or round_cost < 0 or claim_cost < 0:
+            raise InputError(
+                "HybridSimulation: schedulers >= 1, length >= 0, heartbeat > 0 and costs >= 0 expected, "
+                f"got {schedulers=}, {length=}, {heartbeat=}, {round_cost=}, {claim_cost=}"
+            )
+        self._clock = Clock()
+        self._jobs = jobs
+        self._real = {str(unit.id): StackedQueue(unit) for unit in units}
+        self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
+        machines: dict[str, list[str]] = {}
+        for unit in units:
+            machines.setdefault(str(unit.machine), []).append(str(unit.id))
+        self._ended: dict[str, list[str]] = {machine: [] for machine in machines}
+        self._machine_of = {unit: machine for machine, mine in machines.items() for unit in mine}
+        self._offset = {machine: heartbeat * i / len(machines) for i, machine in enumerate(machines)}
+        self._beat, self._round_cost, self._claim_cost = heartbeat, round_cost, claim_cost
+        self._schedulers = [_Scheduler(Hybrid(seed=0 if same_taste else i)) for i in range(schedulers)]
+        self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
+        self._true = {str(c.id): c for job in jobs for c in job.containers}
+        self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
+        capacity = [queue.capacity for queue in self._real.values()]
+        for id, container in self._true.items():
+            if not any(all(a <= b for a, b in zip(container.need, have, strict=True)) for have in capacity):
+                raise InputError(f"container {id!r} fits on no unit, even an empty one")
+        n = len(jobs)
+        self._unassigned = np.array([len(job.containers) for job in jobs])
+        self._unstarted, self._running = self._unassigned.copy(), self._unassigned.copy()
+        self._metrics = HybridMetrics(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))
+        self._registered = 0
+        self._core_seconds = 0.0
+
+    def run(self) -> HybridMetrics:
+        """Run until the last job has ended."""
+        for j, job in enumerate(self._jobs):
+            self._clock.after(job.time, j, self._arrive)
+        while not self._clock.quiet and np.isnan(self._metrics.completion).any():
+            self._clock.step()
+        metrics = self._metrics
+        first = min((job.time for job in self._jobs), default=0.0)
+        cores = sum(queue.capacity[0] for queue in self._real.values()) / 1e6
+        span = self._clock.now - first
+        metrics.used = self._core_seconds / (cores * span) if span > 0 and cores else 0.0
+        return metrics
+
+    # -- schedulers ---------------------------------------------------------------------------------------------
+
+    def _arrive(self, j: int) -> None:
+        scheduler = self._schedulers[j % len(self._schedulers)]
+        scheduler.queue.append(j)
+        self._registered += 1
+        self._note()
+        self._decide(scheduler)
+
+    def _note(self) -> None:
+        waiting = int((self._unassigned[: len(self._jobs)] > 0).sum()) - (len(self._jobs) - self._arrived())
+        self._metrics.busy.append((self._clock.now, waiting, self._registered))
+
+    def _arrived(self) -> int:
+        return sum(job.time <= self._clock.now for job in self._jobs)
+
+    def _decide(self, scheduler: _Scheduler) -> None:
+        """Take the next job, if any, and decide on all that is open, on the state as it is known now."""
+        if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
+            return
+        hybrid = scheduler.hybrid
+        hybrid.refresh(self._changes(scheduler))
+        if scheduler.queue:
+            job = self._jobs[scheduler.queue.popleft()]
+            hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
+        claims = hybrid.claims(self._clock.now)
+        scheduler.deciding = True
+        cost = self._round_cost + self._claim_cost * len(claims)
+        self._clock.after(cost, (scheduler, claims), self._commit)
+
+    def _changes(self, scheduler: _Scheduler) -> Iterable[UnitState]:
+        for unit, queue in self._known.items():
+            if scheduler.seen.get(unit) != queue.version:
+                scheduler.seen[unit] = queue.version
+                yield Hybrid.state_of(queue, self._clock.now)
+
+    def _commit(self, decision: tuple[_Scheduler, list[Claim]]) -> None:
+        """Optimistically: a unit's claims are granted together, or refused."""
+        scheduler, claims = decision
+        scheduler.deciding = False
+        by_unit: dict[str, list[Claim]] = {}
+        for claim in claims:
+            by_unit.setdefault(claim.unit, []).append(claim)
+        accepted: list[Claim] = []
+        refused: list[tuple[Claim, Refusal]] = []
+        for unit, those in by_unit.items():
+            if self._has_room(unit, those):
+                accepted += those
+            else:
+                refused += [(claim, Refusal.CONFLICT) for claim in those]
+        for claim in accepted:
+            self._known[claim.unit].submit(self._told[claim.task], self._clock.now)
+            self._assigned(claim.task)
+            self._carry_out(claim.unit, self._real[claim.unit].submit(self._true[claim.task], self._clock.now))
+        scheduler.hybrid.settle(Granted(tuple(accepted), tuple(refused)))
+        self._metrics.claims += len(claims)
+        self._metrics.conflicts += len(refused)
+        self._note()
+        # Without a new job, a refusal or something granted, only news can change the decision.
+        if scheduler.queue or refused:
+            self._decide(scheduler)
+
+    def _has_room(self, unit: str, claims: Sequence[Claim]) -> bool:
+        queue = self._known[unit]
+        runs = [self._told[claim.task].need for claim in claims if not claim.queued]
+        room = queue.room
+        queued = len(claims) - len(runs)
+        places = (queue.length or 0) - len(queue.waiting)
+        return queued <= places and all(sum(need[i] for need in runs) <= room[i] for i in range(4) if runs)
+
+    def _assigned(self, task: str) -> None:
+        j = self._job_of[task]
+        self._unassigned[j] -= 1
+        if not self._unassigned[j]:
+            self._metrics.delay[j] = self._clock.now - self._jobs[j].time
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def _carry_out(self, unit: str, admission: Admission) -> None:
+        if admission.outcome not in (Outcome.STARTED, Outcome.QUEUED):
+            raise AssertionError(f"at {self._clock.now:g} s: unit {unit!r} refused what was granted: {admission}")
+        for container in admission.started:
+            j = self._job_of[str(container.id)]
+            self._unstarted[j] -= 1
+            if not self._unstarted[j]:
+                self._metrics.start[j] = self._clock.now - self._jobs[j].time
+            self._core_seconds += container.need[0] / 1e6 * container.duration
+            self._clock.after(container.duration, (unit, str(container.id)), self._end)
+
+    def _end(self, what: tuple[str, str]) -> None:
+        """A container ends: the next follows at once, the shared state hears of it with the next heartbeat."""
+        unit, task = what
+        queue = self._real[unit]
+        j = self._job_of[task]
+        self._running[j] -= 1
+        if not self._running[j]:
+            self._metrics.completion[j] = self._clock.now - self._jobs[j].time
+            self._registered -= 1
+            self._note()
+        self._carry_out(unit, queue.finish(self._true[task].id, self._clock.now))
+        machine = self._machine_of[unit]
+        if not self._ended[machine]:
+            offset, now = self._offset[machine], self._clock.now
+            turns = math.floor((now - offset) / self._beat) + 1
+            self._clock.after(max(offset + turns * self._beat - now, 0.0), machine, self._heartbeat)
+        self._ended[machine].append(task)
+
+    def _heartbeat(self, machine: str) -> None:
+        ended, self._ended[machine] = self._ended[machine], []
+        units = [unit for unit, of in self._machine_of.items() if of == machine]
+        for unit in units:
+            known = self._known[unit]
+            # Those that followed others are running there by now; until told the books have them waiting.
+            left = [id for id in ended if id in known]
+            while now := [id for id in left if id in known.running]:
+                known.finish([*now], self._clock.now)
+                left = [id for id in left if id not in now]
+        for scheduler in self._schedulers:
+            self._decide(scheduler)
