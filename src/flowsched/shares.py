@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,8 @@ from flowsched.cluster.books import UNLIMITED, Indices, grown
 from flowsched.cluster.records import JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
-from flowsched.network import INF, FlowNetwork
+from flowsched.network import FlowNetwork
+from flowsched.outlets import Outlets
 from flowsched.policy import Policy
 from flowsched.policy.fairness import RUNGS, Claims, Fairness
 from flowsched.policy.waterfill import water_fill
@@ -39,117 +39,13 @@ __all__ = ["ShareReport", "Shares"]
 Ints = NDArray[np.int64]
 
 
-class _Outlets:
-    """Arcs by which waiting tasks leave a node; arrays by index of the outlet."""
-
-    def __init__(self, network: FlowNetwork, edits: Edits) -> None:
-        self.network = network
-        self.edits = edits
-        self._indices = Indices()
-        self.tail: Ints = np.zeros(8, np.int64)
-        self.head: Ints = np.zeros(8, np.int64)
-        self._base: Ints = np.full(8, -1, np.int64)
-        self._capacity: Ints = np.zeros(8, np.int64)
-        self._price: Ints = np.zeros(8, np.int64)
-        self._lower: Ints = np.zeros(8, np.int64)
-        self._ease: Ints = np.full(8, -1, np.int64)
-        self._room: Ints = np.zeros(8, np.int64)
-        self._rung: Ints = np.full((8, 0), -1, np.int64)
-        self._width: Ints = np.zeros((8, 0), np.int64)
-        self._step = 0
-
-    def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> Ints:
-        """New outlets without bounds: closed, or (with their arcs) open."""
-        new = np.array([self._indices.take() for _ in tails], np.int64)
-        top = int(new.max(initial=-1)) + 1
-        for name in ("tail", "head", "_capacity", "_price", "_lower", "_room", "_width"):
-            setattr(self, name, grown(getattr(self, name), top))
-        for name in ("_base", "_ease", "_rung"):
-            setattr(self, name, grown(getattr(self, name), top, fill=-1))
-        self.tail[new], self.head[new] = tails, heads
-        if arcs is None:
-            arcs = self.edits.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
-            self._capacity[new] = 0
-        else:
-            self._capacity[new] = INF
-        self._base[new] = arcs
-        self._price[new] = self._lower[new] = self._room[new] = self._width[new] = 0
-        self._ease[new] = self._rung[new] = -1
-        return new
-
-    def forget(self, index: int) -> None:
-        """The outlet's arcs go with one of its nodes."""
-        self._base[index] = self._ease[index] = self._rung[index] = -1
-        self._indices.give(index)
-
-    def bound(self, at: Ints, lower: Ints, room: Ints, price: int) -> None:
-        """Let at least `lower` leave, and `room` more before each costs `price`."""
-        self._open(at, INF)
-        self._send(self.network.set_cost, self._base, self._price, at, np.full(len(at), price, np.int64))
-        self._send(self.network.set_lower, self._base, self._lower, at, lower)
-        missing = at[(self._ease[at] < 0) & (room > 0)]
-        if len(missing):
-            self._ease[missing] = self.edits.add_arcs(self.tail[missing], self.head[missing], 0, 0)
-        self._send(self.network.set_capacity, self._ease, self._room, at, room)
-
-    def ladder(self, at: Ints, width: Ints, step: int) -> None:
-        """Rungs of these capacities, shape (outlets, RUNGS - 1); the first one costs most, the last one `step`."""
-        if not width.any() and not self._rung.shape[1]:
-            return
-        if not self._rung.shape[1]:
-            self._rung = np.full((len(self.tail), RUNGS - 1), -1, np.int64)
-            self._width = np.zeros((len(self.tail), RUNGS - 1), np.int64)
-        cost = np.arange(RUNGS - 1, 0, -1) * step
-        if step != self._step:
-            self._step = step
-            o, r = np.nonzero(self._rung >= 0)
-            if len(o):
-                self.edits.count += len(o)
-                self.network.set_cost(self._rung[o, r], cost[r])
-        o, r = np.nonzero((self._rung[at] < 0) & (width > 0))
-        if len(o):
-            self._rung[at[o], r] = self.edits.add_arcs(self.tail[at[o]], self.head[at[o]], 0, cost[r])
-        o, r = np.nonzero(width != self._width[at])
-        if len(o):
-            self._width[at[o], r] = width[o, r]
-            self.edits.count += len(o)
-            self.network.set_capacity(self._rung[at[o], r], width[o, r])
-
-    def free(self, at: Ints) -> None:
-        """No bounds, no prices."""
-        self._release(at)
-        self._open(at, INF)
-
-    def close(self, at: Ints) -> None:
-        """Nothing leaves this way."""
-        self._release(at)
-        self._open(at, 0)
-
-    def _release(self, at: Ints) -> None:
-        nothing = np.zeros(len(at), np.int64)
-        self._send(self.network.set_lower, self._base, self._lower, at, nothing)
-        self._send(self.network.set_cost, self._base, self._price, at, nothing)
-        self._send(self.network.set_capacity, self._ease, self._room, at, nothing)
-        self.ladder(at, np.zeros((len(at), RUNGS - 1), np.int64), self._step)
-
-    def _open(self, at: Ints, capacity: int) -> None:
-        self._send(self.network.set_capacity, self._base, self._capacity, at, np.full(len(at), capacity, np.int64))
-
-    def _send(self, setter: Any, arcs: Ints, known: Ints, at: Ints, values: Ints) -> None:
-        other = values != known[at]
-        if other.any():
-            known[at[other]] = values[other]
-            self.edits.count += int(other.sum())
-            setter(arcs[at[other]], values[other])
-
-
 class ShareReport(Mapping[Hashable, Share]):
     """Who was entitled to what in a round, and what came of it; put into values when asked for."""
 
-    def __init__(self, fairness: Fairness, claims: Claims, share: Ints, part: Ints, running: Ints) -> None:
+    def __init__(self, fairness: Fairness, claims: Claims, share: Ints, running: Ints) -> None:
         self.fairness = fairness
         self.claims = claims
-        self._share, self._part, self._running = share, part, running
+        self._share, self._running = share, running
         balance = getattr(fairness.share, "balance", None)
         self._balance: Ints | None = None if balance is None else balance(claims)
         self._index: dict[Hashable, int] | None = None
@@ -177,8 +73,9 @@ class ShareReport(Mapping[Hashable, Share]):
         """By the provider's accounts, else of the moment: what runs beyond one's part, and whose parts that comes from."""
         if self._balance is not None:
             return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
-        borrowed = np.maximum(self._running - self._part, 0)
-        unused = np.maximum(self._part - self._running, 0)
+        part = self.fairness.part(self.claims)
+        borrowed = np.maximum(self._running - part, 0)
+        unused = np.maximum(part - self._running, 0)
         return water_fill(int(borrowed.sum()), unused, unused), borrowed
 
     def book(self, started: Iterable[JobRecord]) -> None:
@@ -211,7 +108,7 @@ class Shares:
         self.cluster = cluster
         self.edits = edits
         self.sink = sink
-        self._outlets = _Outlets(network, edits)
+        self._outlets = Outlets(network, edits)
         self._jobs: dict[JobRecord, int] = {}
         self._indices = Indices()
         d = len(cluster.resources.names)
@@ -226,11 +123,12 @@ class Shares:
         self._user_out: Ints = np.full(8, -1, np.int64)
         self._user_indices = Indices()
         self._fairness: Fairness | None = None
+        self._policy: Policy | None = None
         self._fresh = True
+        self._ordered: list[JobRecord] | None = None
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
-        self._part: Ints = np.zeros(0, np.int64)
         self._within: Ints = np.zeros(8, np.int64)
         self._claimants: Ints = np.zeros(0, np.int64)
         self._most: Ints = np.zeros(0, np.int64)
@@ -252,10 +150,12 @@ class Shares:
                 setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
             self._out[index], self._up[index], self._user[index] = outlet, -1, -1
             self._stale[job] = None
+        self._ordered = None
 
     def forget(self, job: JobRecord) -> list[int]:
         """A job is gone; nodes that go with it."""
         index = self._jobs.pop(job)
+        self._ordered = None
         self._stale.pop(job, None)
         self._indices.give(index)
         self._outlets.forget(int(self._out[index]))
@@ -285,6 +185,8 @@ class Shares:
             self._stale.clear()
             return
         self._stale.update(dict.fromkeys(touched))
+        changed = bool(self._stale) or self._claims is None or policy is not self._policy
+        self._policy = policy
         for job in self._stale:
             self._recount(job)
         self._stale.clear()
@@ -294,9 +196,10 @@ class Shares:
         if fairness.over == "user":
             self._climb()
         if self._fresh:
-            self._entitle(fairness)
+            changed |= self._entitle(fairness, changed)
             self._fresh = False
-        self._bound(fairness, policy)
+        if changed:
+            self._bound(fairness, policy)
 
     def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
         """Claimants of whom more tasks run now than may, as jobs, with how many too many.
@@ -337,7 +240,7 @@ class Shares:
         tasks, waiting, _ = self._counts(self._fairness)
         running = tasks - waiting
         self._note_full(self._fairness, running >= self._most)
-        return ShareReport(self._fairness, self._claims, self._share, self._part, running)
+        return ShareReport(self._fairness, self._claims, self._share, running)
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
@@ -405,6 +308,12 @@ class Shares:
         self._outlets.close(outs)
         self._outlets.free(up)
 
+    def _in_order(self) -> list[JobRecord]:
+        """The jobs in the order in which they came."""
+        if self._ordered is None:
+            self._ordered = sorted(self._jobs, key=lambda job: job.serial)
+        return self._ordered
+
     # -- entitlements -------------------------------------------------------------------------------------------
 
     def _counts(self, fairness: Fairness) -> tuple[Ints, Ints, NDArray[np.float64]]:
@@ -421,15 +330,16 @@ class Shares:
         np.add.at(demand, self._user[members], self._demand[members])
         return tasks[jobs], waiting[jobs], demand[jobs]
 
-    def _entitle(self, fairness: Fairness) -> None:
+    def _entitle(self, fairness: Fairness, changed: bool) -> bool:
+        """Work entitlements out anew; False if nothing that they depend on is other than before."""
         quotas: list[float]
         if fairness.over == "job":
-            jobs = sorted(self._jobs, key=lambda job: job.serial)
+            jobs = self._in_order()
             ids = tuple(job.job.id for job in jobs)
             self._claimants = np.array([self._jobs[job] for job in jobs], np.int64)
             quotas = [1.0] * len(ids)
         else:
-            users = dict.fromkeys(job.job.user for job in sorted(self._jobs, key=lambda job: job.serial))
+            users = dict.fromkeys(job.job.user for job in self._in_order())
             ids = tuple(users)
             self._claimants = np.array([self._users[user][0] for user in users], np.int64)
             known = self.cluster.users
@@ -441,16 +351,28 @@ class Shares:
         mean = demand / np.maximum(tasks, 1)[:, None]
         if slots < UNLIMITED:
             mean, capacity = np.column_stack([mean, np.ones(len(tasks))]), np.append(capacity, float(slots))
-        self._claims = Claims(ids, tasks, tasks - waiting, units, np.array(quotas), mean, capacity)
-        self._share, self._part = fairness.entitle(self._claims)
+        old = self._claims
+        weight = np.array(quotas)
+        if (
+            not changed
+            and old is not None
+            and not hasattr(fairness.share, "committed")
+            and (old.units, old.ids) == (units, ids)
+            and np.array_equal(old.weight, weight)
+            and np.array_equal(old.capacity, capacity)
+        ):
+            return False
+        self._claims = Claims(ids, tasks, tasks - waiting, units, weight, mean, capacity)
+        self._share = fairness.entitle(self._claims)
         if fairness.within is not None:
             self._share_within(fairness)
+        return True
 
     def _share_within(self, fairness: Fairness) -> None:
         """What each job is entitled to of its user's share."""
         assert fairness.within is not None
         by_user: dict[int, list[JobRecord]] = {}
-        for job in sorted(self._jobs, key=lambda job: job.serial):
+        for job in self._in_order():
             by_user.setdefault(int(self._user[self._jobs[job]]), []).append(job)
         for at, units in zip(self._claimants.tolist(), self._share.tolist(), strict=True):
             jobs = by_user[at]

@@ -365,33 +365,38 @@ class Fairness:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
                 raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {weight!r}")
 
-    def entitle(self, claims: Claims) -> tuple[Ints, Ints]:
-        """Shares within the limits, and everybody's own part.
+    def part(self, claims: Claims) -> Ints:
+        """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
+        most = np.minimum(self.maxima(claims.ids), claims.units)
+        share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
+        return np.maximum(share, np.minimum(self.minima(claims.ids), most))
+
+    def entitle(self, claims: Claims) -> Ints:
+        """Shares within the limits.
 
         Returns
         -------
-        share : ndarray of int64, shape (n,)
+        ndarray of int64, shape (n,)
             At most ``claims.tasks``.
-        part : ndarray of int64, shape (n,)
-            The share that each would have if all had tasks without end; beyond it, it borrows.
         """
         if not self.limits:
-            endless = replace(claims, tasks=np.maximum(claims.running, claims.units))
-            return np.minimum(self.share(claims), claims.tasks), self.share(endless)
-        least, most, lend, borrow = self._bounds(claims)
-        endless = replace(claims, tasks=np.maximum(np.minimum(most, claims.units), claims.running))
-        part = np.maximum(self.share(endless), np.minimum(least, most))
-        want = np.minimum(claims.tasks, most)
-        want = np.where(borrow, want, np.minimum(want, part))
-        least = np.minimum(least, want)
-        kept = int(np.maximum(part - want, 0)[~lend].sum())
-        share = np.minimum(self.share(replace(claims, tasks=want, units=max(0, claims.units - kept))), want)
-        short = int(np.maximum(least - share, 0).sum())
-        if short:
+            return np.minimum(self.share(claims), claims.tasks)
+        limits = [self.limits.get(who, _FREE) for who in claims.ids]
+        want = np.minimum(claims.tasks, self.maxima(claims.ids))
+        units = claims.units
+        if not all(limit.lend and limit.borrow for limit in limits):
+            part = self.part(claims)
+            borrow = np.array([limit.borrow for limit in limits], np.bool_)
+            keep = np.array([not limit.lend for limit in limits], np.bool_)
+            want = np.where(borrow, want, np.minimum(want, part))
+            units = max(0, units - int(np.maximum(part - want, 0)[keep].sum()))
+        least = np.minimum(self.minima(claims.ids), want)
+        share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
+        if (share < least).any():
             # Guarantees first: the others give back what they have beyond theirs, who has most for its weight first.
-            units = max(int(share.sum()), min(claims.units - kept, int(least.sum())))
+            units = max(int(share.sum()), min(units, int(least.sum())))
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
-        return share, part
+        return share
 
     def minima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Guarantees."""
@@ -405,15 +410,6 @@ class Fairness:
             return np.full(len(ids), _ENDLESS, np.int64)
         most = [self.limits.get(who, _FREE).maximum for who in ids]
         return np.array([_ENDLESS if count is None else count for count in most], np.int64)
-
-    def _bounds(self, claims: Claims) -> tuple[Ints, Ints, NDArray[np.bool_], NDArray[np.bool_]]:
-        limits = [self.limits.get(who, _FREE) for who in claims.ids]
-        return (
-            self.minima(claims.ids),
-            self.maxima(claims.ids),
-            np.array([limit.lend for limit in limits], np.bool_),
-            np.array([limit.borrow for limit in limits], np.bool_),
-        )
 
 
 _FREE = Limits()

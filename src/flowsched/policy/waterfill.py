@@ -65,20 +65,33 @@ def _filled(units: int, least: Ints, ceiling: Ints, weight: NDArray[np.float64])
         # The k-th unit of i comes at level (k - 1) / weight: those below the level are dealt out.
         return np.clip(np.ceil(np.minimum(level * weight, ceiling)).astype(np.int64), least, ceiling)
 
-    low, high = 0.0, float((ceiling / weight).max(initial=0.0)) + 1.0
+    if len(weight) and weight.min() == weight.max():
+        weight = np.ones(len(weight))
+        low, high = 0, int(ceiling.max()) + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if int(np.clip(middle, least, ceiling).sum()) <= units else (low, middle)
+        share = np.clip(low, least, ceiling)
+        return _dealt(units, share, ceiling, weight, high)
+    bottom, top = 0.0, float((ceiling / weight).max(initial=0.0)) + 1.0
     share = least
     for _ in range(_HALVINGS):
         if int(share.sum()) == units:
             break
-        middle = (low + high) / 2
-        found = at(middle)
+        level = (bottom + top) / 2
+        found = at(level)
         if int(found.sum()) > units:
-            high = middle
+            top = level
         else:
-            low, share = middle, found
+            bottom, share = level, found
+    return _dealt(units, share, ceiling, weight, top)
+
+
+def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], top: float) -> Ints:
+    """Units that a whole level is too much for, to the first of those who have least."""
     share = share.copy()
     while missing := units - int(share.sum()):
         hungry = np.flatnonzero(share < ceiling)
         first = hungry[np.argsort(share[hungry] / weight[hungry], kind="stable")[:missing]]
-        share[first[share[first] / weight[first] <= high]] += 1
+        share[first[share[first] / weight[first] <= top]] += 1
     return share
