@@ -10,6 +10,7 @@ from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_me
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, Profile, by_progress
 from flowsched.fgm.qos import missed, theoretical_duration
+from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages, divide_stages
 from flowsched.fgm.timeline import Timeline, Timelines, compression, match, max_compression
 
@@ -21,6 +22,7 @@ __all__ = [
     "Plans",
     "Profile",
     "StageCost",
+    "StageShare",
     "Stages",
     "Timeline",
     "Timelines",

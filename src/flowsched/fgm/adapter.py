@@ -46,6 +46,10 @@ _FOREIGN = 0.02
 """A machine is looked at again when the load that is not ours changes by this part of its total."""
 
 
+_KEPT = 256
+"""Sets of classes whose stages are kept in the kernel's form."""
+
+
 class Plans(Protocol):
     """What FGM asks of the scheduler under it."""
 
@@ -157,7 +161,7 @@ class FineGrained:
         self._now = 0.0
         self._level: Ints = np.full(0, highest, np.int64)
         self._seen: Ints = np.full(0, -1, np.int64)
-        self._kernel: tuple[tuple[int, ...], Classes] | None = None
+        self._kernel: dict[tuple[int, ...], Classes] = {}
         self._refused: dict[int, tuple[list[int], dict[int, int]]] = {}
         self._traces: dict[TaskRecord, TaskTrace] = {}
         self._watches: dict[int, MachineWatch] = {}
@@ -220,10 +224,17 @@ class FineGrained:
         if row >= len(self._seen):
             return 0.0
         lines = self.futures.timelines
-        over = -lines.available[row, lines.present(np.array([row]), now)[0]] * lines.soft
-        if not (over > 0).any():
-            return 0.0
-        return float((over / np.maximum(self.cluster.books.capacity[row] + over, 1)).max())
+        slot = min(int(lines.ends[row].searchsorted(now, "right")), lines.ends.shape[1] - 1)
+        worst = 0.0
+        for left, total, soft in zip(
+            lines.available[row, slot].tolist(),
+            self.cluster.books.capacity[row].tolist(),
+            lines.soft.tolist(),
+            strict=True,
+        ):
+            if soft and left < 0:
+                worst = max(worst, -left / (total - left))
+        return worst
 
     def _observe(self, task: TaskRecord, trace: TaskTrace, duration: float) -> None:
         cls = task.group.cls
@@ -272,6 +283,11 @@ class FineGrained:
         demand: Floats = self.futures.needs(self.cluster.by_class[cls]).fine.demand[0]
         return demand
 
+    def look(self, rows: Ints) -> None:
+        """Bring the timelines of machines, by row, up to date."""
+        self._grow()
+        self._refresh(rows, self._now)
+
     def level(self, machine: Hashable) -> Level:
         """How finely a machine is matched now."""
         row = self.cluster.machine(machine).row
@@ -289,8 +305,10 @@ class FineGrained:
                 self._divided[kind] = seen
                 stale[kind] = None
         if stale:
-            classes = self.futures.renew(stale, self.estimator.key)
-            self._kernel = None
+            classes, rows = self.futures.renew(stale, self.estimator.key)
+            for row in rows:
+                self.cluster.books.touch(row)
+            self._kernel.clear()
             self.scheduler.look_anew([cls.index for cls in classes])
         if len(self._divided) > 2 * len(self.estimator) + 64:
             self._divided = {k: n for k, n in self._divided.items() if self.estimator.profile(k) is not None}
@@ -438,15 +456,17 @@ class FineGrained:
         return refused
 
     def _stages(self, classes: Ints, name: str) -> Classes:
-        """The stages of some classes in the kernel's form; those asked for last are kept."""
+        """The stages of some classes in the kernel's form; what was asked for is kept for a while."""
         resources = len(self.cluster.resources.names)
         needs = [self.futures.needs(self.cluster.by_class[index]) for index in classes.tolist()]
         if name != "fine":
             return Classes([getattr(need, name) for need in needs], resources)
-        key = tuple(id(need) for need in needs)
-        if self._kernel is None or self._kernel[0] != key:
-            self._kernel = key, Classes([need.fine for need in needs], resources)
-        return self._kernel[1]
+        key = tuple(need.serial for need in needs)
+        if key not in self._kernel:
+            if len(self._kernel) >= _KEPT:
+                self._kernel.clear()
+            self._kernel[key] = Classes([need.fine for need in needs], resources)
+        return self._kernel[key]
 
     def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
         """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""

@@ -8,7 +8,7 @@ a copy with the tasks that the cluster holds at that moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,12 +30,23 @@ GRACE = 0.05
 
 @dataclass(slots=True, eq=False)
 class Needs:
-    """What tasks of a class are taken to need: `fine` by stages, `coarse` in one; `at` is the place of `fine` in the stock."""
+    """What tasks of a class are taken to need.
+
+    Attributes
+    ----------
+    fine, coarse, request : Stages
+        By stages; the most of all stages; what they ask for.
+    at : int
+        Where `fine` is in the stock.
+    serial : int
+        No other needs ever have it.
+    """
 
     fine: Stages
     coarse: Stages
     request: Stages
     at: int
+    serial: int
 
 
 class Stock:
@@ -62,9 +73,12 @@ class Stock:
         self._classes = None
         return moved
 
-    def duration(self, at: int) -> float:
-        """Uncompressed."""
-        return self._stages[at].duration
+    @property
+    def durations(self) -> Floats:
+        """Of each, uncompressed."""
+        classes = self.classes
+        whole: Floats = classes.seconds[classes.at[:-1]] + classes.after[classes.at[:-1]]
+        return whole
 
     def and_(self, stages: Stages) -> Classes:
         """All of these and some more, in the kernel's form."""
@@ -133,6 +147,7 @@ class Futures:
         self._estimate = estimate
         self.stock = Stock(len(cluster.resources.names))
         self._needs: dict[ClassRecord, Needs] = {}
+        self._serial = 0
         self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
         self.compress: NDArray[np.bool_] = np.ones(0, np.bool_)
         self.due: Floats = np.full(0, np.inf)
@@ -156,18 +171,39 @@ class Futures:
                 amounts[self.cluster.resources.device_index] = 0  # devices are left to the books
             request = Stages([np.inf], amounts[None, :])
             fine = self._estimate(cls) or request
+            self._serial += 1
             coarse = request if fine is request else fine.coarse()
-            need = self._needs[cls] = Needs(fine, coarse, request, self.stock.add(fine))
+            need = self._needs[cls] = Needs(fine, coarse, request, self.stock.add(fine), self._serial)
         return need
 
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
-    ) -> list[ClassRecord]:
-        """Estimate anew what these kinds need; the classes concerned.  What runs goes on as it was predicted to."""
+    ) -> tuple[list[ClassRecord], list[int]]:
+        """Estimate anew what these kinds need; the classes concerned, and the machines where that changes something.
+
+        What runs goes on as it was predicted to, unless nothing but its request was known.
+        """
         classes = [cls for cls in self._needs if key(cls.kind) in kinds]
+        known = {}
         for cls in classes:
-            del self._needs[cls]
-        return classes
+            old = self._needs.pop(cls)
+            if old.fine is old.request:
+                known[old.at] = self.needs(cls)
+        rows = [row for row, state in self._states.items() if not known.keys().isdisjoint(state.at.tolist())]
+        for row in rows:
+            self._place(self._states[row], known)
+        return classes, rows
+
+    def _place(self, state: _State, known: Mapping[int, Needs]) -> None:
+        """Tasks of which more is known now are where their age says."""
+        for i, at in enumerate(state.at.tolist()):
+            need = known.get(at)
+            if need is not None and need.fine is not need.request:
+                passed = np.cumsum(need.fine.seconds) - (state.time - state.begun[i])
+                stage = int(np.searchsorted(passed, 1e-6))
+                state.at[i], state.grace[i] = need.at, max(GRACE * need.fine.duration, 1e-3)
+                state.stage[i] = min(stage, len(need.fine) - 1)
+                state.left[i] = passed[stage] if stage < len(need.fine) else state.grace[i]
 
     def advance(self, row: int, now: float) -> None:
         """Move a machine's state on."""
@@ -196,21 +232,26 @@ class Futures:
                 return old
         known = {turn: i for i, turn in enumerate(old.turns)} if old is not None else {}
         picks = [known.get(turn, -1) for turn in turns]
-        kept = [i for i, pick in enumerate(picks) if pick >= 0]
-        from_ = [pick for pick in picks if pick >= 0]
-        state = self._fresh(members, turns, now if old is None else max(now, old.time))
-        if old is not None and kept:
-            for name in ("at", "stage", "left", "grace", "begun", "deadline"):
-                getattr(state, name)[kept] = getattr(old, name)[from_]
-        return state
+        fresh = [i for i, pick in enumerate(picks) if pick < 0]
+        begin = self._begin([members[i] for i in fresh], now if old is None else max(now, old.time))
+        if old is None or len(fresh) == len(members):
+            return replace(begin, turns=turns)
+        index = np.array(picks)
+        for name in ("at", "stage", "left", "grace", "begun", "deadline"):
+            column = getattr(old, name)[index]
+            column[fresh] = getattr(begin, name)
+            setattr(old, name, column)
+        old.turns = turns
+        return old
 
-    def _fresh(self, tasks: list[TaskRecord], turns: list[int], now: float) -> _State:
+    def _begin(self, tasks: list[TaskRecord], now: float) -> _State:
+        """Tasks that start now."""
         at = np.array([self.needs(task.group.cls).at for task in tasks], np.int64)
         classes = self.stock.classes
         left = classes.seconds[classes.at[at]]
         deadline = np.array([_deadline(task.group.job.job.deadline) for task in tasks])
-        grace = np.array([max(GRACE * self.stock.duration(i), 1e-3) for i in at.tolist()])
-        return _State(now, turns, at, np.zeros(len(at), np.int64), left, grace, np.full(len(at), now), deadline)
+        grace = np.maximum(GRACE * self.stock.durations[at], 1e-3)
+        return _State(now, [], at, np.zeros(len(at), np.int64), left, grace, np.full(len(at), now), deadline)
 
     def _advance(self, state: _State, row: int, now: float) -> None:
         running = self._running(state)
@@ -292,8 +333,7 @@ class Futures:
         state = self._states.get(row)
         if state is None:
             return False
-        predicted = np.array([self.stock.duration(at) for at in state.at.tolist()])
-        return bool((now - state.begun > factor * predicted).any())
+        return bool((now - state.begun > factor * self.stock.durations[state.at]).any())
 
     def compact(self) -> None:
         """Forget classes without tasks, and stages that nobody is in or may start with."""

@@ -1,0 +1,359 @@
+"""FGM as an adapter: the source's figures, soundness in the simulator, deadlines, learning, levels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import effort
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowsched as fs
+from flowsched.cluster.events import MachineSampled, UsageSampled
+from flowsched.cluster.model import Machine
+from flowsched.exceptions import InputError
+from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, StageShare
+from flowsched.rounds import Preempt
+from flowsched.sim import Arrival, Execution, Simulation, Workload
+from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo
+
+NAMES = ("cpu", "mem")
+
+# One machine of 4 cores and 8 GB; A1 and A2 come first, then B1 (Figures 1 to 3 of the source):
+#    A: |1.0 core|0.8 cores        |             by request:  A1 A1 A1 .  .  .  .
+#    B: |2.2 cores|1.5 cores                |                 A2 A2 A2 B1 B1 B1 B1     ends at 7
+A = Stages([1, 2], [[1.0, 2.0], [0.8, 2.0]])
+B = Stages([1, 3], [[2.2, 2.0], [1.5, 2.0]])
+TRUE = {"A1": A, "A2": A, "B1": B}
+
+
+def known(kinds: dict[str, Stages], points: int = 12) -> DemandEstimator:
+    """An estimator that has seen each kind exactly."""
+    estimator = DemandEstimator(NAMES, points=points, cold=1)
+    for kind, stages in kinds.items():
+        ends = np.rint(np.cumsum(stages.seconds) / stages.duration * points).astype(int)
+        estimator.observe(kind, stages.demand[np.searchsorted(ends, np.arange(points), side="right")], stages.duration)
+    estimator.update()
+    return estimator
+
+
+def figures() -> Workload:
+    a = [fs.Task(name, {"cpu": 1.0, "mem": 2}, kind="A") for name in ("A1", "A2")]
+    b = [fs.Task("B1", {"cpu": 2.2, "mem": 2}, kind="B")]
+    jobs = [Arrival(0, fs.JobSubmitted("a", a), (3, 3)), Arrival(0, fs.JobSubmitted("b", b), (4,))]
+    return Workload("figures", jobs, [Machine("m", {"cpu": 4, "mem": 8})], resources=NAMES)
+
+
+@pytest.mark.parametrize("scheduler", [fs.Scheduler, lambda resources: Greedy(fifo, resources)])
+def test_fine_grained_scheduling_ends_at_4_05(scheduler: Any) -> None:
+    fine = FineGrained(scheduler(resources=NAMES), estimator=known({"A": A, "B": B}), threshold=0.1)
+    metrics = Simulation(fine, figures(), execution=Execution(TRUE)).run()
+    assert metrics.ends == pytest.approx([3.05, 3.05, 4.05])
+
+
+def test_request_based_scheduling_ends_at_7() -> None:
+    metrics = Simulation(Greedy(fifo, NAMES), figures(), execution=Execution(TRUE)).run()
+    assert metrics.ends == pytest.approx([3, 3, 7])
+    coarse = FineGrained(Greedy(fifo, NAMES), estimator=known({"A": A, "B": B}), highest=Level.REQUEST)
+    assert Simulation(coarse, figures(), execution=Execution(TRUE)).run().ends == pytest.approx([3, 3, 7])
+
+
+def test_the_figures_by_the_public_api() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"A": A, "B": B}), threshold=0.1)
+    jobs = [arrival.job for arrival in figures().arrivals]
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}), jobs[0])
+    fine.commit(fine.schedule(0.0))
+    fine.apply(jobs[1])
+    decided = fine.schedule(0.0)
+    assert decided.placements == {"B1": "m"}
+    fine.commit(decided)
+    assert fine.futures.plan(0, 0.0, fine.cluster.tasks["B1"].group.cls, B, ()).prediction.short >= 0  # no second B
+    fine.look(np.zeros(1, np.int64))
+    assert fine.futures.timelines.ends[0, :4] == pytest.approx([1.05, 3.05, 4.05, math.inf])
+
+
+@pytest.mark.parametrize("highest", [Level.COARSE, Level.FINE])
+def test_without_compression_b_waits(highest: Level) -> None:
+    fine = FineGrained(Greedy(fifo, NAMES), estimator=known({"A": A, "B": B}), threshold=0.1, highest=highest)
+    metrics = Simulation(fine, figures(), execution=Execution(TRUE, sample=0.5)).run()
+    assert metrics.ends == pytest.approx([3, 3, 5])  # when the A's need no more than 0.8 cores each
+
+
+# -- with exact estimates ------------------------------------------------------------------------------------------
+
+AMOUNT = st.integers(1, 20).map(lambda tenths: tenths / 10)
+
+
+@st.composite
+def courses(draw: st.DrawFn) -> Stages:
+    """Stages on a grid of twelfths of the duration, which 12 points tell exactly."""
+    count = draw(st.integers(1, 3))
+    cuts = sorted(draw(st.sets(st.integers(1, 11), min_size=count - 1, max_size=count - 1)))
+    parts = np.diff([0, *cuts, 12])
+    demand = draw(st.lists(st.tuples(AMOUNT, AMOUNT), min_size=count, max_size=count))
+    return Stages(parts / 12 * draw(st.integers(1, 6)) * 12, demand)
+
+
+@st.composite
+def worlds(draw: st.DrawFn, deadlines: bool = False) -> tuple[Workload, dict[str, Stages], dict[str, Stages]]:
+    kinds = {f"k{i}": draw(courses()) for i in range(draw(st.integers(1, 3)))}
+    arrivals, true = [], {}
+    for j in range(draw(st.integers(1, 5))):
+        kind, size, when = draw(st.sampled_from(list(kinds))), draw(st.integers(1, 5)), draw(st.integers(0, 60))
+        stages = kinds[kind]
+        request = dict(zip(NAMES, (stages.peak + 0.3).tolist(), strict=True))
+        tasks = [fs.Task(f"j{j}.{i}", request, kind=kind) for i in range(size)]
+        true.update((task.id, stages) for task in tasks)
+        deadline = when + stages.duration * draw(st.sampled_from([1.0, 1.02, 1.5])) if deadlines else None
+        arrivals.append(Arrival(when, fs.JobSubmitted(f"j{j}", tasks, deadline=deadline), [stages.duration] * size))
+    machines = [Machine(f"m{i}", {"cpu": 4, "mem": 4}) for i in range(draw(st.integers(1, 2)))]
+    return Workload("drawn", arrivals, machines, resources=NAMES), kinds, true
+
+
+@settings(max_examples=effort(20, 2000))
+@given(worlds(), st.sampled_from([0.0, 0.5]), st.booleans())
+def test_what_is_matched_never_over_commits_memory(
+    world: tuple[Workload, dict[str, Stages], dict[str, Stages]], contention: float, greedy: bool
+) -> None:
+    """And no compression is beyond its limit, so that no task takes longer than that allows."""
+    work, kinds, true = world
+    scheduler = Greedy(drf, NAMES) if greedy else fs.Scheduler(resources=NAMES)
+    fine = FineGrained(scheduler, estimator=known(kinds), contention=contention, threshold=0.0, min_length=0.0)
+    watch = Watch(fine)
+    metrics = Simulation(watch, work, execution=Execution(true, contention=contention)).run()
+    assert metrics.counts["task_failures"] == 0
+    assert metrics.tasks["completed"] == work.n_tasks
+    order = [task.id for arrival in work.arrivals for task in arrival.job.tasks]
+    for task, end in zip(order, metrics.ends, strict=True):
+        slowest = true[task].duration / (0.9 * (1 - 0.1 * contention))
+        assert true[task].duration - 1e-3 <= end - watch.started[task] <= slowest + 1e-3
+
+
+@settings(max_examples=effort(20, 2000))
+@given(worlds(deadlines=True))
+def test_compression_makes_nobody_miss_a_deadline(
+    world: tuple[Workload, dict[str, Stages], dict[str, Stages]],
+) -> None:
+    """Who starts early enough to be in time is in time."""
+    work, kinds, true = world
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(kinds), threshold=0.0, min_length=0.0)
+    watch = Watch(fine)
+    metrics = Simulation(watch, work, execution=Execution(true)).run()
+    ends = iter(metrics.ends.tolist())
+    for arrival in work.arrivals:
+        for task in arrival.job.tasks:
+            end, deadline = next(ends), arrival.job.deadline
+            assert deadline is not None
+            if watch.started[task.id] + true[task.id].duration <= deadline:
+                assert end <= deadline + 1e-3
+
+
+class Watch:
+    """A scheduler that remembers when it started which task."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler = scheduler
+        self.started: dict[Any, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.scheduler, name)
+
+    def commit(self, round: fs.Round) -> fs.Commit:
+        done: fs.Commit = self.scheduler.commit(round)
+        self.started.update((delta.task, round.now) for delta in done.accepted)
+        return done
+
+
+# -- learning ------------------------------------------------------------------------------------------------------
+
+
+def submit(fine: FineGrained, count: int, cpu: float = 2.0, mem: float = 2.0, kind: str | None = "k") -> None:
+    tasks = [fs.Task(f"t{i}", {"cpu": cpu, "mem": mem}, kind=kind) for i in range(count)]
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 16}), fs.JobSubmitted("j", tasks))
+
+
+def test_what_tasks_use_is_learnt_when_they_end_and_used_from_the_next_round_on() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=DemandEstimator(NAMES, cold=1))
+    submit(fine, 8)
+    first = fine.schedule(0.0)
+    assert len(first.placements) == 2  # by request
+    fine.commit(first)
+    for task in first.placements:
+        for second in (1, 3, 5, 7, 9):
+            fine.apply(UsageSampled(task, {"cpu": 0.5, "mem": 1.0}, time=float(second)))
+    fine.apply(*(fs.TaskCompleted(task, time=10.0) for task in first.placements))
+    assert fine.estimator.profile("k") is None  # nothing was taken in yet
+    fine.commit(fine.schedule(10.0))
+    profile = fine.estimator.profile("k")
+    assert profile is not None
+    assert profile.seconds.sum() == pytest.approx(10)
+    assert profile.demand.max(axis=0).tolist() == pytest.approx([0.5, 1.0])
+    assert len(fine.schedule(10.0).placements) == 4  # all that wait, beside two that turn out to need little
+
+
+def test_tasks_without_a_kind_are_matched_by_request() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[0.1, 0.1]])}))
+    submit(fine, 8, kind=None)
+    assert len(fine.schedule(0.0).placements) == 2
+
+
+def test_a_task_beyond_its_prediction_keeps_its_place() -> None:
+    fine = FineGrained(Greedy(fifo, NAMES), estimator=known({"k": Stages([10], [[2.0, 1.0]])}))
+    submit(fine, 3)
+    fine.commit(fine.schedule(0.0))
+    assert not fine.schedule(11.0).placements
+    fine.apply(fs.TaskCompleted("t0", time=12.0))
+    assert set(fine.schedule(12.0).placements) == {"t2"}
+
+
+def test_a_stage_that_ends_makes_room() -> None:
+    stages = Stages([6, 6], [[3.0, 1.0], [0.5, 1.0]])
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": stages}))
+    submit(fine, 2, cpu=3.0)
+    first = fine.schedule(0.0)
+    assert len(first.placements) == 1
+    fine.commit(first)
+    assert not fine.schedule(5.0).placements
+    assert len(fine.schedule(6.0).placements) == 1
+
+
+def test_rounds_that_are_thrown_away_leave_no_trace() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([6, 6], [[3.0, 1.0], [0.5, 1.0]])}))
+    submit(fine, 2, cpu=3.0)
+    fine.commit(fine.schedule(0.0))
+    for now in (3.0, 6.0, 7.0):
+        fine.abort(fine.schedule(now))
+    fine.commit(fine.schedule(8.0))
+    again = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([6, 6], [[3.0, 1.0], [0.5, 1.0]])}))
+    submit(again, 2, cpu=3.0)
+    again.commit(again.schedule(0.0))
+    again.commit(again.schedule(8.0))
+    for one in (fine, again):
+        one.look(np.zeros(1, np.int64))
+    assert (fine.futures.timelines.ends == again.futures.timelines.ends).all()
+    assert (fine.futures.timelines.available == again.futures.timelines.available).all()
+
+
+# -- load that is not ours, and levels -----------------------------------------------------------------------------
+
+
+def test_foreign_load_is_left_alone() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 1.0]])}))
+    submit(fine, 8, cpu=1.0)
+    for second in range(5):
+        fine.apply(MachineSampled("m", {"cpu": 3.0, "mem": 4.0}, time=float(second)))
+    decided = fine.schedule(5.0)
+    assert len(decided.placements) == 1
+    fine.commit(decided)
+    for second in range(5, 10):
+        (task,) = decided.placements
+        fine.apply(UsageSampled(task, {"cpu": 1.0, "mem": 1.0}, time=float(second)))
+        fine.apply(MachineSampled("m", {"cpu": 1.0, "mem": 1.0}, time=float(second)))
+    assert len(fine.schedule(10.0).placements) == 3
+
+
+def sampled(used: float, adjustment: Adjustment | None = None, tasks: int = 2) -> FineGrained:
+    """Two tasks that should use 1 core each, on a machine that is seen to use more."""
+    estimator = known({"k": Stages([10], [[1.0, 1.0]])})
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=estimator, adjustment=adjustment)
+    submit(fine, tasks, cpu=1.0)
+    fine.commit(fine.schedule(0.0))
+    for task in [f"t{i}" for i in range(tasks)]:
+        fine.apply(UsageSampled(task, {"cpu": used / tasks, "mem": 1.0}, time=1.0))
+    fine.apply(MachineSampled("m", {"cpu": used, "mem": 2.0}, time=1.0))
+    return fine
+
+
+@pytest.mark.parametrize(
+    ("used", "level"), [(2.0, Level.COMPRESSED), (3.5, Level.COMPRESSED), (3.9, Level.STOP), (4.0, Level.STOP)]
+)
+def test_a_machine_in_trouble_is_matched_less_finely(used: float, level: Level) -> None:
+    """While a tenth is idle, nothing is wrong; then 1.9 of 4 cores beyond the estimate are too much."""
+    fine = sampled(used)
+    assert fine.level("m") == level
+    fine.apply(fs.JobSubmitted("more", [fs.Task("late", {"cpu": 0.1, "mem": 0.1})]))
+    assert bool(fine.schedule(1.0).placements) == (level != Level.STOP)
+
+
+def test_what_has_degraded_is_reclaimed() -> None:
+    fine = sampled(4.0, Adjustment(degraded=1.5))
+    assert not fine.schedule(2.0).preemptions
+    fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 2.0}, time=16.0))
+    decided = fine.schedule(16.0)
+    (victim,) = decided.preemptions
+    assert decided.deltas == (Preempt(victim, "m", None),)
+    done = fine.commit(decided)
+    assert done.accepted == decided.deltas
+    assert fine.cluster.task_state(victim) == "waiting"
+    again = fine.commit(decided)
+    assert not again.accepted
+    assert again.conflicts[victim].detail == {"task": {"moved on": 1}}
+
+
+def test_the_flow_shares_what_fits_and_not_what_is_asked_for() -> None:
+    scheduler = fs.Scheduler(fs.Policy(preemption=None), NAMES)
+    estimator = known({"k": Stages([10], [[0.5, 0.5]])})
+    fine = FineGrained(scheduler, estimator=estimator)
+    fairness = fs.Fairness(StageShare(fine), over="user")
+    scheduler.policy = replace(scheduler.policy, fairness=fairness)
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))
+    for user in "ab":
+        tasks = [fs.Task(f"{user}{i}", {"cpu": 2, "mem": 2}, kind="k") for i in range(20)]
+        fine.apply(fs.JobSubmitted(f"job of {user}", tasks, user=user))
+    now, running = 0.0, 0
+    for now in range(4):  # shares grow as it turns out how little tasks need
+        decided = fine.schedule(float(now))
+        fine.commit(decided)
+        running += len(decided.placements)
+    counts = [sum(fine.cluster.task_state(f"{user}{i}") == "running" for i in range(20)) for user in "ab"]
+    assert running == sum(counts) == 8
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"compressible": {"gpu": 0.1}},
+        {"compressible": {"cpu": 1.0}},
+        {"contention": -1},
+        {"idle": 2},
+        {"estimator": DemandEstimator(("cpu",))},
+    ],
+)
+def test_bad_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        FineGrained(fs.Scheduler(resources=NAMES), **options)
+
+
+def test_one_adapter_for_each_scheduler() -> None:
+    scheduler = fs.Scheduler(resources=NAMES)
+    FineGrained(scheduler)
+    with pytest.raises(InputError):
+        FineGrained(scheduler)
+
+
+# -- baselines -----------------------------------------------------------------------------------------------------
+
+
+def order_of(scheduler: Greedy, sizes: Sequence[tuple[str, float, float, int]]) -> list[str]:
+    """The users in the order in which their tasks start, on a machine with room for all of them at first."""
+    scheduler.apply(fs.MachineAdded("m", {"cpu": 8, "mem": 8}))
+    for j, (user, cpu, mem, count) in enumerate(sizes):
+        tasks = [fs.Task(f"{user}{j}.{i}", {"cpu": cpu, "mem": mem}) for i in range(count)]
+        scheduler.apply(fs.JobSubmitted(j, tasks, user=user))
+    decided = scheduler.schedule(0.0)
+    assert len(scheduler.commit(decided).accepted) == len(decided.placements)
+    return [str(delta.task)[0] for delta in decided.deltas]
+
+
+def test_orders() -> None:
+    work = [("a", 2, 1, 3), ("b", 1, 1, 3)]
+    assert order_of(Greedy(fifo, NAMES), work) == list("aaabb")
+    assert order_of(Greedy(capacity({}, {"a": 3, "b": 1}), NAMES), work) == list("abaab")
+    assert order_of(Greedy(fair, NAMES), work) == list("ababa")
+    assert order_of(Greedy(drf, NAMES), work) == list("abbab")
