@@ -20,7 +20,7 @@ ROOMS = {
     "policy": "policy",
     "sharing": "sharing",
     "rounds": "rounds reasons",
-    "builder": "builder places preemption verify",
+    "builder": "builder places preemption verify shares outlets gangs holds",
     "scheduler": "scheduler",
     "journal": "journal",
     "front": "__init__",
@@ -63,7 +63,7 @@ CORE = frozenset(
 
 EXTRAS = {
     "nx": "networkx",
-    "fgm": "scipy",
+    "fgm": "scipy psutil",
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "sim": "simpy matplotlib",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
