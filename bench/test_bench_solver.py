@@ -1,7 +1,8 @@
 """Cold and incremental solve on a scheduling network of 10,000 machines, and other solvers on the same: ``pytest bench``.
 
 Every benchmark checks that its cost is the one that the others found.  NetworkX, which is Python, gets a network of 100
-machines, and so does this project beside it.  The clock is the thread's: all solve in one.  All rows with goals are in ``flowsched bench solver``.
+machines, and so does this project beside it.  The clock is the thread's: all solve in one.  All rows with goals are in
+``flowsched bench solver``.
 """
 
 from __future__ import annotations
