@@ -34,6 +34,7 @@ from flowsched.cluster.records import ClassRecord, Group, JobRecord
 from flowsched.cluster.state import Changes, Cluster
 from flowsched.edits import Edits
 from flowsched.holds import Holds
+from flowsched.nearness import Near, Nearness
 from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
 from flowsched.policy import OMEGA, Policy
@@ -58,7 +59,7 @@ class _Stay:
 class _GroupNode:
     """What the network knows of a group.
 
-    `wait` and `run` are arcs to U and X, `stays` those to machines by row.
+    `wait` and `run` are arcs to U and X (or to the group's entry, see `nearness`), `stays` those to machines by row.
     """
 
     node: int
@@ -88,6 +89,8 @@ class ClassFlow:
         How many tasks of each group start.
     rows : list of (int, int)
         How many of them on which machines.
+    near : list of (Group, int, int, int)
+        How many more of a group start on which machine, since their data is near, and what the distance to it costs.
     displacing : list of int
         Machines that take one more each, if somebody makes room.
     """
@@ -95,6 +98,7 @@ class ClassFlow:
     cls: ClassRecord
     groups: list[tuple[Group, int]]
     rows: list[tuple[int, int]]
+    near: list[tuple[Group, int, int, int]]
     displacing: list[int]
 
 
@@ -125,6 +129,7 @@ class Builder:
         self.edits = Edits(network)
         self.places = Places(cluster, self.edits)
         self.holds = Holds(cluster, self.places)
+        self.near = Nearness(cluster, self.edits, self.places)
         self.shares = Shares(cluster, network, self.edits, self.places.sink)
         self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
@@ -143,6 +148,7 @@ class Builder:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched: dict[Group, Iterable[int]] = dict(changes.groups)
         self._forget(changes)
+        self.near.machines_change((), changes.machines)
         self.places.add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
         self._add_groups(sorted((group for group in touched if group not in self._groups), key=_rank))
@@ -156,6 +162,7 @@ class Builder:
         self._send_stays()
         self.holds.update(self._patient, now)
         self.places.update_slots(self.policy.step < 1)
+        self.near.update(self.policy)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
         self.shares.update((group.job for group in chain(touched, changes.removed)), self.policy)
@@ -164,6 +171,7 @@ class Builder:
         """Go by another policy: every cost is looked at again in the next update."""
         self.policy = policy
         self.places.forget_costs()
+        self.near.forget_costs()
         self._level_cost = policy.levels(list(self._levels))
         for group, node in self._groups.items():
             node.bucket = -1
@@ -201,6 +209,7 @@ class Builder:
                     del rows[row]
                     if group in self._groups:
                         self._groups[group].stays.pop(row, None)
+            self.near.machines_change(changes.gone, ())
             self.places.forget_machines(changes.gone)
         self.places.forget_classes(changes.classes)
 
@@ -213,10 +222,11 @@ class Builder:
             del self._levels[priority]
         job = self._jobs[group.job]
         job.groups -= 1
+        nodes = [node.node, *self.near.forget(group)]
         if job.groups:
-            return [node.node]
+            return nodes
         del self._jobs[group.job]
-        return [node.node, job.node, *self.shares.forget(group.job)]
+        return [*nodes, job.node, *self.shares.forget(group.job)]
 
     def _add_groups(self, groups: Sequence[Group]) -> None:
         if not groups:
@@ -228,9 +238,14 @@ class Builder:
         self._jobs.update((job, _JobNode(node)) for job, node in zip(jobs, nodes[g:], strict=False))
         self.places.add_classes(classes, nodes[g + j :])
         unscheduled = [self._jobs[group.job].node for group in groups]
-        aggregators = [self.places.aggregator(group.cls.index) for group in groups]
+        heads_of_run = [self.places.aggregator(group.cls.index) for group in groups]
+        with_data = [i for i, group in enumerate(groups) if group.data]
+        if with_data:
+            entries = self.near.add([groups[i] for i in with_data])
+            for i, entry in zip(with_data, entries, strict=True):
+                heads_of_run[i] = entry
         tails = np.array(nodes[g : g + j] + nodes[:g] + nodes[:g], np.int64)
-        heads = np.array([self.places.sink] * j + unscheduled + aggregators, np.int64)
+        heads = np.array([self.places.sink] * j + unscheduled + heads_of_run, np.int64)
         capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
         arcs = self.edits.add_arcs(tails, heads, capacity, 0).tolist()
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
@@ -344,24 +359,61 @@ class Builder:
     def read(self) -> list[ClassFlow]:
         """What the flow proposes to start: the best priority first, then who has waited longest, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
-        found = self.places.flows(list(classes))
+        near = self.near.flows(group for members in self.cluster.waiting.values() for group in members)
+        entered = [(group.cls.index, rack) for group, sent in near.items() for rack in self._racks_of(sent)]
+        found = self.places.flows(list(classes), entered)
         if not found:
             return []
         groups = [group for index in found for group in self.cluster.waiting[classes[index]]]
         flow = self.network.flow(np.array([self._groups[group].run for group in groups], np.int64)).tolist()
         sent: dict[int, list[tuple[Group, int]]] = {index: [] for index in found}
+        led: dict[int, list[tuple[Group, Near]]] = {}
         for group, units in zip(groups, flow, strict=True):
+            if group in near:
+                led.setdefault(group.cls.index, []).append((group, near[group]))
+                units = near[group].anywhere
             if units:
                 sent[group.cls.index].append((group, units))
-        proposals = [
-            ClassFlow(classes[index], sent[index], rows, displacing) for index, (rows, displacing) in found.items()
-        ]
+        proposals = []
+        for index, (rows, displacing) in found.items():
+            pairs, rest = self._led(led.get(index, ()), rows)
+            proposals.append(ClassFlow(classes[index], sent[index], rest, pairs, displacing))
         proposals.sort(key=self._standing)
         return proposals
 
+    def _racks_of(self, near: Near) -> list[int]:
+        return [rack for rack, _, _ in near.racks] + [self.places.rack(row) for row, _, _ in near.rows]
+
+    def _led(
+        self, led: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]]
+    ) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
+        """Who goes to which machine for the sake of its data, and how many places of the class that leaves."""
+        left = dict(rows)
+        pairs: list[tuple[Group, int, int, int]] = []
+        for group, near in led:
+            for row, cost, units in near.rows:
+                left[row] -= units
+                pairs.append((group, row, units, cost))
+        in_rack: dict[int, list[int]] = {}
+        for row, units in left.items():
+            if units:
+                in_rack.setdefault(self.places.rack(row), []).append(row)
+        for group, near in led:
+            for rack, cost, units in near.racks:
+                while units:
+                    row = in_rack[rack][-1]
+                    some = min(units, left[row])
+                    pairs.append((group, row, some, cost))
+                    units -= some
+                    left[row] -= some
+                    if not left[row]:
+                        in_rack[rack].pop()
+        return pairs, [(row, units) for row, units in left.items() if units]
+
     def rank(self, proposal: ClassFlow) -> tuple[int, int]:
         """Priority, then age: of two proposals for one place, the one of lower rank goes first whatever it costs."""
-        return proposal.cls.priority, -max(self._groups[group].bucket for group, _ in proposal.groups)
+        groups = chain((group for group, _ in proposal.groups), (group for group, *_ in proposal.near))
+        return proposal.cls.priority, -max(self._groups[group].bucket for group in groups)
 
     def _standing(self, proposal: ClassFlow) -> tuple[Any, ...]:
         cls = proposal.cls
@@ -390,4 +442,4 @@ class Builder:
 
 
 def _rank(group: Group) -> tuple[Any, ...]:
-    return group.job.serial, group.cls.rank
+    return group.job.serial, group.cls.rank, group.serial

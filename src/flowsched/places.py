@@ -111,6 +111,7 @@ class Places:
         self._roomy: NDArray[np.bool_] = np.zeros(8, np.bool_)
         self._rack_node: Ints = np.full((8, 8), -1, np.int64)
         self._rack_arc: Ints = np.full((8, 8), -1, np.int64)
+        self._gate: Ints = np.full((8, 8), -1, np.int64)
         self._displacing: dict[tuple[int, int], int] = {}
         self._cuts: dict[int, dict[int, None]] = {}
 
@@ -126,8 +127,10 @@ class Places:
             rack = int(self._rack[row])
             if self._racks.leave(row, rack):
                 nodes += self._forget_rack(rack)
+        gates = self._gate[:, rows]
+        nodes += gates[gates >= 0].tolist()
         self.node[rows] = self._out[rows] = self._rack[rows] = -1
-        self._arc[:, rows] = -1
+        self._arc[:, rows] = self._gate[:, rows] = -1
         self._capacity[:, rows] = 0
         self._why[:, rows] = DOWN
         self._why_copy.clear()
@@ -146,7 +149,7 @@ class Places:
         top = max(rows) + 1
         self.node, self._out, self._rack = (grown(a, top, fill=-1) for a in (self.node, self._out, self._rack))
         self._out_capacity = grown(self._out_capacity, top)
-        self._arc = grown(self._arc, 0, top, fill=-1)
+        self._arc, self._gate = (grown(a, 0, top, fill=-1) for a in (self._arc, self._gate))
         self._capacity, self._cost, self._why = (grown(a, 0, top) for a in (self._capacity, self._cost, self._why))
         for row in rows:
             if self.node[row] >= 0:
@@ -170,8 +173,12 @@ class Places:
         self.edits.remove_arcs(arcs[arcs >= 0])
         arcs[:] = -1
         self._capacity[:, row] = 0
+        gates = self._gate[:, row]
+        nodes: list[int] = gates[gates >= 0].tolist()
+        gates[:] = -1
         if self._racks.leave(row, rack):
-            self.edits.remove_nodes(self._forget_rack(rack))
+            nodes += self._forget_rack(rack)
+        self.edits.remove_nodes(nodes)
 
     def update_slots(self, one_more: bool) -> None:
         """Send the slots of machines where they changed: all of them, or one more than are taken."""
@@ -192,8 +199,8 @@ class Places:
         """Classes get these nodes as aggregators."""
         self._aggregator.update(zip(classes, nodes, strict=True))
         top = max(classes, default=-1) + 1
-        self._arc, self._rack_node, self._rack_arc = (
-            grown(a, top, fill=-1) for a in (self._arc, self._rack_node, self._rack_arc)
+        self._arc, self._gate, self._rack_node, self._rack_arc = (
+            grown(a, top, fill=-1) for a in (self._arc, self._gate, self._rack_node, self._rack_arc)
         )
         self._capacity, self._cost, self._why = (grown(a, top) for a in (self._capacity, self._cost, self._why))
         self._cursor, self._hopeless, self._roomy = (grown(a, top) for a in (self._cursor, self._hopeless, self._roomy))
@@ -209,7 +216,8 @@ class Places:
             if cls in self._aggregator:
                 nodes.append(self._aggregator.pop(cls))
                 nodes += self._rack_node[cls][self._rack_node[cls] >= 0].tolist()
-                self._rack_node[cls] = self._rack_arc[cls] = self._arc[cls] = -1
+                nodes += self._gate[cls][self._gate[cls] >= 0].tolist()
+                self._rack_node[cls] = self._rack_arc[cls] = self._arc[cls] = self._gate[cls] = -1
                 self._capacity[cls] = self._cursor[cls] = self._hopeless[cls] = 0
                 self._why_copy.pop(cls, None)
         self.edits.remove_nodes(nodes)
@@ -280,7 +288,15 @@ class Places:
                 self._why_copy.pop(cls, None)
 
     def _add_arcs(self, classes: Ints, rows: Ints, capacity: Ints, cost: Ints) -> None:
-        racks = self._rack[rows]
+        tails = self.rack_nodes(classes, self._rack[rows])
+        self._arc[classes, rows] = self.edits.add_arcs(tails, self.node[rows], capacity, cost)
+
+    def rack(self, row: int) -> int:
+        """The rack that a machine is in."""
+        return int(self._rack[row])
+
+    def rack_nodes(self, classes: Ints, racks: Ints) -> Ints:
+        """Nodes that stand for a rack to a class, where needed new ones."""
         missing = self._rack_node[classes, racks] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
@@ -288,7 +304,23 @@ class Places:
             tails = np.array([self._aggregator[cls] for cls in c.tolist()], np.int64)
             self._rack_node[c, r] = nodes
             self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, INF, 0)
-        self._arc[classes, rows] = self.edits.add_arcs(self._rack_node[classes, racks], self.node[rows], capacity, cost)
+        found: Ints = self._rack_node[classes, racks]
+        return found
+
+    def gates(self, classes: Ints, rows: Ints) -> Ints:
+        """Nodes right before machines, through which a class then comes there whatever the way, where needed new ones."""
+        missing = self._gate[classes, rows] < 0
+        if missing.any():
+            c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)
+            racks = self.rack_nodes(c, self._rack[r])
+            old = self._arc[c, r]
+            self.edits.remove_arcs(old[old >= 0])
+            nodes = self.edits.add_nodes(len(c))
+            self.edits.add_arcs(racks, nodes, INF, 0)
+            self._gate[c, r] = nodes
+            self._arc[c, r] = self.edits.add_arcs(nodes, self.node[r], self._capacity[c, r], self._cost[c, r])
+        found: Ints = self._gate[classes, rows]
+        return found
 
     def cost(self, cls: int, row: int) -> int:
         """What a placement costs, as of the last `refresh`."""
@@ -343,13 +375,26 @@ class Places:
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
-    def flows(self, classes: Sequence[int]) -> dict[int, tuple[list[tuple[int, int]], list[int]]]:
-        """Where the flow sends new tasks: by class, ``[(row, how many), ...]`` and rows where somebody must make room."""
+    def flows(
+        self, classes: Sequence[int], more: Sequence[tuple[int, int]] = ()
+    ) -> dict[int, tuple[list[tuple[int, int]], list[int]]]:
+        """Where the flow sends new tasks: by class, ``[(row, how many), ...]`` and rows where somebody must make room.
+
+        Parameters
+        ----------
+        classes : sequence of int
+        more : sequence of (int, int)
+            Classes and racks that flow enters otherwise than by the class's aggregator.
+        """
         found: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
         index = np.array(classes, np.int64)
         c, r = np.nonzero(self._rack_arc[index] >= 0)
         if len(c):
             used = self.edits.network.flow(self._rack_arc[index[c], r]) > 0
+            if more:
+                entered = np.zeros(self._rack_arc.shape, np.bool_)
+                entered[tuple(np.array(more).T)] = True
+                used |= entered[index[c], r]
             members = [list(self._racks.rows[rack]) for rack in r[used].tolist()]
             rows = np.array([row for rack in members for row in rack], np.int64)
             cls = np.repeat(index[c[used]], [len(rack) for rack in members])

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder import Builder, ClassFlow
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.trial import Trial
 from flowsched.policy import OMEGA
 from flowsched.preemption import candidates, victims
@@ -60,6 +60,7 @@ class Verify:
         again = step < 1 and bool(proposals)
         started: list[TaskRecord] = []
         for proposal in proposals if step == 1 else self._cheapest(proposals, step):
+            again |= self._admit_near(proposal, started)
             starting = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
             queue = iter(starting)
             places = chain(
@@ -128,19 +129,40 @@ class Verify:
                 self.trial.put_back(victim)
                 del self.by[victim]
 
+    def _admit_near(self, proposal: ClassFlow, started: list[TaskRecord]) -> bool:
+        """Start those that go to a certain machine for the sake of their data; the result is as for `admit`."""
+        again = False
+        for group, row, units, _ in proposal.near:
+            for task in group.waiting[:units]:
+                outcome = self._start(task, row)
+                again |= outcome is not False
+                if outcome is None:
+                    self.builder.places.cut(proposal.cls.index, row)
+                    break
+                started.append(task)
+        return again
+
     def _cheapest(self, proposals: Sequence[ClassFlow], step: float) -> list[ClassFlow]:
         """Some of what is proposed for the best standing, the cheapest first and at most one task per machine."""
         places, rank = self.builder.places, self.builder.rank
         best = [p for p in proposals if rank(p) == rank(proposals[0])]
-        offers = [(places.cost(p.cls.index, row), i, row) for i, p in enumerate(best) for row, _ in p.rows]
-        offers.sort()
+        offers: list[tuple[int, int, int, Group | None]] = []
+        for i, p in enumerate(best):
+            offers += [(places.cost(p.cls.index, row), i, row, None) for row, _ in p.rows]
+            offers += [(places.cost(p.cls.index, row) + cost, i, row, group) for group, row, _, cost in p.near]
+        offers.sort(key=lambda offer: offer[:3])
         taken: dict[int, None] = {}
         rows: list[list[tuple[int, int]]] = [[] for _ in best]
-        for _, i, row in offers:
+        near: list[list[tuple[Group, int, int, int]]] = [[] for _ in best]
+        for _, i, row, group in offers:
             if row not in taken and len(taken) < step * len(offers):
                 taken[row] = None
-                rows[i].append((row, 1))
-        return [replace(p, rows=some) for p, some in zip(best, rows, strict=True) if some or p.displacing]
+                if group is None:
+                    rows[i].append((row, 1))
+                else:
+                    near[i].append((group, row, 1, 0))
+        chosen = (replace(p, rows=rows[i], near=near[i]) for i, p in enumerate(best))
+        return [p for p in chosen if p.rows or p.near or p.displacing]
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
         """Try one task on one machine: None if refused, else whether others had to stop."""

@@ -148,15 +148,23 @@ class Task:
     kind : hashable or None
         Tasks of one kind do the same work on as much input (say, a digest of program and arguments, and the size), so
         that what is learnt of one holds for the others; None for a task like no other.
+    data : mapping of machine id to number, or sequence of such pairs
+        How much of its input lies on which machines, in any unit; see `Policy.locality`.
     """
 
     id: Hashable
     demand: Mapping[str, float] | Sequence[float] = field(default_factory=lambda: _NOTHING)
     constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
     kind: Hashable | None = None
+    data: Mapping[Hashable, float] | Sequence[tuple[Hashable, float]] = ()
 
     def __post_init__(self) -> None:
         demand = self.demand
+        pairs = tuple(self.data.items()) if isinstance(self.data, Mapping) else tuple(self.data)
+        object.__setattr__(self, "data", pairs)
+        for machine, amount in pairs:
+            if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
+                raise InputError(f"task {self.id!r}: data[{machine!r}] must be a number >= 0, got {amount!r}")
         object.__setattr__(self, "demand", _frozen(demand) if isinstance(demand, Mapping) else tuple(demand))
         for label, allowed in self.constraints.items():
             if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):

@@ -79,7 +79,7 @@ class TaskRecord:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Tasks of one job and one class: alike in every respect, so one node of the network.
+    """Tasks of one job and one class with the same data: alike in every respect, so one node of the network.
 
     `waiting` is in the order in which they began to wait; `on` counts those that run, by machine row.
     """
@@ -87,6 +87,7 @@ class Group:
     job: JobRecord
     cls: ClassRecord
     serial: int
+    data: tuple[tuple[Hashable, float], ...] = ()
     waiting: list[TaskRecord] = field(default_factory=list)
     on: dict[int, int] = field(default_factory=dict)
     tasks: int = 0
@@ -99,4 +100,4 @@ class JobRecord:
     job: Job
     serial: int
     tasks: dict[TaskRecord, None] = field(default_factory=dict)
-    groups: dict[ClassRecord, Group] = field(default_factory=dict)
+    groups: dict[tuple[ClassRecord, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)

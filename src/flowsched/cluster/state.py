@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -294,10 +294,12 @@ class Cluster:
             cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind)
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
-        group = job.groups.get(cls)
+        pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
+        data = frozenset(pairs)
+        group = job.groups.get((cls, data))
         if group is None:
             self._serial += 1
-            group = job.groups[cls] = Group(job, cls, self._serial)
+            group = job.groups[cls, data] = Group(job, cls, self._serial, pairs)
         return group
 
     def _task_started(self, event: ev.TaskStarted) -> None:
@@ -406,7 +408,13 @@ class Cluster:
 
     def _enqueue(self, task: TaskRecord) -> None:
         group = task.group
-        insort(group.waiting, task)
+        # Nearly always at one of the ends: newcomers at the back, those of a round that is undone at the front.
+        if not group.waiting or group.waiting[-1].turn < task.turn:
+            group.waiting.append(task)
+        elif task.turn < group.waiting[0].turn:
+            group.waiting.insert(0, task)
+        else:
+            insort(group.waiting, task)
         if task.since is None:
             self._timeless.append(task)
         self.waiting.setdefault(group.cls, {})[group] = None
@@ -415,7 +423,7 @@ class Cluster:
 
     def _dequeue(self, task: TaskRecord) -> None:
         group = task.group
-        del group.waiting[bisect_left(group.waiting, task)]
+        del group.waiting[0 if group.waiting[0] is task else bisect_left(group.waiting, task)]
         if not group.waiting:
             del self.waiting[group.cls][group]
             if not self.waiting[group.cls]:
@@ -449,7 +457,7 @@ class Cluster:
         group.cls.tasks -= 1
         self._changes.groups.setdefault(group, {})
         if not group.tasks:
-            del group.job.groups[group.cls], self._changes.groups[group]
+            del group.job.groups[group.cls, frozenset(group.data)], self._changes.groups[group]
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None

@@ -51,7 +51,7 @@ class Trial:
 
     def undo(self) -> None:
         """All tasks are as before the trial again."""
-        for task in self.before:
+        for task in reversed(self.before):
             self.put_back(task)
         self.before.clear()
 

@@ -31,7 +31,7 @@ from flowsched.policy.fairness import (
     WeightedMaxMin,
 )
 from flowsched.policy.fragmentation import FragmentationCost
-from flowsched.policy.placement import DeviceCost, LoadCost, PlacementCost
+from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
 
@@ -44,6 +44,7 @@ __all__ = [
     "FragmentationCost",
     "Limits",
     "LoadCost",
+    "Locality",
     "MaxMin",
     "PlacementCost",
     "Policy",
@@ -110,6 +111,8 @@ class Policy:
         In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
         then costs are brought up to date and the flow is optimised again.  1, the default, accepts all of it.  Smaller
         steps are for placement costs that change with every task on a machine, where large batches are to be packed.
+    locality : Locality or None
+        How much it matters where a task's data is; it counts beside `placement` by its weight.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -118,6 +121,7 @@ class Policy:
     preemption: PreemptionCost | None = field(default_factory=PreemptionCost)
     step: float = 1.0
     fairness: Fairness | None = None
+    locality: Locality | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -134,6 +138,8 @@ class Policy:
             raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {self.preemption!r}")
         if self.fairness is not None and not isinstance(self.fairness, Fairness):
             raise InputError(f"Policy: fairness must be a Fairness or None, got {self.fairness!r}")
+        if self.locality is not None and not isinstance(self.locality, Locality):
+            raise InputError(f"Policy: locality must be a Locality or None, got {self.locality!r}")
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
             raise InputError(f"Policy: step must be a number above 0 and at most 1, got {self.step!r}")
 
@@ -163,7 +169,7 @@ class Policy:
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Cost of a placement, 0 to `OMEGA`, shape (classes, rows)."""
         total = np.zeros((len(classes), len(rows)))
-        weight = 0.0
+        weight = self._locality_weight
         for i, cost in enumerate(self.placement):
             part = cost(cluster, classes, rows)
             if not np.isfinite(part).all():
@@ -173,6 +179,21 @@ class Policy:
         if weight:
             total *= OMEGA / weight
         return np.clip(np.rint(total), 0, OMEGA).astype(np.int64)
+
+    @property
+    def _locality_weight(self) -> float:
+        return self.locality.weight if self.locality else 0.0
+
+    def distance(self, here: float, in_rack: float) -> int:
+        """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
+
+        Together with `place` it is 0 to `OMEGA`.
+        """
+        if self.locality is None:
+            return 0
+        weight = self.locality.weight + sum(cost.weight for cost in self.placement)
+        # Rounded down, as the rest may have been rounded up.
+        return int(self.locality.cost(here, in_rack) * self.locality.weight * OMEGA / weight)
 
     def wait(self, bucket: int) -> int:
         """Cost of waiting in an age bucket, priority apart."""

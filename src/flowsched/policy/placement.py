@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
 
-__all__ = ["DeviceCost", "LoadCost", "PlacementCost"]
+__all__ = ["DeviceCost", "LoadCost", "Locality", "PlacementCost"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -75,6 +75,40 @@ class LoadCost:
         load = np.where(parts > 0, load, (books.running[rows] + 1) / np.maximum(slots, 1.0))
         load = np.clip(load, 0.0, 1.0)
         return load if self.kind == "spread" else 1.0 - load
+
+
+@dataclass(frozen=True)
+class Locality:
+    """Run tasks near their data (`Task.data`): on the machine that holds it, else in its rack.
+
+    The cost of a place is the part of a task's data that has to come from other racks, plus `rack` times the part that
+    has to come from other machines of the same rack (Isard et al., "Quincy", SOSP 2009, section 4.2).
+
+    Parameters
+    ----------
+    weight : float
+        How much it counts beside the placement costs.
+    rack : float
+        From 0 to 1: what data in the same rack costs, data in another rack being 1.
+    threshold : float
+        Above 0 and up to 1: machines and racks with less than this part of a task's data are as good as any other.
+    """
+
+    weight: float = 1.0
+    rack: float = 0.5
+    threshold: float = 0.1
+
+    def __post_init__(self) -> None:
+        check_weight("Locality: weight", self.weight)
+        for name in ("rack", "threshold"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+                raise InputError(f"Locality: {name} must be a number from 0 to 1, got {value!r}")
+        check_weight("Locality: threshold", self.threshold)
+
+    def cost(self, here: float, in_rack: float) -> float:
+        """Cost in [0, 1] of a place with these parts of the data on the machine and in its rack, itself included."""
+        return 1.0 - in_rack + self.rack * (in_rack - here)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,208 @@
+"""Data locality: tasks run where their data is, else in its rack, and all the rest holds as before."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched import InputError, Scheduler
+from flowsched.cluster import Task
+from flowsched.cluster.events import (
+    JobRemoved,
+    JobSubmitted,
+    MachineAdded,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+    TaskCompleted,
+    from_dict,
+    to_dict,
+)
+from flowsched.policy import LoadCost, Locality, Policy
+
+NEAR = Policy(placement=(), locality=Locality())
+
+
+def racks(policy: Policy = NEAR, slots: int = 2, racks: int = 3, size: int = 4) -> Scheduler:
+    """Machines (rack, i)."""
+    sched = Scheduler(policy, resources=("cpu",))
+    sched.apply(*(MachineAdded((r, i), {"cpu": 8}, rack=r, slots=slots) for r in range(racks) for i in range(size)))
+    return sched
+
+
+def step(sched: Scheduler, now: float = 0.0) -> dict:  # type: ignore[type-arg]
+    rnd = sched.schedule(now)
+    assert not sched.commit(rnd).conflicts
+    assert not sched.schedule(now).deltas, "decided once is decided"
+    return dict(rnd.placements)
+
+
+def test_on_the_machine_else_in_the_rack_else_anywhere() -> None:
+    sched = racks()
+    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(1, 2): 100}) for i in range(9)]))
+    where = list(step(sched).values())
+    assert where.count((1, 2)) == 2, "as many as its slots"
+    assert sum(rack == 1 for rack, _ in where) == 8, "and the rack full"
+    assert len(where) == 9
+
+
+def test_each_job_goes_to_its_own_data() -> None:
+    sched = racks()
+    for r in range(3):
+        for i in range(4):
+            sched.apply(JobSubmitted((r, i), [Task((r, i, k), {"cpu": 1}, data={(r, i): 10 + k}) for k in range(2)]))
+    assert all(machine == task[:2] for task, machine in step(sched).items())
+
+
+def test_data_in_two_places_and_a_few_bytes_elsewhere() -> None:
+    """Half of it in rack 0, a third in rack 2, a crumb in rack 1 that is below the threshold."""
+    sched = racks(slots=1)
+    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(0, 0): 50, (2, 1): 40, (1, 0): 5}) for i in range(6)]))
+    where = list(step(sched).values())
+    # Racks 0 and 2 have four machines each; the two machines with data come first, and rack 0 before rack 2.
+    assert {(0, 0), (2, 1)} <= set(where)
+    assert [sum(rack == r for rack, _ in where) for r in range(3)] == [4, 0, 2]
+
+
+def test_costs_are_quincys() -> None:
+    near = Locality(rack=0.25)
+    assert near.cost(1.0, 1.0) == 0.0
+    assert near.cost(0.0, 1.0) == 0.25
+    assert near.cost(0.0, 0.0) == 1.0
+    assert near.cost(0.5, 0.75) == pytest.approx(0.25 + 0.25 * 0.25)
+    policy = Policy(placement=[LoadCost(weight=1.0)], locality=Locality(weight=3.0))
+    assert policy.distance(0, 0) == 750
+    assert policy.distance(1, 1) == 0
+    assert Policy().distance(0, 0) == 0
+
+
+def test_load_still_counts_beside_it() -> None:
+    """Weights decide: with much more on load, the loaded machine with the data is left."""
+    for weight, there in ((0.05, False), (20.0, True)):
+        sched = racks(Policy(locality=Locality(weight=weight)), slots=8)
+        sched.apply(JobSubmitted("load", [Task("x", {"cpu": 4}, data={(1, 1): 1})]))
+        step(sched)
+        assert (sched.cluster.placement("x") == (1, 1)) is True
+        sched.apply(JobSubmitted("j", [Task("y", {"cpu": 1}, data={(1, 1): 1})]))
+        step(sched)
+        assert (sched.cluster.placement("y") == (1, 1)) is there
+
+
+def test_without_locality_data_does_not_matter_and_it_can_be_switched() -> None:
+    sched = racks(Policy())
+    sched.apply(JobSubmitted("j", [Task(0, {"cpu": 1}, data={(2, 3): 1})]))
+    assert sched.schedule(0.0).placements
+    nodes = sched.network.num_nodes
+    sched.policy = NEAR
+    assert dict(sched.schedule(0.0).placements) == {0: (2, 3)}
+    assert nodes < sched.network.num_nodes <= nodes + 2, "one machine's gate, perhaps its rack; not a new network"
+    sched.policy = Policy()
+    assert sched.schedule(0.0).placements
+
+
+def test_machines_with_data_come_go_and_move() -> None:
+    sched = racks()
+    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={"late": 1}) for i in range(2)]))
+    assert "late" not in sched.schedule(0.0).placements.values()
+    sched.apply(MachineAdded("late", {"cpu": 8}, rack=1, slots=1))
+    first = dict(sched.schedule(0.0).placements)
+    assert sorted(map(str, first.values()))[-1] == "late"
+    assert all(machine == "late" or machine[0] == 1 for machine in first.values()), "the other in its rack"
+    sched.apply(MachineUpdated("late", rack=2))
+    moved = dict(sched.schedule(0.0).placements)
+    assert all(machine == "late" or machine[0] == 2 for machine in moved.values())
+    sched.apply(MachineRemoved("late"))
+    assert len(step(sched)) == 2
+
+
+def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
+    """Some come for their data, some anyhow; cpu, which the flow cannot see together, still holds."""
+    sched = racks(slots=8, racks=1, size=2)
+    sched.apply(JobSubmitted("near", [Task(("n", i), {"cpu": 3}, data={(0, 0): 1}) for i in range(4)]))
+    sched.apply(JobSubmitted("any", [Task(("a", i), {"cpu": 3}) for i in range(4)]))
+    placed = step(sched)
+    assert len(placed) == 4, "two of 3 cpus on each machine of 8"
+    assert sum(machine == (0, 0) for machine in placed.values()) == 2
+
+
+def test_tasks_of_one_job_with_other_data_are_told_apart() -> None:
+    sched = racks()
+    sched.apply(JobSubmitted("j", [Task(0, {"cpu": 1}, data={(0, 0): 1}), Task(1, {"cpu": 1}, data={(2, 0): 1})]))
+    assert step(sched) == {0: (0, 0), 1: (2, 0)}
+    sched.apply(TaskCompleted(0), TaskCompleted(1), JobRemoved("j"))
+    assert not sched.schedule(1.0).deltas
+
+
+def test_small_steps_go_to_the_data_too() -> None:
+    sched = racks(Policy(locality=Locality(weight=9.0), step=0.2))
+    sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(1, 2): 1, (0, 0): 1}) for i in range(4)]))
+    assert sorted(step(sched).values()) == [(0, 0), (0, 0), (1, 2), (1, 2)]
+
+
+def test_data_survives_json() -> None:
+    event = JobSubmitted("j", [Task(0, {"cpu": 1}, data={(1, 2): 5, "m": 2.5})])
+    again = from_dict(json.loads(json.dumps(to_dict(event))))
+    assert again.tasks[0].data == (((1, 2), 5), ("m", 2.5))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Task("t", data={"m": -1}), r"task 't': data\['m'\]"),
+        (lambda: Task("t", data={"m": float("nan")}), "data"),
+        (lambda: Locality(weight=0), "weight"),
+        (lambda: Locality(rack=2), "rack"),
+        (lambda: Locality(threshold=0), "threshold"),
+        (lambda: Policy(locality=1.0), "locality"),
+    ],
+)
+def test_nonsense_is_refused_by_name(make, words: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.3]))
+def test_random_histories(seed: int, part: float) -> None:
+    """Whatever comes and goes: a certified optimum, never over capacity, nothing twice, everything placed that fits."""
+    rng = np.random.default_rng(seed)
+    sched = racks(Policy(locality=Locality(weight=2.0), step=part), slots=3)
+    machines, jobs, running = [(r, i) for r in range(3) for i in range(4)], 0, []
+    for now in range(8):
+        for _ in range(int(rng.integers(1, 4))):
+            tasks = []
+            for k in range(int(rng.integers(1, 6))):
+                holders = [machines[i] for i in rng.integers(0, len(machines), int(rng.integers(0, 4)))]
+                data = {machine: int(rng.integers(0, 9)) for machine in holders}
+                tasks.append(Task((jobs, k), {"cpu": int(rng.integers(1, 4))}, data=data))
+            sched.apply(JobSubmitted(jobs, tasks, priority=int(rng.integers(0, 2))))
+            jobs += 1
+        for task in [task for task in running if rng.random() < 0.4]:
+            if sched.cluster.task_state(task) == "running":
+                sched.apply(TaskCompleted(task))
+                running.remove(task)
+        dice, machine = rng.random(), machines[int(rng.integers(0, len(machines)))]
+        if dice < 0.2:
+            sched.apply(MachineFailed(machine), MachineAdded(machine, {"cpu": 8}, rack=machine[0], slots=3))
+        elif dice < 0.4:
+            sched.apply(
+                MachineRemoved(machine), MachineAdded(machine, {"cpu": 8}, rack=int(rng.integers(0, 4)), slots=3)
+            )
+        elif dice < 0.6:
+            sched.apply(MachineUpdated(machine, rack=int(rng.integers(0, 4))))
+        rnd = sched.schedule(float(now))
+        assert not sched.commit(rnd).conflicts
+        running = [task for task in sched.cluster.tasks if sched.cluster.placement(task) is not None]
+        net = sched.network
+        assert (sched.cluster.books.free[: sched.cluster.books.rows] >= 0).all()
+        arcs = net.arcs()
+        flow, cost, capacity = net.flow(arcs), net.cost(arcs), net.capacity(arcs)
+        assert (flow <= capacity).all()
+        reduced = cost + net.potential(net.tail(arcs)) - net.potential(net.head(arcs))
+        assert (reduced[flow < capacity] >= 0).all() and (reduced[flow > net.lower(arcs)] <= 0).all()
+        for task in rnd.waiting:
+            assert not sched.cluster.fits(task).any(), "there is room, and it waits"
