@@ -181,24 +181,26 @@ cdef int rank(
     As parts of an index into ``least``: ``begun[2 s]`` is the column for the former, ``begun[2 s + 1]`` the row for the
     latter, where the task's next stage begins.
     """
-    cdef Py_ssize_t n = 0, lower = 0, upper = 0, k
+    cdef Py_ssize_t n = 0, k = 0, here, meeting
     cdef int32_t row = 0, column = 0
     while n < slots - 1 and ends[n] < INFINITY:
-        k = before(until, order, stages, upper, ends[n] - TINY_ - now)
-        while upper < k:
-            begun[2 * order[upper] + 1] = row
-            upper += 1
-        k = before(until, order, stages, lower, nextafter(ends[n] + TINY_ - now, INFINITY))
-        while lower < k:
-            begun[2 * order[lower]] = column
-            lower += 1
-        n += 1
+        here = before(until, order, stages, k, ends[n] - TINY_ - now)
+        meeting = before(until, order, stages, here, nextafter(ends[n] + TINY_ - now, INFINITY))
+        while k < here:
+            begun[2 * order[k]] = column
+            begun[2 * order[k] + 1] = row
+            k += 1
         row += <int32_t>(2 * slots * pairs)
+        while k < meeting:  # both stages end here
+            begun[2 * order[k]] = column
+            begun[2 * order[k] + 1] = row
+            k += 1
         column += <int32_t>(2 * pairs)
-    for k in range(upper, stages):
-        begun[2 * order[k] + 1] = row
-    for k in range(lower, stages):
+        n += 1
+    while k < stages:
         begun[2 * order[k]] = column
+        begun[2 * order[k] + 1] = row
+        k += 1
     return 0
 
 

@@ -46,6 +46,9 @@ _FOREIGN = 0.02
 """A machine is looked at again when the load that is not ours changes by this part of its total."""
 
 
+_DUE = 64
+"""So many machines, or 1 % of them, are looked at again in a round for no other reason than that time has passed."""
+
 _KEPT = 256
 """Sets of classes whose stages are kept in the kernel's form."""
 
@@ -337,12 +340,7 @@ class FineGrained:
         self._now = now
         self._grow()
         if self.cluster.waiting:
-            for row in np.flatnonzero(self.futures.due <= now).tolist():
-                self._refused.pop(row, None)
-                self.futures.due[row] = math.inf
-                if row in self.cluster.by_row:
-                    self.futures.advance(row, now)
-                    self.cluster.books.touch(row)
+            self._look_at_due(now)
         round = self.scheduler.schedule(now, time_limit)
         reclaimed = self._reclaim(round, now)
         if not reclaimed:
@@ -354,6 +352,25 @@ class FineGrained:
             deltas=(*(Preempt(t, m, None) for t, m in places.items()), *round.deltas),
             turns={**round.turns, **{task.id: task.turn for task in reclaimed.values()}},
         )
+
+    def _look_at_due(self, now: float) -> None:
+        """Machines that have more to offer since a stage ended there, those first that have had it for longest."""
+        futures, books = self.futures, self.cluster.books
+        rows = np.flatnonzero(futures.due <= now)
+        most = max(_DUE, len(self.cluster.by_row) // 100)
+        if len(rows) > most:
+            rows = rows[np.argsort(futures.due[rows], kind="stable")[:most]]
+        futures.wait_for(rows, now)
+        for row in rows.tolist():
+            self._refused.pop(row, None)
+            if row not in self.cluster.by_row:
+                continue
+            current = self._seen[row] == books.version[row]
+            books.touch(row)
+            if futures.done[row] <= now:
+                futures.advance(row, now)
+            elif current:  # what was predicted still holds
+                self._seen[row] = books.version[row]
 
     def _reclaim(self, round: Round, now: float) -> dict[int, TaskRecord]:
         """The youngest task of each machine that is in trouble, once per sample."""

@@ -137,6 +137,8 @@ class Futures:
         Where compression is allowed.
     due : ndarray of float64, shape (rows,)
         When a machine's timeline next has more to offer than it had.
+    done : ndarray of float64, shape (rows,)
+        When a task there should be done; if it is not, its timeline must be worked out anew.
     """
 
     def __init__(
@@ -151,6 +153,7 @@ class Futures:
         self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
         self.compress: NDArray[np.bool_] = np.ones(0, np.bool_)
         self.due: Floats = np.full(0, np.inf)
+        self.done: Floats = np.full(0, np.inf)
         self._states: dict[int, _State] = {}
 
     def grow(self, rows: int) -> None:
@@ -160,6 +163,7 @@ class Futures:
             self.foreign = np.concatenate([self.foreign, np.zeros((more, self.foreign.shape[1]), np.int64)])
             self.compress = np.concatenate([self.compress, np.ones(more, np.bool_)])
             self.due = np.concatenate([self.due, np.full(more, np.inf)])
+            self.done = np.concatenate([self.done, np.full(more, np.inf)])
             self.timelines.grow(len(self.due))
 
     def needs(self, cls: ClassRecord) -> Needs:
@@ -283,13 +287,19 @@ class Futures:
         """Work a machine's timeline out anew, with the tasks that the cluster holds now."""
         state = self._state(row, self.cluster.by_row[row].tasks, now)
         lines = self.timelines
-        lines.predict(
+        prediction = lines.predict(
             self.stock.classes, self._running(state), self._total(row), self.foreign[row], now,
             row=row, compress=bool(self.compress[row]),
         )  # fmt: skip
-        used = int(np.isfinite(lines.ends[row]).argmin()) + 1
-        more = (lines.reach[row, 1:used] > lines.reach[row, : used - 1]).any(axis=1)
-        self.due[row] = lines.ends[row, int(more.argmax())] if more.any() else np.inf
+        self.done[row] = prediction.finish.min(initial=np.inf)
+        self.wait_for(np.array([row]), now)
+
+    def wait_for(self, rows: Ints, now: float) -> None:
+        """Note when machines will next have more to offer than they have."""
+        lines = self.timelines
+        ends, reach = lines.ends[rows, :-1], lines.reach[rows]
+        more = (reach[:, 1:] > reach[:, :-1]).any(axis=2) & (ends > now + 1e-6)
+        self.due[rows] = np.where(more, ends, np.inf).min(axis=1)
 
     def plan(
         self, row: int, now: float, newcomer: ClassRecord, stages: Stages, without: Collection[TaskRecord]

@@ -285,7 +285,7 @@ class Timelines:
             -1 where one fits.
         """
         shape = (len(rows), len(classes.at) - 1)
-        count, short = np.zeros(shape, np.int64), np.zeros(shape, np.int8)
+        count, short = np.empty(shape, np.int64), np.empty(shape, np.int8)
         _match.fits(
             classes.at, classes.until, classes.order, classes.want, self.ends, self.reach, rows, now, count, short
         )
