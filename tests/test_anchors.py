@@ -1,8 +1,7 @@
 """Where other schedulers and solvers stumbled: each is somebody's open bug, and a promise here.
 
-Not here yet, because what they are about does not exist yet: a gang half started for ever, victims of a gang that then
-does not start, a queue below its guarantee outbid by a borrower, what-if that differs from the later round, minutes of
-recovery after a restart.
+Not here yet, because what they are about does not exist yet: what-if that differs from the later round, minutes of
+recovery after a restart.  Guarantees of queues are tested with the shares.
 """
 
 from __future__ import annotations

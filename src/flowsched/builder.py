@@ -141,6 +141,7 @@ class Builder:
         self._new_stays: list[tuple[_GroupNode, int]] = []
         self._old_stays: list[int] = []
         self._withheld: dict[Group, None] = {}
+        self._urged: dict[Group, None] = {}
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
@@ -183,6 +184,13 @@ class Builder:
     def withhold(self, group: Group) -> None:
         """No more tasks of the group start in this round."""
         self._withheld[group] = None
+        node = self._groups[group]
+        node.waiting = self.edits.capacity[node.run] = 0
+
+    def urge(self, group: Group) -> None:
+        """In this round, the group counts as older than any other of its priority."""
+        self._urged[group] = None
+        self._set_cost(group, self._groups[group])
 
     def end_round(self) -> None:
         """Forget what held for one round only."""
@@ -191,6 +199,10 @@ class Builder:
             if node is not None:
                 node.waiting = self.edits.capacity[node.run] = len(group.waiting)
         self._withheld.clear()
+        urged, self._urged = self._urged, {}
+        for group in urged:
+            if group in self._groups:
+                self._set_cost(group, self._groups[group])
         self.places.end_round()
         self.shares.end_round()
 
@@ -337,7 +349,7 @@ class Builder:
             self._set_due(node, due, -1, group)
 
     def _set_cost(self, group: Group, node: _GroupNode) -> None:
-        cost = self._level_cost[group.cls.priority] + self.policy.wait(node.bucket)
+        cost = self._level_cost[group.cls.priority] + self.policy.wait(self._bucket(group))
         if cost != node.cost:
             node.cost = self.edits.cost[node.wait] = cost
 
@@ -413,7 +425,10 @@ class Builder:
     def rank(self, proposal: ClassFlow) -> tuple[int, int]:
         """Priority, then age: of two proposals for one place, the one of lower rank goes first whatever it costs."""
         groups = chain((group for group, _ in proposal.groups), (group for group, *_ in proposal.near))
-        return proposal.cls.priority, -max(self._groups[group].bucket for group in groups)
+        return proposal.cls.priority, -max(self._bucket(group) for group in groups)
+
+    def _bucket(self, group: Group) -> int:
+        return self.policy.waiting.buckets if group in self._urged else self._groups[group].bucket
 
     def _standing(self, proposal: ClassFlow) -> tuple[Any, ...]:
         cls = proposal.cls

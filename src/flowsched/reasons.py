@@ -22,6 +22,7 @@ _UNBLOCKED_BY = {
     ReasonCode.FILTERED: _MORE_MACHINES,
     ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.GANG_SHORT: ("TaskSubmitted", *_LESS_LOAD, *_MORE_MACHINES),
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),

@@ -201,6 +201,8 @@ class Round:
     shares: Mapping[Hashable, Share] = field(default_factory=lambda: MappingProxyType({}))
     turns: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
     """State of the tasks concerned when the round was made: a task with another `turn` by now has moved on."""
+    gangs: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
+    """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
 
 
 @dataclass(frozen=True)

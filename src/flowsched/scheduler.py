@@ -28,9 +28,10 @@ from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.books import Shapes
 from flowsched.cluster.events import Event
-from flowsched.cluster.records import ClassRecord, Placement, TaskRecord
+from flowsched.cluster.records import ClassRecord, JobRecord, Placement, TaskRecord
 from flowsched.cluster.trial import Trial
 from flowsched.exceptions import InputError, TimeLimitError
+from flowsched.gangs import Gangs
 from flowsched.network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.reasons import Verdict, Waiting, judge
@@ -89,6 +90,7 @@ class _Outcome:
     migrations: dict[Hashable, tuple[Hashable, Hashable]] = field(default_factory=dict)
     devices: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     turns: dict[Hashable, int] = field(default_factory=dict)
+    gangs: dict[Hashable, int] = field(default_factory=dict)
     preempts: list[Delta] = field(default_factory=list)
     migrates: list[Delta] = field(default_factory=list)
     places: list[Delta] = field(default_factory=list)
@@ -97,7 +99,7 @@ class _Outcome:
         """All of it as one value."""
         return Round(
             now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
-            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns,
+            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs,
         )  # fmt: skip
 
 
@@ -178,10 +180,13 @@ class Scheduler:
         trial = Trial(self.cluster, now)
         try:
             check = Verify(self.builder, trial)
+            gangs = Gangs(self.builder, check)
             had_room = self._settle(check, clock)
+            while not gangs.settled(clock.late):
+                had_room |= self._settle(check, clock)
             out = self._deltas(check)
             shares = self.builder.shares.report(task.group.job for task in trial.before)
-            waiting = self._waiting(had_room, clock.late)
+            waiting = self._waiting(had_room, clock.late, gangs.out)
         finally:
             trial.undo()
             self.builder.end_round()
@@ -226,6 +231,8 @@ class Scheduler:
             new = self._machine_id(task.place)
             if before.place is None and task.place is not None:
                 out.placements[task.id] = new
+                if task.group.job.job.gang is not None:
+                    out.gangs[task.id] = task.group.job.serial
                 out.places.append(Place(task.id, new, task.place.devices))
             elif before.place is not None and task.place is None:
                 by = check.by[task].id
@@ -245,7 +252,7 @@ class Scheduler:
     def _machine_id(self, place: Placement | None) -> Hashable:
         return None if place is None else self.cluster.by_row[place.row].machine.id
 
-    def _waiting(self, had_room: set[int], late: bool) -> Waiting:
+    def _waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
         """Who waits at the end of the trial, and why."""
         groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
         known, self._verdicts = self._verdicts, {}
@@ -261,11 +268,14 @@ class Scheduler:
             if (whys[cls] == 0).any():
                 code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
             verdict = judge(self.cluster.books, cls, whys[cls], code)
-            at_share = judge(self.cluster.books, cls, whys[cls], ReasonCode.SHARE)
+            at_share, too_few = (
+                judge(self.cluster.books, cls, whys[cls], c) for c in (ReasonCode.SHARE, ReasonCode.GANG_SHORT)
+            )
             for group in members:
                 held = not late and self.builder.shares.full(group.job)
                 ids = tuple(task.id for task in group.waiting)
-                groups.append((ids, at_share if held else verdict, prices.get(group)))
+                why = too_few if group.job in short else at_share if held else verdict
+                groups.append((ids, why, prices.get(group)))
         return Waiting(groups)
 
     def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
@@ -297,7 +307,7 @@ class Scheduler:
             raise InputError(f"round: a Round expected, got {round!r}")
         if round in self._aborted:
             raise InputError("round: it was aborted")
-        units = _units(round.deltas, None if only is None else set(only))
+        units = _units(round, None if only is None else set(only))
         accepted: set[Hashable] = set()
         conflicts: dict[Hashable, Reason] = {}
         together = [delta for unit in units for delta in unit]
@@ -386,16 +396,19 @@ class Scheduler:
         return judge(books, cls, why, code, shapes).reason()
 
 
-def _units(deltas: Sequence[Delta], only: set[Hashable] | None) -> list[list[Delta]]:
-    """Each task that starts, with those that stop for it, those that stop for these, and so on."""
+def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
+    """Each task that starts, or all of a gang, with those that stop for it, those that stop for these, and so on."""
     followers: dict[Hashable, list[Delta]] = {}
-    for delta in deltas:
-        if not isinstance(delta, Place):
+    starting: dict[Hashable, list[Delta]] = {}
+    for delta in round.deltas:
+        if isinstance(delta, Place):
+            gang = round.gangs.get(delta.task)
+            starting.setdefault(delta.task if gang is None else ("gang", gang), []).append(delta)
+        else:
             followers.setdefault(delta.by, []).append(delta)
     units = []
-    for root in deltas:
-        if isinstance(root, Place) and (only is None or root.task in only):
-            unit: list[Delta] = [root]
+    for unit in starting.values():
+        if only is None or all(root.task in only for root in unit):
             for delta in unit:
                 unit += followers.get(delta.task, ())
             units.append(unit)

@@ -95,9 +95,16 @@ class Group:
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
-    """One job and its tasks."""
+    """One job and its tasks; `most` is how many it has had at a time."""
 
     job: Job
     serial: int
     tasks: dict[TaskRecord, None] = field(default_factory=dict)
     groups: dict[tuple[ClassRecord, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)
+    most: int = 0
+
+    @property
+    def gang_size(self) -> int:
+        """How many of its tasks must run for any to run: fewer than its gang once tasks of a complete one have ended."""
+        gang = self.job.gang or 0
+        return gang if self.most < gang else min(gang, len(self.tasks))

@@ -247,6 +247,10 @@ class Cluster:
             raise InputError(f"job {event.id!r}: priority must be a whole number, got {event.priority!r}")
         if abs(event.priority) > 2**40:
             raise InputError(f"job {event.id!r}: priority must lie within 2**40 of 0, got {event.priority}")
+        if event.gang is not None and (
+            isinstance(event.gang, bool) or not isinstance(event.gang, int) or event.gang < 1
+        ):
+            raise InputError(f"job {event.id!r}: gang must be a whole number >= 1 or None, got {event.gang!r}")
         demands = self._demands(event.tasks)
         self._serial += 1
         job = JobRecord(Job(event.id, event.user, event.priority, event.gang, event.deadline), self._serial)
@@ -281,6 +285,7 @@ class Cluster:
             self.by_index.append(None)
         self.by_index[index] = self.tasks[task.id] = record
         job.tasks[record] = None
+        job.most = max(job.most, len(job.tasks))
         group.tasks += 1
         group.cls.tasks += 1
         self._enqueue(record)

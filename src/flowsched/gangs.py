@@ -1,0 +1,106 @@
+"""All or nothing: jobs that run at least so many tasks at the same time, or none (`Job.gang`).
+
+The flow sees single tasks, so what it proposes for a gang may fall short.  Then the round is taken back and decided again:
+first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost), at last
+without them, so that what they would have had goes to others in the same round.  Nothing is left of an attempt that
+failed, evictions included.  Of several gangs in each other's way, the better half goes on at a time.
+
+A running gang that others push below its size stops as a whole.  This ends, too: some of it can only come back when who
+pushed it out has to go for somebody still better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flowsched.builder import Builder
+from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.verify import Verify
+
+__all__ = ["Gangs"]
+
+
+class Gangs:
+    """The gangs of one round.
+
+    Parameters
+    ----------
+    builder : Builder
+    check : Verify
+    """
+
+    def __init__(self, builder: Builder, check: Verify) -> None:
+        self.builder = builder
+        self.check = check
+        self._urged: dict[JobRecord, None] = {}
+        self.out: dict[JobRecord, None] = {}
+
+    def settled(self, late: bool) -> bool:
+        """Whether every gang runs whole or not at all; if not, the round is prepared to be decided again.
+
+        Parameters
+        ----------
+        late : bool
+            There is no time to decide again: a round in which a gang fell short is taken back as a whole.
+        """
+        touched = dict.fromkeys(
+            task.group.job for task in self.check.trial.before if task.group.job.job.gang is not None
+        )
+        short = [job for job in touched if self._starting(job) and _running(job) < job.gang_size]
+        if short:
+            self._take_back()
+            if late:
+                self.out.update(dict.fromkeys(short))
+                return True
+            self._give_way(short)
+            return False
+        broken = [job for job in touched if self._victims(job) and 0 < _running(job) < job.gang_size]
+        for job in broken:
+            self._stop(job)
+        return late or not broken
+
+    def _starting(self, job: JobRecord) -> bool:
+        before = self.check.trial.before
+        return any(task.place is not None and task in before and before[task].place is None for task in job.tasks)
+
+    def _victims(self, job: JobRecord) -> list[TaskRecord]:
+        return [task for task in job.tasks if task in self.check.by and task.place is None]
+
+    def _take_back(self) -> None:
+        self.check.trial.undo()
+        self.check.by.clear()
+        self.builder.places.end_round()
+
+    def _give_way(self, short: list[JobRecord]) -> None:
+        """Urge those not yet urged; else leave the worse half of them out."""
+        fresh = [job for job in short if job not in self._urged]
+        for job in fresh:
+            self._urged[job] = None
+            for group in _groups(job):
+                self.builder.urge(group)
+        if fresh:
+            return
+        short.sort(key=lambda job: (job.job.priority, min(task.turn for task in job.tasks)))
+        for job in short[len(short) // 2 :]:
+            self.out[job] = None
+            for group in _groups(job):
+                self.builder.withhold(group)
+
+    def _stop(self, job: JobRecord) -> None:
+        """The rest of a gang that was pushed below its size stops for the same task."""
+        self.out[job] = None
+        by = self.check.by[self._victims(job)[0]]
+        for task in list(job.tasks):
+            if task.place is not None:
+                self.check.trial.stop(task)
+                self.check.by.setdefault(task, by)
+        for group in _groups(job):
+            self.builder.withhold(group)
+
+
+def _groups(job: JobRecord) -> Iterable[Group]:
+    return job.groups.values()
+
+
+def _running(job: JobRecord) -> int:
+    return sum(task.place is not None for task in job.tasks)

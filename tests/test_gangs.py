@@ -1,0 +1,187 @@
+"""Gangs: at least so many tasks at the same time, or none."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowsched as fs
+
+
+def world(machines: int, cpu: float = 4, policy: fs.Policy | None = None) -> fs.Scheduler:
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(f"m{i}", {"cpu": cpu}) for i in range(machines)))
+    return sched
+
+
+def submit(sched: fs.Scheduler, job: Any, n: int, cpu: float, **given: Any) -> list[Any]:
+    ids = [(job, i) for i in range(n)]
+    sched.apply(fs.JobSubmitted(job, [fs.Task(i, {"cpu": cpu}) for i in ids], **given))
+    return ids
+
+
+def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
+    rnd = sched.schedule(now)
+    done = sched.commit(rnd)
+    assert done.accepted == rnd.deltas
+    return rnd
+
+
+def running(sched: fs.Scheduler) -> Counter[Any]:
+    return Counter(task.group.job.job.id for task in sched.cluster.tasks.values() if task.place)
+
+
+def test_a_gang_that_does_not_fit_leaves_the_room_to_others_in_the_same_round() -> None:
+    """volcano#5805"""
+    sched = world(2)
+    gang = submit(sched, "gang", 3, 3, gang=3, priority=0)
+    submit(sched, "single", 2, 3, priority=5)
+    rnd = step(sched)
+    assert running(sched) == {"single": 2}
+    assert {rnd.waiting[task].code for task in gang} == {fs.ReasonCode.GANG_SHORT}
+    sched.apply(*(fs.MachineAdded(f"n{i}", {"cpu": 4}) for i in range(2)))
+    assert running(sched) + Counter() == {"single": 2}
+    step(sched)
+    assert running(sched)["gang"] == 3, "it displaces a worse one, since now that suffices"
+
+
+def test_nobody_is_evicted_for_a_gang_that_does_not_start() -> None:
+    """volcano#3291"""
+    sched = world(2)
+    submit(sched, "worse", 2, 4, priority=5)
+    step(sched)
+    submit(sched, "gang", 3, 4, gang=3, priority=0)
+    rnd = step(sched, 1.0)
+    assert not rnd.deltas and running(sched) == {"worse": 2}
+    sched.apply(fs.MachineAdded("m2", {"cpu": 4}))
+    rnd = step(sched, 2.0)
+    assert running(sched) == {"gang": 3} and len(rnd.preemptions) == 2
+
+
+def test_at_least_k_of_n() -> None:
+    sched = world(3)
+    submit(sched, "gang", 5, 4, gang=2)
+    assert len(step(sched).placements) == 3
+    sched.apply(fs.MachineAdded("m3", {"cpu": 4}))
+    assert len(step(sched).placements) == 1, "more may join one by one"
+
+
+def test_of_two_gangs_in_each_other_s_way_one_starts() -> None:
+    sched = world(4)
+    submit(sched, "a", 4, 4, gang=4)
+    submit(sched, "b", 4, 4, gang=4)
+    submit(sched, "c", 4, 4, gang=4, priority=-1)
+    step(sched)
+    assert running(sched) == {"c": 4}
+    sched.apply(fs.JobRemoved("c"))
+    step(sched)
+    assert running(sched) == {"a": 4}, "the older one"
+
+
+@given(gangs=st.lists(st.tuples(st.integers(2, 4), st.sampled_from([3, 3.5, 4])), min_size=1, max_size=6))
+def test_of_gangs_that_would_fit_alone_at_least_one_starts(gangs: list[tuple[int, float]]) -> None:
+    sched = world(4)
+    for i, (n, cpu) in enumerate(gangs):
+        submit(sched, i, n, cpu, gang=n)
+    step(sched)
+    assert running(sched)
+
+
+def test_a_gang_is_urged_before_single_tasks_of_its_priority() -> None:
+    """The flow alone would let older single tasks take part of the room; then the gang would never start."""
+    sched = world(3)
+    submit(sched, "single", 2, 4)
+    submit(sched, "gang", 3, 4, gang=3)
+    step(sched, 100.0)
+    assert running(sched) == {"gang": 3}
+
+
+def test_a_gang_pushed_below_its_size_stops_as_a_whole() -> None:
+    sched = world(3)
+    gang = submit(sched, "gang", 3, 4, gang=3, priority=5)
+    step(sched)
+    submit(sched, "better", 1, 4, priority=1)
+    submit(sched, "small", 2, 2, priority=7)
+    rnd = step(sched, 1.0)
+    assert set(rnd.preemptions) == set(gang)
+    assert {gone.by for gone in rnd.preemptions.values()} == {("better", 0)}
+    assert running(sched) == {"better": 1, "small": 2}
+
+
+def test_tasks_that_end_do_not_break_a_gang() -> None:
+    sched = world(4)
+    gang = submit(sched, "gang", 4, 4, gang=4)
+    step(sched)
+    sched.apply(fs.TaskCompleted(gang[0]), fs.TaskFailed(gang[1]))
+    assert list(step(sched).placements) == [gang[1]], "three are left, and three run"
+
+
+def test_a_gang_waits_for_tasks_not_yet_submitted() -> None:
+    sched = world(4)
+    submit(sched, "gang", 2, 1, gang=3)
+    rnd = step(sched)
+    assert {reason.code for reason in rnd.waiting.values()} == {fs.ReasonCode.GANG_SHORT}
+    assert "TaskSubmitted" in rnd.waiting["gang", 0].unblocked_by
+    sched.apply(fs.TaskSubmitted("gang", fs.Task("third", {"cpu": 1})))
+    assert len(step(sched).placements) == 3
+
+
+def test_a_commit_takes_a_gang_whole_or_not() -> None:
+    sched = world(3)
+    gang = submit(sched, "gang", 3, 4, gang=3)
+    rnd = sched.schedule(0.0)
+    assert not sched.commit(rnd, only=gang[:2]).accepted
+    sched.apply(fs.TaskRemoved(gang[2]))
+    done = sched.commit(rnd)
+    assert not done.accepted and set(done.conflicts) == set(gang)
+    assert step(sched).placements.keys() == set(gang[:2]), "two are left of it"
+
+
+def test_a_round_without_time_starts_no_half_gang() -> None:
+    sched = world(30)
+    submit(sched, "gang", 40, 4, gang=40)
+    submit(sched, "single", 5, 4)
+    rnd = sched.schedule(0.0, time_limit=1e-9)
+    assert not {task for task in rnd.placements if task[0] == "gang"}
+    sched.abort(rnd)
+    step(sched)
+    assert running(sched) == {"single": 5}
+
+
+@pytest.mark.parametrize("gang", [0, -1, 1.5, True, "all"])
+def test_nonsense_is_refused(gang: Any) -> None:
+    sched = world(1)
+    with pytest.raises(fs.InputError, match="'j': gang"):
+        submit(sched, "j", 2, 1, gang=gang)
+    assert not sched.cluster.jobs and not sched.cluster.tasks
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 4]), st.none() | st.integers(1, 5), st.integers(0, 2)),
+    max_size=5,
+)
+
+
+@settings(max_examples=400 if os.environ.get("FLOWSCHED_FUZZ") else 40)
+@given(machines=st.integers(1, 4), slots=st.sampled_from([None, 2]), rounds=st.lists(JOBS, max_size=4))
+def test_never_half_a_gang(machines: int, slots: int | None, rounds: Any) -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4}, slots=slots) for i in range(machines)))
+    for now, jobs in enumerate(rounds):
+        for i, (n, cpu, gang, priority) in enumerate(jobs):
+            submit(sched, (now, i), n, cpu, gang=gang, priority=priority)
+        before = running(sched)
+        rnd = step(sched, float(now))
+        after = running(sched)
+        for job in sched.cluster.jobs.values():
+            assert after[job.job.id] == 0 or after[job.job.id] >= (job.job.gang or 0), "half a gang"
+        for gone in rnd.preemptions.values():
+            assert gone.by in rnd.placements or gone.by in rnd.migrations
+            assert sched.cluster.task(gone.by).place is not None
+        idle = step(sched, float(now))
+        assert not idle.deltas and before.keys() <= sched.cluster.jobs.keys()
