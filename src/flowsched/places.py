@@ -350,16 +350,32 @@ class Places:
             self._capacity[cls, row] = limit
             self.edits.capacity[int(self._arc[cls, row])] = limit
 
-    def hopeful(self, cls: int, policy: Policy) -> Ints:
-        """Machines without room for the class now, where it is worth asking whether somebody could make some."""
-        books, one = self.cluster.books, np.array([cls], np.int64)
+    def hopeful(self, classes: Sequence[int], policy: Policy) -> dict[int, Ints]:
+        """Machines without room now, where it is worth asking whether somebody could make some; by class, if any."""
+        books = self.cluster.books
         window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
-        rows = books.changed_since(0 if window else int(self._hopeless[cls]))
-        capacity = self._capacity[cls, rows]
-        newer = books.version[rows] > self._cursor[cls]
-        capacity[newer] = np.minimum(books.room(one, rows[newer])[0], self._seats(one, rows[newer], policy))[0]
-        hopeful: Ints = rows[(capacity == 0) & ~np.isin(rows, list(self._cuts.get(cls, ())))]
-        return hopeful
+        alike: dict[tuple[int, int], list[int]] = {}
+        for cls in classes:
+            alike.setdefault((0 if window else int(self._hopeless[cls]), int(self._cursor[cls])), []).append(cls)
+        found: dict[int, Ints] = {}
+        for (hopeless, cursor), members in alike.items():
+            rows = books.changed_since(hopeless)
+            rows = rows[books.usable[rows]]
+            if not len(rows):
+                continue
+            index = np.array(members, np.int64)
+            capacity = self._capacity[np.ix_(index, rows)]
+            newer = rows[books.version[rows] > cursor]
+            if len(newer):
+                now = np.minimum(books.room(index, newer)[0], self._seats(index, newer, policy))
+                capacity[:, books.version[rows] > cursor] = now
+            hope = (capacity == 0) & books.can_ever(index, rows) & (books.worse_running(index, rows) > 0)
+            for cls, some in zip(members, hope, strict=True):
+                mine = rows[some]
+                mine = mine[~np.isin(mine, list(self._cuts.get(cls, ())))] if cls in self._cuts else mine
+                if len(mine):
+                    found[cls] = mine
+        return found
 
     def give_up(self, cls: int) -> None:
         """Nobody can make room for the class on any of the `hopeful` machines, as they are now."""

@@ -29,6 +29,8 @@ __all__ = ["Verify"]
 
 Ints = NDArray[np.int64]
 
+_NOWHERE = np.zeros(0, np.int64)
+
 _WIDTH = 16
 """At least so many machines at a time are tried for making room."""
 
@@ -184,15 +186,19 @@ class Verify:
         chosen = victims(self.cluster, self.builder.policy, cls, row, self.trial.now)
         if chosen is None:
             return None
+        self.replace(task, row, chosen)
+        return True
+
+    def replace(self, task: TaskRecord, row: int, chosen: Sequence[TaskRecord]) -> None:
+        """These stop for the task, which starts on their machine."""
         for victim in chosen:
             self.trial.stop(victim)
             if self.trial.before[victim].place is not None:
                 self.by.setdefault(victim, task)
-        devices = books.pick(row, cls.index)
+        devices = self.cluster.books.pick(row, task.group.cls.index)
         assert devices is not None, "victims are chosen so that the task fits"
         self.trial.start(task, row, devices)
         self._absolve(chosen, task)
-        return True
 
     def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
         """Who was about to start but has to stop evicts nobody: its victims come back, or go for the newcomer instead."""
@@ -217,9 +223,11 @@ class Verify:
         if not better:
             return False
         opened = False
+        hopeful = builder.places.hopeful([cls.index for cls in better], policy)
         for cls in better:
-            rows = builder.places.hopeful(cls.index, policy)
-            rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.trial.now, builder.wait_costs())
+            rows = hopeful.get(cls.index, _NOWHERE)
+            if len(rows):
+                rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.trial.now, builder.wait_costs())
             if not len(rows):
                 builder.places.give_up(cls.index)
                 continue
