@@ -140,6 +140,7 @@ class HybridSimulation:
         for unit in units:
             machines.setdefault(str(unit.machine), []).append(str(unit.id))
         self._ended: dict[str, list[str]] = {machine: [] for machine in machines}
+        self._units_of = machines
         self._machine_of = {unit: machine for machine, mine in machines.items() for unit in mine}
         self._offset = {machine: heartbeat * i / len(machines) for i, machine in enumerate(machines)}
         self._beat, self._round_cost, self._claim_cost = heartbeat, round_cost, claim_cost
@@ -280,8 +281,7 @@ class HybridSimulation:
 
     def _heartbeat(self, machine: str) -> None:
         ended, self._ended[machine] = self._ended[machine], []
-        units = [unit for unit, of in self._machine_of.items() if of == machine]
-        for unit in units:
+        for unit in self._units_of[machine]:
             known = self._known[unit]
             # Those that followed others are running there by now; until told the books have them waiting.
             left = [id for id in ended if id in known]

@@ -1,0 +1,46 @@
+"""HRM: batch and stream jobs on shared CPU-GPU machines, one scheduler against several, in the simulator.
+
+Source: Tang et al., "HRM: a hybrid resource scheduling framework for heterogeneous clusters oriented to Dataflow"
+(figures 6 to 8 and 10 to 12, table 1).  Where the source does not say how large a container is or how long it runs,
+the value chosen here is in the row's note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flowsched.experiments.hrm import clusters, machines
+from flowsched.experiments.rows import Outcome
+
+__all__ = ["TITLE", "plot", "run"]
+
+TITLE = "batch and stream jobs on resource units: one scheduler against several, queues, sharing of GPUs"
+
+
+def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path) -> Outcome:
+    """All of the source's experiments; `quick` has fewer jobs, and machines in proportion."""
+    rows = []
+    for title, measure in (
+        ("one scheduler against six", clusters.bursts),
+        ("rates of arrival", clusters.rates),
+        ("length of the queues", clusters.lengths),
+    ):
+        say(title)
+        rows += measure(quick, seed)
+    say("sharing GPUs, streams beside batch jobs, mixed use")
+    rows += machines.gpu_sharing(data)
+    rows += machines.stream_latency(data, quick)
+    rows += machines.mixed_use()
+    notes = [
+        "In the simulator: decisions take 0.04 ms for each container, from the source's 50 ms for 60 jobs at once.",
+        "An assigned container may still wait in a unit's queue: the delay until it runs is told beside.",
+    ]
+    return Outcome(rows, [], notes)
+
+
+def plot(outcome: Outcome, folder: Path) -> list[Path]:
+    """Bars of this and the source's figures, one file for each experiment."""
+    from flowsched.experiments.hrm.plots import draw
+
+    return draw(outcome, folder)

@@ -1,0 +1,149 @@
+"""Many machines: one scheduler against six, rates of arrival, conflicts, lengths of queues."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from flowsched.experiments.rows import Row
+from flowsched.hrm import Container, ResourceUnit
+from flowsched.sim.hybrid import BatchJob, HybridSimulation
+
+__all__ = ["bursts", "lengths", "rates"]
+
+_NAME = "hrm"
+_CONTAINERS, _CORES = 40, 3
+"""Of a job; the source tells the first, and with 3 cores each its 180 jobs, but not its 120, want more than there is."""
+
+RunTimes = Literal["fixed", "random"]
+
+
+def _units(count: int) -> list[ResourceUnit]:
+    return [ResourceUnit(f"u{i}", f"m{i}", vcore=16) for i in range(count)]
+
+
+def _job(id: str, time: float, durations: list[float], cores: float = _CORES) -> BatchJob:
+    return BatchJob(
+        id, time, tuple(Container(f"{id}-{i}", id, vcore=cores, duration=d) for i, d in enumerate(durations))
+    )
+
+
+def _durations(kind: RunTimes, rng: np.random.Generator, count: int) -> list[float]:
+    return [15.0] * count if kind == "fixed" else rng.uniform(5.0, 25.0, count).tolist()
+
+
+def bursts(quick: bool, seed: int) -> list[Row]:
+    """Figure 6: 60, 120 and 180 jobs at once."""
+    # Quick is a tenth of the jobs on a tenth of the machines.
+    scale = 10 if quick else 1
+    rows: list[Row] = []
+    kinds: tuple[RunTimes, ...] = ("random",) if quick else ("fixed", "random")
+    source = {
+        60: {"delay until assigned, mean": (0.05, 0.05), "completion, mean": (25.0, 25.0)},
+        180: {"delay until assigned, worst": (2.5, 14.0)},
+    }
+    for kind in kinds:
+        for count in (60, 120, 180):
+            rng = np.random.default_rng(seed)
+            jobs = [_job(f"j{i}", 0.0, _durations(kind, rng, _CONTAINERS)) for i in range(count // scale)]
+            one = HybridSimulation(_units(1050 // scale), jobs).run()
+            six = HybridSimulation(_units(1050 // scale), jobs, schedulers=6, length=2).run()
+            where = f"{count // scale} jobs x 40 on {1050 // scale} machines, {kind} run times"
+            told = source.get(count, {})
+            for metric, of, measure in (
+                ("delay until assigned, mean", "delay", np.mean),
+                ("delay until assigned, worst", "delay", np.max),
+                ("delay until running, mean", "start", np.mean),
+                ("delay until running, worst", "start", np.max),
+                ("completion, mean", "completion", np.mean),
+            ):
+                values = [float(measure(getattr(result, of))) for result in (six, one)]
+                rows.append(_pair(where, metric, *values, *told.get(metric, (None, None))))
+            conflicts = 45.0 if count == 180 else None
+            rows.append(_figure(where, "conflict ratio of six", 100 * six.conflict_ratio, conflicts, "%", "at most"))
+    return rows
+
+
+def rates(quick: bool, seed: int) -> list[Row]:
+    """Figures 7 and 8: jobs that arrive up to ten times as often, where a decision takes 5 ms for each container."""
+    rows: list[Row] = []
+    count, machines = (40, 300) if quick else (150, 1050)
+    first: dict[int, float] = {}
+    for times in (1, 2, 5, 10):
+        rng = np.random.default_rng(seed)
+        arrivals = np.cumsum(rng.exponential(1.0 / (0.45 * times), count)).tolist()
+        jobs = [_job(f"j{i}", at, _durations("random", rng, _CONTAINERS), cores=1) for i, at in enumerate(arrivals)]
+        results = [
+            HybridSimulation(_units(machines), jobs, schedulers=n, length=length, claim_cost=5e-3).run()
+            for n, length in ((1, 0), (6, 2))
+        ]
+        where = f"{count} jobs x 40, {0.45 * times:g} jobs/s, {machines} machines"
+        one, six = (float(result.delay.mean()) for result in results)
+        rows.append(_pair(where, "delay until assigned, mean", six, one))
+        for n, result in zip((1, 6), results, strict=True):
+            delay = float(result.delay.mean())
+            first.setdefault(n, delay)
+            told = {(1, 10): "> 2"}.get((n, times))
+            rows.append(
+                Row(_NAME, where, f"delay against the lowest rate, {n} schedulers", delay / first[n], source_value=told)
+            )
+            rows.append(_figure(where, f"busyness, {n} schedulers", 100 * result.busyness, None, "%"))
+        rows.append(_figure(where, "conflict ratio of six", 100 * results[1].conflict_ratio, None, "%"))
+    return rows
+
+
+def lengths(quick: bool, seed: int) -> list[Row]:
+    """Figure 11: queues of length 1, 2 and 3 under eight kinds of batch jobs on 8 machines, heartbeat 3 s."""
+    rows: list[Row] = []
+    kinds = 4 if quick else 8
+    # From many short containers to few long ones, their run times spread more and more.
+    for k in range(kinds):
+        seconds, spread = 1.0 + 0.75 * k * 8 / kinds, 0.1 + 0.1 * k * 8 / kinds
+        finished = {}
+        for length in (0, 1, 2, 3):
+            rng = np.random.default_rng([seed, k])
+            jobs = [
+                _job(f"j{i}", 0.5 * i, (seconds * rng.uniform(1 - spread, 1 + spread, 60)).tolist(), cores=4)
+                for i in range(6)
+            ]
+            result = HybridSimulation(_units(8), jobs, schedulers=2, length=length, expected=seconds).run()
+            finished[length] = float(result.completion.mean())
+        for length in (1, 2, 3):
+            told = {2: -15.0}.get(length)
+            where = f"containers of {seconds:.2g} s +- {100 * spread:.0f} %, queue length {length}"
+            change = 100 * (finished[length] / finished[1] - 1)
+            rows.append(Row(_NAME, where, "completion against length 1", change, source_value=told, unit="%"))
+            rows.append(
+                Row(
+                    _NAME,
+                    where,
+                    "completion",
+                    finished[length],
+                    finished[0],
+                    finished[0] / finished[length],
+                    unit="s",
+                    note="baseline: no queue",
+                )
+            )
+    return rows
+
+
+def _pair(
+    where: str, metric: str, six: float, one: float, told: float | None = None, told_one: float | None = None
+) -> Row:
+    """Six schedulers, with one as the baseline."""
+    note = "baseline: one scheduler, no queues" + (f"; the source's takes {told_one:g} s" if told_one else "")
+    return Row(_NAME, where, metric, six, one, one / six if six else None, told, "s", note)
+
+
+def _figure(where: str, metric: str, value: float, told: float | None, unit: str, note: str = "") -> Row:
+    return Row(
+        _NAME,
+        where,
+        metric,
+        value,
+        source_value=told,
+        unit=unit,
+        note=f"the source: {note} so much" if told and note else "",
+    )

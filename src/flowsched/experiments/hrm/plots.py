@@ -1,0 +1,147 @@
+"""Plots of the HRM experiments' rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowsched.experiments.rows import Outcome, Row
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+_BLUE, _ORANGE, _GREY = "#2563c9", "#d9730d", "#9aa5b1"
+_STYLE: dict[Any, Any] = {
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "grid.color": "#e3e8ee",
+    "legend.frameon": False,
+}
+
+
+def draw(outcome: Outcome, folder: Path) -> list[Path]:
+    """One file for each experiment that the outcome has rows of."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    written: list[Path] = []
+    with rc_context(_STYLE):
+        for name, paint in (
+            ("bursts", _bursts), ("rates", _rates), ("lengths", _lengths), ("gpu_sharing", _gpu), ("streams", _streams),
+        ):  # fmt: skip
+            figure = Figure(figsize=(7.5, 4.2), layout="constrained")
+            if paint(outcome.rows, figure.add_subplot()):
+                written.append(folder / f"hrm_{name}.svg")
+                figure.savefig(written[-1])
+    return written
+
+
+def _bars(axes: Axes, labels: list[str], series: dict[str, tuple[list[float], str]]) -> None:
+    width = 0.8 / len(series)
+    for i, (label, (values, colour)) in enumerate(series.items()):
+        at = [x + (i - (len(series) - 1) / 2) * width for x in range(len(labels))]
+        bars = axes.bar(at, values, width * 0.92, color=colour, label=label)
+        axes.bar_label(bars, fmt=lambda value: f"{value:.3g}", fontsize=8, padding=1)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.legend()
+
+
+def _pick(rows: list[Row], pattern: str, metric: str) -> list[tuple[re.Match[str], Row]]:
+    found = [(re.search(pattern, row.setting), row) for row in rows if row.metric == metric]
+    return [(match, row) for match, row in found if match]
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def _bursts(rows: list[Row], axes: Axes) -> bool:
+    picked = _pick(rows, r"^(\d+) jobs x 40 on (\d+) machines, random", "delay until assigned, worst")
+    if not picked:
+        return False
+    one = [_number(row.baseline) for _, row in picked]
+    six = [_number(row.value) for _, row in picked]
+    _bars(axes, [f"{m[1]} jobs" for m, _ in picked], {"one scheduler": (one, _ORANGE), "six schedulers": (six, _BLUE)})
+    axes.set_yscale("log")
+    axes.set_ylabel("worst delay until assigned (s)")
+    axes.set_title(f"Jobs of 40 containers at once, {picked[0][0][2]} machines (source, most jobs: 14 and 2.5 s)")
+    return True
+
+
+def _rates(rows: list[Row], axes: Axes) -> bool:
+    pattern = r", ([\d.]+) jobs/s"
+    shown = False
+    for count, colour in ((1, _ORANGE), (6, _BLUE)):
+        for metric, style, text in (
+            (f"delay against the lowest rate, {count} schedulers", "-o", "delay"),
+            (f"busyness, {count} schedulers", "--s", "busyness (%)"),
+        ):
+            picked = _pick(rows, pattern, metric)
+            if picked:
+                axes.plot([float(m[1]) for m, _ in picked], [_number(r.value) for _, r in picked], style, color=colour,
+                          label=f"{text}, {count} scheduler{'s' * (count > 1)}")  # fmt: skip
+                shown = True
+    axes.set_xlabel("jobs per second")
+    axes.set_ylabel("delay against the lowest rate; busyness in %")
+    axes.set_title("Rates of arrival, 5 ms of decision for each container")
+    axes.set_ylim(0, None)
+    axes.legend()
+    return shown
+
+
+def _lengths(rows: list[Row], axes: Axes) -> bool:
+    pattern = r"containers of (.+), queue length (\d)"
+    picked = _pick(rows, pattern, "completion against length 1")
+    loads = list(dict.fromkeys(match[1] for match, _ in picked))
+    if not loads:
+        return False
+    series = {
+        f"length {n}": ([_number(row.value) for match, row in picked if match[2] == str(n)], colour)
+        for n, colour in ((2, _BLUE), (3, _ORANGE))
+    }
+    _bars(axes, [load.replace(" +- ", "\n+-") for load in loads], series)
+    axes.axhline(0, color="#66717e", linewidth=0.8)
+    axes.set_ylabel("completion against length 1 (%)")
+    axes.set_title("Length of the batch queues (the source: 2 is best, -15 %)")
+    return True
+
+
+def _gpu(rows: list[Row], axes: Axes) -> bool:
+    picked = _pick(rows, r"^(\d) at once, sharing as (.+)", "720 images")
+    names = list(dict.fromkeys(match[2] for match, _ in picked))
+    if not names:
+        return False
+    values: Callable[[str], list[float]] = lambda name: [_number(r.value) for m, r in picked if m[2] == name]  # noqa: E731
+    series = {"the source": ([_number(r.source_value) for m, r in picked if m[2] == names[0]], _GREY)}
+    series |= {name: (values(name), colour) for name, colour in zip(names, (_BLUE, _ORANGE, "#16806a"), strict=False)}
+    _bars(axes, [f"{n} at once" for n in (1, 2, 3)], series)
+    axes.set_ylim(0, 1.35 * axes.get_ylim()[1])
+    axes.set_ylabel("seconds for 720 images")
+    axes.set_title("Detection jobs that share a GPU")
+    return True
+
+
+def _streams(rows: list[Row], axes: Axes) -> bool:
+    stacked = _pick(rows, r"^(\d) batch jobs", "time of a micro-batch, stacked")
+    against = _pick(rows, r"^(\d) batch jobs", "without stacking against with")
+    if not stacked:
+        return False
+    with_stacks = [_number(row.value) for _, row in stacked]
+    without = [time * _number(row.value) for time, (_, row) in zip(with_stacks, against, strict=True)]
+    _bars(
+        axes,
+        [match[1] for match, _ in stacked],
+        {"fair shares": (without, _ORANGE), "stacked queues": (with_stacks, _BLUE)},
+    )
+    axes.set_xlabel("batch jobs beside the stream")
+    axes.set_ylabel("seconds for a micro-batch, mean")
+    axes.set_title("Micro-batches beside batch jobs (source: flat stacked, else 2-3 times at 5-9)")
+    return True

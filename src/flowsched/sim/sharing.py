@@ -1,0 +1,173 @@
+"""Inside a unit: GPUs that containers share at a price, and streams of micro-batches beside batch containers."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError, TraceError
+from flowsched.hrm.queues import Container, Outcome, StackedQueue
+from flowsched.hrm.shares import fair_shares
+from flowsched.hrm.units import ResourceUnit
+
+__all__ = ["read_interference", "read_micro_batches", "share_gpu", "stacked_latencies", "unstacked_latencies"]
+
+Floats = NDArray[np.float64]
+
+
+def read_interference(path: str | Path, gpu: str = "v100") -> dict[str, float]:
+    """How fast a container goes beside another one like it, as a part of its speed alone, by job type.
+
+    Parameters
+    ----------
+    path : path
+        Gavel's ``simulation_throughputs.json.gz``.
+    gpu : str
+
+    Raises
+    ------
+    TraceError
+        The file does not know the GPU.
+    """
+    with gzip.open(path, "rt") as file:
+        known = json.load(file)
+    if gpu not in known:
+        raise TraceError(f"{path}: no GPU {gpu!r}; there are {', '.join(known)}")
+    pairs = {job: (beside["null"], beside.get(job)) for job, beside in known[gpu].items() if job.endswith(", 1)")}
+    return {
+        job[2:].split("'")[0]: pair[0] / alone for job, (alone, pair) in pairs.items() if alone and pair and pair[0]
+    }
+
+
+def read_micro_batches(path: str | Path, window: float) -> Floats:
+    """Tokens that arrive in each window of so many seconds.
+
+    Parameters
+    ----------
+    path : path
+        A CSV file of the Azure LLM inference trace: TIMESTAMP, ContextTokens, GeneratedTokens.
+
+    Raises
+    ------
+    TraceError
+        A column is missing or a field is malformed; the message tells the line.
+    """
+    times, tokens = [], []
+    with open(path, newline="") as file:
+        for line, row in enumerate(csv.DictReader(file), start=2):
+            try:
+                times.append(datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp())
+                tokens.append(int(row["ContextTokens"]) + int(row["GeneratedTokens"]))
+            except (KeyError, TypeError, ValueError) as error:
+                raise TraceError(f"{path}: line {line}: {error}") from None
+    at = ((np.array(times) - times[0]) // window).astype(np.int64)
+    return np.bincount(at, tokens).astype(np.float64)
+
+
+def share_gpu(queue: StackedQueue, work: Mapping[Container, float], rate: float, factor: float) -> tuple[float, int]:
+    """Run containers on one GPU, as many at once as its memory and its queue allow.
+
+    Parameters
+    ----------
+    queue : StackedQueue
+        Of the GPU's unit; empty.
+    work : mapping of Container to float
+        Items that each has to do.
+    rate : float
+        Items per second of one that is alone.
+    factor : float
+        What each other one beside it leaves of that: `factor` beside one, its square beside two (as no measurement
+        of more than pairs is known).
+
+    Returns
+    -------
+    seconds : float
+        Until all is done.
+    memory : int
+        Most GPU memory in use, in micro-units.
+    """
+    left = {container.id: float(amount) for container, amount in work.items()}
+    now, peak = 0.0, 0
+    for container in work:
+        if queue.submit(container, now).outcome not in (Outcome.STARTED, Outcome.QUEUED):
+            raise InputError(f"container {container.id!r} fits on no GPU of this size, or the queue is too short")
+    while queue.running:
+        peak = max(peak, queue.capacity[2] - queue.free[2])
+        speed = rate * factor ** (len(queue.running) - 1)
+        first = min(queue.running, key=lambda id: left[id])
+        seconds = left[first] / speed
+        for id in queue.running:
+            left[id] -= seconds * speed
+        now += seconds
+        queue.finish(first, now)
+    return now, peak
+
+
+def stacked_latencies(
+    work: Sequence[float], interval: float, parts: int, beside: int, units: int, cores: int
+) -> Floats:
+    """How long each micro-batch takes where stream containers go before batch containers.
+
+    Parameters
+    ----------
+    work : sequence of float
+        Core-seconds of each micro-batch; they come every `interval` seconds.
+    parts : int
+        Containers of one core that share a micro-batch.
+    beside : int
+        Batch containers of one core that always want to run.
+    units, cores : int
+        Units, and cores of each.
+    """
+    queues = [StackedQueue(ResourceUnit(f"u{i}", vcore=cores)) for i in range(units)]
+    for i in range(beside):
+        queues[i % units].submit(Container(("batch", i), vcore=1), 0.0)
+    ends: list[tuple[float, int, object]] = []
+    latency = []
+    for k, amount in enumerate(work):
+        now = k * interval
+        for end, unit, id in [item for item in ends if item[0] <= now]:
+            queues[unit].finish(id, end)
+        ends = [item for item in ends if item[0] > now]
+        last = now
+        for part in range(parts):
+            container = Container((k, part), vcore=1, duration=amount / parts, kind="stream")
+            order = sorted(range(units), key=lambda i: (-queues[i].free[0], -queues[i].stream_room[0], i))
+            start, where = (
+                now,
+                next((i for i in order if queues[i].submit(container, now).outcome is Outcome.STARTED), None),
+            )
+            if where is None:  # streams hold every core: this part comes after one of them
+                start, where, before = min(ends, key=lambda item: item[0])
+                ends.remove((start, where, before))
+                queues[where].finish(before, start)
+                queues[where].submit(container, start)
+            ends.append((start + container.duration, where, container.id))
+            last = max(last, start + container.duration)
+        latency.append(last - now)
+    return np.array(latency)
+
+
+def unstacked_latencies(work: Sequence[float], parts: int, jobs: Sequence[int], cores: int) -> Floats:
+    """How long each micro-batch takes where the stream job shares all cores fairly with batch jobs.
+
+    Parameters
+    ----------
+    work : sequence of float
+        Core-seconds of each micro-batch.
+    parts : int
+        Containers of one core that share a micro-batch; those that get no core come after others of it.
+    jobs : sequence of int
+        Batch containers of one core that each job beside it wants to run.
+    cores : int
+    """
+    mine = int(fair_shares([parts, *jobs], cores)[0])
+    turns = -(-parts // max(mine, 1))
+    return np.asarray(work, np.float64) / parts * turns
