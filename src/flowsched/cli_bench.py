@@ -50,7 +50,7 @@ class _BadInput(click.ClickException):
 def bench(
     name: str, quick: bool, seed: int, json_file: Path | None, plots: Path | None, data: Path, quiet: bool
 ) -> None:
-    """Repeat a measurement: NAME is one of solver, sirius, fgm, hrm, sequence, openb.
+    """Repeat a measurement: NAME is one of solver, sirius, fgm, hrm, sequence, openb, round.
 
     Prints the rows as a table: the figure, what it is compared with in the same run (baseline), their ratio, and the
     figure that the published source states.

@@ -1,0 +1,281 @@
+"""What a round costs in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
+
+A first round places everything; then, again and again, 1 % of the tasks end, as many come, and a round decides.  The
+phases are measured apart: events in, update of the network, solve, read and check, commit.  Times are CPU time of this
+thread, divided among the phases of a round as their wall time is: on a busy machine the wall says little.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import flowsched as fs
+from flowsched.experiments.rows import Outcome, Row
+from flowsched.sim.audit import AuditBooks, AuditError
+
+__all__ = ["TITLE", "World", "plot", "run"]
+
+TITLE = "what a round costs: 1 % of all tasks exchanged in a large cluster, with data locality"
+
+_NAME = "round"
+_SIZES = ((3_125, 37_500), (6_250, 75_000), (12_500, 150_000))
+_PER_JOB = 50
+_RACK = 40
+_RESOURCES = ("cpu", "mem")
+_DEMANDS = tuple({"cpu": cpu, "mem": mem} for cpu in (0.5, 1, 1.5, 2) for mem in (1, 3))
+_PHASES = ("events", "update", "solve", "read", "commit")
+
+
+@dataclass
+class _Times:
+    """Seconds of one exchange by phase, and what it did."""
+
+    phases: dict[str, float]
+    started: int
+    changes: int
+    solves: int
+    paused: float
+
+    @property
+    def round(self) -> float:
+        """Update, solve and read: `Scheduler.schedule`."""
+        return sum(self.phases[name] for name in ("update", "solve", "read"))
+
+    @property
+    def python(self) -> float:
+        """The round without the solve."""
+        return self.phases["update"] + self.phases["read"]
+
+
+@dataclass
+class World:
+    """A cluster with its tasks, and the means to go on.
+
+    Parameters
+    ----------
+    machines, tasks : int
+        In racks of 40, and in jobs of 50; each machine has 16 slots, 20 CPUs and 64 units of memory.
+    seed : int
+    """
+
+    machines: int
+    tasks: int
+    seed: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.sched = fs.Scheduler(fs.Policy(locality=fs.Locality()), resources=_RESOURCES)
+        self.running: list[Hashable] = []
+        self.near = [0, 0, 0]
+        self._jobs = 0
+        self._now = 0.0
+        self._data: dict[Hashable, tuple[int, ...]] = {}
+        self._pauses = _Pauses()
+        self._books = AuditBooks(fs.Resources(_RESOURCES))
+        joined = [fs.MachineAdded(i, {"cpu": 20, "mem": 64}, rack=i // _RACK, slots=16) for i in range(self.machines)]
+        self.sched.apply(*joined)
+        for event in joined:
+            self._books.add_machine(fs.Machine(event.id, event.capacity, event.rack, slots=event.slots))
+
+    def fill(self) -> _Times:
+        """All jobs come, and a round places them."""
+        return self._exchange([], self.tasks // _PER_JOB)
+
+    def exchange(self, part: float = 0.01) -> _Times:
+        """This part of the tasks ends, as many come in new jobs, and a round decides."""
+        jobs = _jobs(part * self.tasks)
+        gone = [self.running.pop(self.random.randrange(len(self.running))) for _ in range(jobs * _PER_JOB)]
+        return self._exchange(gone, jobs)
+
+    def _job(self) -> fs.JobSubmitted:
+        """Tasks alike, with three replicas of their data: two in one rack, one in another."""
+        self._jobs += 1
+        first, other = self.random.randrange(self.machines), self.random.randrange(self.machines)
+        beside = min(first // _RACK * _RACK + self.random.randrange(_RACK), self.machines - 1)
+        demand, holders = self.random.choice(_DEMANDS), tuple(dict.fromkeys((first, beside, other)))
+        tasks = [
+            fs.Task((self._jobs, k), demand, data=[(machine, 1.0) for machine in holders]) for k in range(_PER_JOB)
+        ]
+        self._data.update(dict.fromkeys((task.id for task in tasks), holders))
+        self._books.register(tasks)
+        return fs.JobSubmitted(self._jobs, tasks)
+
+    def _exchange(self, gone: list[Hashable], jobs: int) -> _Times:
+        events = [fs.TaskCompleted(task) for task in gone] + [self._job() for _ in range(jobs)]
+        self._now += 1.0
+        start = time.thread_time()
+        self.sched.apply(*events)
+        applied, paused = time.thread_time(), self._pauses.seconds
+        gc.callbacks.append(self._pauses)
+        rnd = self.sched.schedule(self._now)
+        gc.callbacks.remove(self._pauses)
+        decided, paused = time.thread_time(), self._pauses.seconds - paused
+        done = self.sched.commit(rnd)
+        committed = time.thread_time()
+        if done.conflicts:
+            self.wrong.append(f"round {self._now:g}: {len(done.conflicts)} conflicts at the commit")
+        self._audit(gone, rnd)
+        stats = rnd.stats
+        wall = {"update": stats.seconds_update, "solve": stats.seconds_solve, "read": stats.seconds_read}
+        scale = (decided - applied) / sum(wall.values())
+        phases = {
+            "events": applied - start,
+            **{name: scale * s for name, s in wall.items()},
+            "commit": committed - decided,
+        }
+        return _Times(phases, len(rnd.placements), stats.changes, stats.solves, paused)
+
+    def _audit(self, gone: list[Hashable], rnd: fs.Round) -> None:
+        try:
+            for task in gone:
+                self._books.release(task, rnd.now)
+            for task, machine in rnd.placements.items():
+                self._books.place(task, machine, rnd.devices[task], rnd.now)
+            self._books.check(set(rnd.placements.values()), rnd.now)
+        except AuditError as error:
+            self.wrong.append(str(error))
+        for task, machine in rnd.placements.items():
+            assert isinstance(machine, int)
+            held = self._data[task]
+            racks = {holder // _RACK for holder in held}
+            self.near[0 if machine in held else 1 if machine // _RACK in racks else 2] += 1
+        self.running += rnd.placements
+
+    def check_optimum(self) -> None:
+        """The kept network's optimum against a cold solve of the same problem by another algorithm."""
+        net = self.sched.network.copy()
+        kept = net.solve().cost
+        nodes, arcs = net.nodes(), net.arcs()
+        index = np.zeros(int(nodes.max()) + 1, np.int64)
+        index[nodes] = np.arange(len(nodes))
+        cold = fs.min_cost_flow(
+            index[net.tail(arcs)], index[net.head(arcs)], net.capacity(arcs), net.cost(arcs), net.supply(nodes),
+            lower=net.lower(arcs), algorithm="cost_scaling",
+        )  # fmt: skip
+        if cold.cost != kept:
+            self.wrong.append(f"{self.machines} machines: the kept network costs {kept}, a cold solve {cold.cost}")
+
+
+def _jobs(tasks: float) -> int:
+    return max(1, round(tasks / _PER_JOB))
+
+
+class _Pauses:
+    """How long Python's garbage collector has held this thread up, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._begin = 0.0
+
+    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
+        now = time.thread_time()
+        if phase == "start":
+            self._begin = now
+        else:
+            self.seconds += now - self._begin
+
+
+def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
+    """Measure clusters of three sizes, 1 % of the tasks of the largest exchanged in each round.
+
+    Parameters
+    ----------
+    quick : bool
+        An eighth of the size, and fewer rounds.
+    seed : int
+    say : callable
+
+    Returns
+    -------
+    Outcome
+    """
+    outcome = Outcome()
+    sizes = [(m // 8, t // 8) for m, t in _SIZES] if quick else list(_SIZES)
+    exchanged = 0.01 * sizes[-1][1]
+    costs = []
+    for machines, tasks in sizes:
+        world = World(machines, tasks, seed)
+        where = f"{machines:,} machines, {tasks:,} tasks"
+        first = world.fill()
+        say(f"{where}: {first.started:,} placed in {first.round:.2f} s")
+        rounds = [world.exchange(exchanged / tasks) for _ in range(10 if quick else 40)]
+        changed = 2 * _jobs(exchanged) * _PER_JOB
+        costs.append(_tell(outcome, world, where, first, rounds, changed))
+        say(f"{where}: a round of {changed:,} changes in {statistics.median(r.round for r in rounds) * 1e3:.1f} ms")
+        world.check_optimum()
+        outcome.wrong += world.wrong
+    growth = costs[-1] / costs[0]
+    row = Row(_NAME, f"from {sizes[0][0]:,} to {sizes[-1][0]:,} machines", "Python per changed task, growth", growth)
+    outcome.rows.append(row)
+    outcome.notes.append("The slowest rounds are those in which Python's garbage collector looks at every object.")
+    outcome.notes.append(
+        f"Each round, {int(exchanged):,} tasks end and as many come, whatever the size of the cluster. CPU time of the thread."
+    )
+    if quick:
+        outcome.notes.append("Quick: an eighth of the size and ten rounds instead of forty.")
+    return outcome
+
+
+def _tell(outcome: Outcome, world: World, where: str, first: _Times, rounds: list[_Times], changed: int) -> float:
+    row = partial(Row, _NAME, where)
+    whole = np.array([r.round for r in rounds])
+    python = statistics.median(r.python for r in rounds) / changed
+    outcome.rows += [
+        row("nodes", world.sched.network.num_nodes),
+        row("arcs", world.sched.network.num_arcs),
+        row("memory of the process", _memory(), unit="MiB"),
+        row("first round", first.round, unit="s", note=f"{first.started:,} tasks placed"),
+        *(row(f"first round: {name}", first.phases[name], unit="s") for name in ("update", "solve", "read")),
+        row(f"round of {changed:,} changes, median", float(np.median(whole)), unit="s"),
+        row(f"round of {changed:,} changes, p99", float(np.percentile(whole, 99)), unit="s"),
+        row("of which garbage collection, longest", max(r.paused for r in rounds), unit="s"),
+        *(row(f"median: {name}", statistics.median(r.phases[name] for r in rounds), unit="s") for name in _PHASES),
+        row("solves in a round, median", statistics.median(r.solves for r in rounds)),
+        row("Python (update, read) per changed task", python, unit="s", note="goal: 20 us"),
+    ]
+    placed = sum(world.near)
+    for name, count in zip(("on a machine with their data", "in a rack with it", "elsewhere"), world.near, strict=True):
+        outcome.rows.append(row(f"tasks placed {name}", 100 * count / placed, unit="%"))
+    return python
+
+
+def _memory() -> float:
+    """The most that the process has held so far, in MiB."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+def plot(outcome: Outcome, folder: Path) -> list[Path]:
+    """Median time of each phase by size of the cluster."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    settings = list(dict.fromkeys(row.setting for row in outcome.rows if row.metric == "nodes"))
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout="constrained")
+    bottom = np.zeros(len(settings))
+    for phase in _PHASES:
+        values = {row.setting: row.value for row in outcome.rows if row.metric == f"median: {phase}"}
+        heights = np.array([float(values[setting] or 0) * 1e3 for setting in settings])
+        axis.bar(settings, heights, bottom=bottom, label=phase, width=0.5)
+        bottom += heights
+    axis.set_ylabel("ms, CPU time")
+    axis.legend(title="phase")
+    axis.set_title(TITLE, fontsize=9)
+    path = folder / "round.png"
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return [path]

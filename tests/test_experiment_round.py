@@ -1,0 +1,44 @@
+"""The round experiment in small: its world adds up, its rows are there, a lie is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flowsched.experiments import round as experiment
+
+
+def test_a_world_goes_on_as_it_should() -> None:
+    world = experiment.World(machines=80, tasks=800, seed=1)
+    first = world.fill()
+    assert first.started == 800 and sum(world.near) == 800
+    for _ in range(3):
+        times = world.exchange(0.1)
+        assert set(times.phases) == set(experiment._PHASES)
+        assert 0 < times.python < times.round
+        assert times.started == 100, "two jobs for a tenth, in whole jobs of 50"
+    assert len(world.running) == 800
+    world.check_optimum()
+    assert not world.wrong
+
+
+def test_an_over_committed_machine_is_told() -> None:
+    world = experiment.World(machines=40, tasks=400)
+    world._books.capacity = [0, 0]
+    for machine in world._books._machines.values():
+        machine.free = [-1, -1]
+    world.fill()
+    assert any("above capacity" in line for line in world.wrong)
+
+
+def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(experiment, "_SIZES", ((400, 4000), (800, 8000)))
+    said: list[str] = []
+    outcome = experiment.run(quick=True, say=said.append)
+    assert not outcome.wrong
+    assert len(said) == 4
+    metrics = {row.metric for row in outcome.rows}
+    assert {"memory of the process", "first round", "median: update", "median: solve", "median: read"} <= metrics
+    assert {"Python (update, read) per changed task", "Python per changed task, growth"} <= metrics
+    assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["round.png"]
