@@ -182,3 +182,16 @@ def test_mistakes_in_the_scheduler_s_own_books_are_found(
     work = Workload("w", [Arrival(0.0, JobSubmitted("j", tasks), (1.0,) * len(tasks))], [MACHINE])
     with pytest.raises(AuditError, match=f"machine 'm' is above capacity {says}"):
         Simulation(Scheduler(Policy(preemption=None)), work).run()
+
+
+class Silent(Liar):
+    """Never starts anything, and never says why."""
+
+    def commit(self, round: Round) -> Commit:
+        return Commit((), {})
+
+
+def test_whoever_waits_has_a_reason() -> None:
+    work = Workload("w", [arrival(4.5, "a")], [MACHINE])
+    with pytest.raises(AuditError, match="task 'a' waits, but the last round gives no reason"):
+        Simulation(Silent(), work).run()

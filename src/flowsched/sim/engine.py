@@ -18,6 +18,7 @@ from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
+from flowsched.sim.audit import AuditError
 from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
 from flowsched.sim.workload import Workload
@@ -160,7 +161,7 @@ class Simulation:
         self._round_at = math.inf
         self._last_round_at = -math.inf
         self._idle_rounds = 0
-        self._deciding = False
+        self._deciding = self._unheard = False
         self._last: tuple[Round, Commit] | None = None
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
@@ -183,7 +184,7 @@ class Simulation:
         Raises
         ------
         AuditError
-            The scheduler put a machine, a GPU or a slot above its capacity.
+            The scheduler put a machine, a GPU or a slot above its capacity, or let a task wait without a reason.
         InputError
             `until` is negative, or the simulation has run before.
         """
@@ -202,6 +203,7 @@ class Simulation:
                 self._clock.step()
             if not self._clock.quiet:
                 self._end = last
+            self._check_reasons()
         finally:
             self._wall = time.perf_counter() - begin
         return self.metrics()
@@ -253,6 +255,16 @@ class Simulation:
             rounds=self._recorder.rounds(),
             wall_seconds=self._wall,
         )
+
+    def _check_reasons(self) -> None:
+        """Every task that waits and that the last round knew of has a reason from it."""
+        if self._last is None or self._deciding or self._unheard or self._world.news:
+            return
+        for task in self._world.tasks.values():
+            if task.state == WAITING and self._reason(task.id) is None:
+                raise AuditError(
+                    f"at {self._end:g} s: task {task.id!r} waits, but the last round gives no reason for it"
+                )
 
     def _reason(self, task: Hashable) -> Reason | None:
         """Why a task waits, as the last round or its commit said."""
@@ -327,7 +339,7 @@ class Simulation:
             self.scheduler.apply(*news)
 
     def _commit(self, decision: _Decision) -> None:
-        late = bool(self._world.news)
+        late = self._unheard = bool(self._world.news)
         begin = time.perf_counter()
         self._tell()
         commit = self.scheduler.commit(decision.round)
