@@ -81,12 +81,13 @@ class MachineWatch:
         Returns
         -------
         ndarray of float64, shape (resources,)
-            Load that is not ours: mean (14) of the last samples.
+            Load that is not ours: the mean (14) of the last samples, or the last one if that is more.
         """
         seconds = 1.0 if self._last is None else max(time - self._last, 1e-9)
         self._last = time
         total, adjust = self._total, self._adjustment
-        self._foreign.append((np.maximum(used - ours, 0.0), seconds))
+        foreign = np.maximum(used - ours, 0.0)
+        self._foreign.append((foreign, seconds))
         self._idle.append((np.maximum(total - used, 0.0), seconds))
         self.idle = _mean(self._idle)
         self._conformities.append(
@@ -96,7 +97,7 @@ class MachineWatch:
             ])
         )  # fmt: skip
         self.level = adjust.level(list(self._conformities))
-        return _mean(self._foreign)
+        return np.maximum(foreign, _mean(self._foreign))
 
 
 def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:

@@ -4,7 +4,8 @@ Without an `Execution` a simulated task runs for its duration whatever else runs
 true stages.  While more of a compressible resource is wanted than the machine has, every task that wants it gets the
 same part of what it wants, and proceeds at (1 - r)(1 - g r) of its speed: r is the largest compression among the
 resources that it wants, g the contention (FGM, equations 1, 4 and 5).  Where a resource that cannot be compressed is
-short, the task that started last fails, and starts again from nothing.
+short, the task that uses most of it fails (of equals the one that started last), as Linux chooses, and starts again from
+nothing.
 
 This is written apart from the prediction in `flowsched.fgm`, so that each can be checked against the other.
 """
@@ -12,7 +13,7 @@ This is written apart from the prediction in `flowsched.fgm`, so that each can b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -255,13 +256,18 @@ class Runner:
             squeezed = max((r for r, want in zip(bench.compression, run.want, strict=True) if want), default=0.0)
             run.speed = run.pace * max((1 - squeezed) * (1 - self._execution.contention * squeezed), _SLOWEST)
             step = min(step, run.left / run.speed)
-        if len(going) < len(bench.runs) or self._short(bench, going):
+        if len(going) < len(bench.runs) or self._short(bench, going) is not None:
             step = 0.0
         if step < math.inf:
             self._clock.after(step, (machine, bench, bench.plan), self._step)
 
-    def _short(self, bench: _Bench, going: Iterable[_Run]) -> bool:
-        return any(bench.foreign[i] + sum(run.want[i] for run in going) > bench.total[i] for i in self._hard)
+    def _short(self, bench: _Bench, going: Collection[_Run]) -> int | None:
+        """A resource that does not suffice, if there is one of which these tasks use something."""
+        for i in self._hard:
+            used = sum(run.want[i] for run in going)
+            if used and bench.foreign[i] + used > bench.total[i]:
+                return i
+        return None
 
     def _step(self, plan: tuple[Hashable, _Bench, int]) -> None:
         """A stage has ended, or there is too little of something."""
@@ -273,8 +279,8 @@ class Runner:
         for task in done:
             del bench.runs[task], self._where[task]
         lost = []
-        while bench.runs and self._short(bench, bench.runs.values()):
-            task = next(reversed(bench.runs))
+        while bench.runs and (short := self._short(bench, bench.runs.values())) is not None:
+            task = max(reversed(bench.runs.values()), key=lambda run: run.want[short]).task
             del bench.runs[task], self._where[task]
             lost.append(task)
         self._settle(machine)
