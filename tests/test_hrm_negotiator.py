@@ -6,7 +6,7 @@ import itertools
 import math
 import pickle
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -82,8 +82,12 @@ def audit(store: Store) -> None:
 
     units, tasks, jobs = store.read(work)
     assert all((task.queue_id is not None) == (task.status in ("RUNNING", "PAUSED", "WAITING")) for task in tasks)
+    by_unit, by_job = defaultdict(list), defaultdict(list)
+    for task in tasks:
+        by_unit[task.queue_id].append(task)
+        by_job[task.job_id].append(task)
     for unit in units:
-        here = [task for task in tasks if task.queue_id == unit.ru_id]
+        here = by_unit[unit.ru_id]
         running = [task for task in here if task.status == "RUNNING"]
         for name in ("vcore", "mem", "gmem", "places"):
             capacity = getattr(unit, name)
@@ -95,7 +99,7 @@ def audit(store: Store) -> None:
         counts = Counter(task.status for task in here)
         assert (unit.waiting, unit.paused) == (counts["WAITING"], counts["PAUSED"])
     for job in jobs:
-        counts = Counter(task.status for task in tasks if task.job_id == job.job_id)
+        counts = Counter(task.status for task in by_job[job.job_id])
         held = counts["RUNNING"] + counts["WAITING"] + counts["PAUSED"]
         assert (job.open, job.held, job.done, job.tasks) == (counts["OPEN"], held, counts["DONE"], counts.total())
 
