@@ -20,7 +20,7 @@ ROOMS = {
     "policy": "policy",
     "sharing": "sharing",
     "rounds": "rounds reasons",
-    "builder": "builder places preemption verify shares outlets gangs holds nearness",
+    "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness",
     "scheduler": "scheduler",
     "journal": "journal",
     "front": "__init__",

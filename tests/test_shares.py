@@ -379,3 +379,47 @@ def test_a_better_task_takes_the_place_of_a_worse_one_of_its_own(preemption: Pre
         assert {by.by for by in rnd.preemptions.values()} == {"good0", "good1"}
         assert not sched.commit(rnd).conflicts
     sched.network.certify()
+
+
+def borrowed(*, reclaim: bool, priority: int = 0) -> Scheduler:
+    """One user runs on all four slots, then another one comes."""
+    sched = fair(*slots(4), job("x", 8, user="old"), over="user", reclaim=reclaim)
+    sched.commit(sched.schedule(0.0))
+    sched.apply(job("y", 3, user="new", priority=priority))
+    return sched
+
+
+def test_a_share_is_taken_back_from_who_runs_more() -> None:
+    patient = borrowed(reclaim=False).schedule(1.0)
+    assert not patient.deltas
+    assert (patient.shares["new"].shortfall, patient.shares["old"].borrowed) == (2, 2)
+    sched = borrowed(reclaim=True)
+    rnd = sched.schedule(1.0)
+    assert sorted(rnd.placements) == ["y0", "y1"]
+    assert sorted(by.by for by in rnd.preemptions.values()) == ["y0", "y1"]
+    assert running(rnd) == {"old": 2, "new": 2}
+    assert not sched.commit(rnd).conflicts
+    for now in (2.0, 3.0):
+        assert not sched.schedule(now).deltas, "nothing is taken back and forth"
+
+
+def test_no_share_is_taken_back_for_a_worse_task() -> None:
+    assert not borrowed(reclaim=True, priority=1).schedule(1.0).deltas
+
+
+def test_what_is_taken_back_makes_room_in_all_dimensions() -> None:
+    """Three small tasks go for a large one on one machine, and none on the other."""
+    sched = fair(
+        MachineAdded("a", {"cpu": 4}), MachineAdded("b", {"cpu": 4}), job("x", 8, user="old"),
+        over="user", share=StaticQuotas({"old": 5, "new": 2}), reclaim=True,
+    )  # fmt: skip
+    sched.policy = Policy(fairness=Fairness(over="user"))
+    sched.commit(sched.schedule(0.0))
+    sched.policy = Policy(fairness=Fairness(StaticQuotas({"old": 5, "new": 2}), over="user", reclaim=True))
+    sched.apply(job("y", 2, user="new", cpu=3))
+    rnd = sched.schedule(1.0)
+    assert len(rnd.placements) == 1
+    assert len(rnd.preemptions) == 3
+    assert len({gone.machine for gone in rnd.preemptions.values()}) == 1
+    assert running(rnd) == {"old": 5, "new": 1}, "who lends does not fall below its own share"
+    assert rnd.shares["new"].shortfall == 1

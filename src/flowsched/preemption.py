@@ -12,7 +12,7 @@ from flowsched.cluster.books import Books
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.policy import Policy
 
-__all__ = ["candidates", "victims"]
+__all__ = ["candidates", "least_victims", "victims"]
 
 Ints = NDArray[np.int64]
 
@@ -78,6 +78,11 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
         if task.group.cls.priority > cls.priority and (not policy.preemption.window or task.preempted <= spared_since)
     ]
     worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
+    return least_victims(cluster, cls, row, worse)
+
+
+def least_victims(cluster: Cluster, cls: ClassRecord, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
+    """The first of these tasks of a machine that make room for one of the class together, without those not needed."""
     books = cluster.books
     room = _Scratch(
         row, {}, books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row])

@@ -35,6 +35,7 @@ from flowsched.gangs import Gangs
 from flowsched.network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.reasons import Verdict, Waiting, judge
+from flowsched.reclaim import reclaim
 from flowsched.rounds import (
     Commit,
     Delta,
@@ -216,7 +217,7 @@ class Scheduler:
             again = clock.run(self.network, updated) and check.admit(builder.read())
             builder.places.stop_displacing()
             # Room that was offered at a price and that nobody took is not offered twice.
-            offered = not (again or offered or clock.late) and check.make_room()
+            offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
             if clock.late or not (again or offered):
                 return had_room
 

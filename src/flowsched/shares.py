@@ -230,6 +230,43 @@ class Shares:
             found.append((members, int(over[i])))
         return found
 
+    def imbalance(
+        self, changed: Iterable[JobRecord]
+    ) -> tuple[list[tuple[list[JobRecord], int]], dict[JobRecord, int], dict[int, int]]:
+        """Who runs less than its share though it has tasks, and who runs more.
+
+        Parameters
+        ----------
+        changed : iterable of JobRecord
+            Whose tasks have started or stopped since the last update.
+
+        Returns
+        -------
+        short : list of (list of JobRecord, int)
+            Claimants as jobs, with how many tasks they lack; who lacks the largest part first.
+        owner : dict of JobRecord to int
+            Jobs of those who run more, with a number of the claimant.
+        surplus : dict of int to int
+            By that number, how many tasks more.
+        """
+        fairness = self._fairness
+        if fairness is None or self._claims is None:
+            return [], {}, {}
+        for job in changed:
+            self._recount(job)
+        tasks, waiting, _ = self._counts(fairness)
+        lack = np.minimum(self._share - (tasks - waiting), waiting)
+        number = {at: i for i, at in enumerate(self._claimants.tolist())}
+        members: dict[int, list[JobRecord]] = {}
+        for job, index in self._jobs.items():
+            at = int(self._user[index]) if fairness.over == "user" else index
+            members.setdefault(number[at], []).append(job)
+        order = np.argsort(-lack / np.maximum(self._share, 1), kind="stable").tolist()
+        short = [(members[i], int(lack[i])) for i in order if lack[i] > 0]
+        surplus = {i: int(-lack[i]) for i in order if lack[i] < 0}
+        owner = {job: i for i in surplus for job in members[i]}
+        return short, owner, surplus
+
     def report(self, touched: Iterable[JobRecord]) -> ShareReport | None:
         """Entitlements of this round beside what runs now that these jobs have changed; None without fairness."""
         self._full = {}

@@ -332,6 +332,9 @@ class Fairness:
         max-min within the solve, over what the machines really can run.
     slack : float
         "soft": shares may be missed or exceeded by this fraction, and by one task at least.
+    reclaim : bool
+        Running tasks of those beyond their share stop for those below theirs, at the price of any preemption; by default
+        they finish first.
     limits : mapping of job or user to Limits
     weights : mapping of job or user to float
         Instead of quotas.
@@ -342,6 +345,7 @@ class Fairness:
     within: ShareProvider | None = None
     mode: Literal["hard", "soft", "ladder"] = "hard"
     slack: float = 0.1
+    reclaim: bool = False
     limits: Mapping[Hashable, Limits] = field(default_factory=lambda: _NOTHING)
     weights: Mapping[Hashable, float] = field(default_factory=dict)
 
