@@ -5,6 +5,9 @@ first with the gangs that fell short treated as the oldest of their priority (th
 without them, so that what they would have had goes to others in the same round.  Nothing is left of an attempt that
 failed, evictions included.  Of several gangs in each other's way, the better half goes on at a time.
 
+While a gang waits, every round tries it again: it alters a few costs and capacities and takes them back, even with
+nothing new.
+
 A running gang that others push below its size stops as a whole.  This ends, too: some of it can only come back when who
 pushed it out has to go for somebody still better.
 """
