@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
@@ -48,7 +49,7 @@ def test_the_example_of_sirius() -> None:
     assert MaxMin()(claims([1, 9, 9], 9)).tolist() == [1, 4, 4]
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(60, 1200))
 @given(TASKS, st.integers(0, 40))
 def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> None:
     total = min(units, sum(tasks))
@@ -65,7 +66,7 @@ def test_max_min_and_batch_share_are_leximin(tasks: list[int], units: int) -> No
     assert all(batch >= np.minimum(units // len(tasks), tasks))  # A_j = floor(min(Q / K, N_j)) at least
 
 
-@settings(max_examples=40)
+@settings(max_examples=effort(40, 800))
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5)), min_size=1, max_size=5), st.integers(0, 60))
 def test_weighted_max_min_is_within_a_task_of_the_linear_program(users: list[tuple[int, int]], units: int) -> None:
     """Fix the smallest a / w as large as possible, then the next one, and so on: a chain of linear programs."""
@@ -120,7 +121,7 @@ def greedy_drf(c: Claims) -> list[int]:
     return share
 
 
-@settings(max_examples=80)
+@settings(max_examples=effort(80, 1600))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.tuples(st.integers(0, 5), st.integers(1, 5)), st.integers(1, 3)),
@@ -160,7 +161,7 @@ def test_static_quotas() -> None:
 
 @pytest.mark.parametrize("provider", [MaxMin(), WeightedMaxMin(), BatchShare(), DRF()])
 @given(TASKS, st.integers(0, 50))
-@settings(max_examples=30)
+@settings(max_examples=effort(30, 600))
 def test_nobody_gets_more_than_it_has_or_less_than_need_be(
     provider: ShareProvider, tasks: list[int], units: int
 ) -> None:
@@ -187,7 +188,7 @@ def test_the_sequence_pays_back_over_rounds() -> None:
     assert provider(grown)[1] >= 8, "what runs goes on"
 
 
-@settings(max_examples=60)
+@settings(max_examples=effort(60, 1200))
 @given(
     st.lists(
         st.tuples(st.integers(0, 12), st.integers(0, 5), st.integers(0, 6), st.booleans(), st.booleans()),

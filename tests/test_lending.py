@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -46,7 +47,7 @@ LOANS = st.lists(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(50, 1000), deadline=None)
 @given(LOANS)
 def test_loans_add_up_without_chains(loans: list[tuple[int, int, int]]) -> None:
     ledger = Ledger(range(5))
@@ -81,7 +82,7 @@ def test_reclaim_takes_a_fraction_of_what_is_idle() -> None:
     assert (got.returned, got.moved, got.waits) == ({"m": 2}, {"k": 3}, 4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(50, 1000), deadline=None)
 @given(
     LOANS,
     st.lists(st.integers(0, 9), min_size=5, max_size=5),
@@ -119,7 +120,7 @@ def test_leaving_spreads_claims_in_proportion() -> None:
     assert ledger.debts() == {("c", "a"): 5, ("c", "b"): 1}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(50, 1000), deadline=None)
 @given(LOANS, st.integers(0, 4))
 def test_leaving_keeps_the_ledger_sound(loans: list[tuple[int, int, int]], who: int) -> None:
     ledger = Ledger(range(5))
@@ -163,7 +164,7 @@ def test_table_2() -> None:
         assert total.tolist() == cumulative
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=effort(40, 800), deadline=None)
 @given(
     st.lists(st.integers(1, 8), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(0, 20), st.lists(st.integers(0, 9), min_size=5, max_size=5)), max_size=15),
@@ -183,7 +184,7 @@ def test_heartbeats_conserve(quotas: list[int], beats: list[tuple[int, list[int]
         assert no_chains(sharing.ledger)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=effort(30, 600), deadline=None)
 @given(
     st.lists(st.integers(1, 6), min_size=2, max_size=4),
     st.lists(st.integers(0, 12), min_size=30, max_size=30),
@@ -289,7 +290,7 @@ class Comings(RuleBasedStateMachine):
             assert no_chains(self.sharing.ledger)
 
 
-Comings.TestCase.settings = settings(max_examples=12, stateful_step_count=20, deadline=None)
+Comings.TestCase.settings = settings(max_examples=effort(12, 240), stateful_step_count=20, deadline=None)
 TestComings = Comings.TestCase
 
 
@@ -299,7 +300,7 @@ TestComings = Comings.TestCase
 CLAIMS = st.lists(st.tuples(st.integers(0, 4), st.integers(1, 4), st.integers(0, 4)), min_size=1, max_size=4)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(50, 1000), deadline=None)
 @given(CLAIMS, st.integers(0, 14))
 def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], units: int) -> None:
     ceiling, weight, least = (np.array(column) for column in zip(*claims, strict=True))
@@ -312,7 +313,7 @@ def test_water_fill_gives_to_who_has_least(claims: list[tuple[int, int, int]], u
     assert found.tolist() == share
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=effort(50, 1000), deadline=None)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=4), st.integers(0, 14))
 def test_water_fill_is_leximin(ceiling: list[int], units: int) -> None:
     every = (one for one in itertools.product(*(range(c + 1) for c in ceiling)) if sum(one) == min(units, sum(ceiling)))

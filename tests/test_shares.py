@@ -6,6 +6,7 @@ from collections.abc import Hashable
 
 import numpy as np
 import pytest
+from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -73,6 +74,8 @@ def test_the_bounds_of_sirius() -> None:
     assert network.flow(bases).tolist() == [1, 2]
     assert (eases == -1).all(), "the upper bound is the lower one: nothing more may wait for free"
     assert codes(rnd) == {"SHARE"}
+    waiting = next(iter(rnd.waiting))
+    assert sched.explain(waiting).code.value == "SHARE"
     network.certify()
 
 
@@ -151,7 +154,7 @@ def test_users_above_jobs() -> None:
     assert running(sched.schedule(1.0)) == {"u": 3, "v": 6}
 
 
-@settings(max_examples=25)
+@settings(max_examples=effort(25, 600))
 @given(
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4)), min_size=1, max_size=5),
     st.integers(1, 20),
@@ -277,7 +280,7 @@ def test_nothing_changes_when_nothing_happens() -> None:
     assert rnd.stats.changes == 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(25, 600), deadline=None)
 @given(st.data())
 def test_any_history_keeps_the_bounds(data: st.DataObject) -> None:
     """Random events and policies: never an exception, never a task beyond a hard share, and the flow is optimal."""

@@ -378,7 +378,8 @@ class Scheduler:
         Returns
         -------
         Reason
-            Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.
+            Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is room,
+            but its job or user was at its share in the last round.
         """
         record = self.cluster.task(task)
         row = None if machine is None else self.cluster.machine(machine).row
@@ -393,7 +394,9 @@ class Scheduler:
         live = np.flatnonzero(shapes.of_row >= 0)
         why = np.zeros(len(shapes.of_row), np.uint32)
         why[live] = books.room(np.array([cls.index]), live)[1][0]
-        code = ReasonCode.PENDING if (why[live] == 0).any() else None
+        code = None
+        if (why[live] == 0).any():
+            code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
         return judge(books, cls, why, code, shapes).reason()
 
 
