@@ -1,4 +1,4 @@
-"""The compiled kernels and their debug switch; everything else is in pyproject.toml.
+"""The compiled kernel and its debug switch; everything else is in pyproject.toml.
 
 ``FLOWSCHED_DEBUG=1`` builds it with bounds, overflow and initialisation checks on, for the tests.
 """
@@ -18,7 +18,7 @@ setup(
                 [f"src/flowsched/{name.replace('.', '/')}.pyx"],
                 extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
             )
-            for name in ("_cs", "fgm._match")
+            for name in ("_cs", "_ns", "fgm._match")
         ],
         compiler_directives={
             "language_level": 3,

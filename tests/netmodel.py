@@ -11,9 +11,7 @@ from flowsched.dimacs import FlowProblem
 from flowsched.exceptions import InfeasibleError
 from flowsched.network import INF, FlowNetwork
 
-ALGORITHMS = ("auto", "repair", "cost_scaling")
-WARM = ("auto", "repair")
-"""Those that any history of mutations is tried on; see `test_incremental.test_cost_scaling_after_any_mutation`."""
+ALGORITHMS = ("auto", "repair", "cost_scaling", "network_simplex")
 
 
 @dataclass

@@ -6,29 +6,34 @@ import numpy as np
 import oracles
 import pytest
 from effort import effort
-from netmodel import ALGORITHMS, WARM, from_problem, mend, mutate
+from netmodel import ALGORITHMS, from_problem, mend, mutate
 from strategies import random_problem
 
-from flowsched.exceptions import InfeasibleError, TimeLimitError
+from flowsched.exceptions import InfeasibleError
 from flowsched.network import min_cost_flow
 
 STEPS = 50
-SEQUENCES = effort(8, 40)  # of each parameter set: 2 algorithms, 3 budgets, 2 shapes
-BUDGETS = [pytest.param(None, id="default"), pytest.param(1, id="budget 1"), pytest.param(20, id="budget 20")]
+SEQUENCES = effort(10, 40)  # of each parameter set: 4 algorithms, 4 budgets, 2 shapes
+BUDGETS = [  # until an excess goes to the search, and until all goes to the simplex
+    pytest.param((3000, -1), id="default"),
+    pytest.param((1, -1), id="search at once"),
+    pytest.param((20, 200), id="search soon, simplex later"),
+    pytest.param((3000, 0), id="simplex at once"),
+]
 SHAPES = [
     pytest.param((8, 25), id="8 nodes"),
     pytest.param((14, 40), id="14 nodes"),
 ]
 
 
-def solve_and_check(mirror, rng, algorithm, time_limit=None):
+def solve_and_check(mirror, rng, algorithm):
     """Solve warm; an infeasible network is checked to be untouched and mended until it has a flow."""
     while True:
         problem = mirror.problem()
         arcs, nodes = mirror.arc_ids(), mirror.node_ids()
         before = mirror.net.flow(arcs), mirror.net.potential(nodes)
         try:
-            solution = mirror.net.solve(algorithm=algorithm, time_limit=time_limit)
+            solution = mirror.net.solve(algorithm=algorithm)
         except InfeasibleError as error:
             assert oracles.ortools(problem).status == oracles.INFEASIBLE
             cut = mirror.cut(error)
@@ -46,57 +51,44 @@ def solve_and_check(mirror, rng, algorithm, time_limit=None):
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("algorithm", WARM)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", range(SEQUENCES))
 def test_warm_equals_cold_after_every_mutation(seed, algorithm, budget, shape):
     walk(np.random.default_rng([seed, *shape]), shape, algorithm, budget)
 
 
-@pytest.mark.xfail(
-    raises=(TimeLimitError, AssertionError),
-    reason="potentials that drifted far apart in earlier solves are closed in steps of a small epsilon: it takes for ever",
-)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_cost_scaling_after_any_mutation(shape):
-    for seed in range(10):
-        walk(np.random.default_rng([seed, *shape]), shape, "cost_scaling", None, time_limit=2.0)
-
-
-def walk(rng, shape, algorithm, budget, time_limit=None):
+def walk(rng, shape, algorithm, budget):
     """Mutate a random network again and again, and check every solve."""
     mirror = from_problem(random_problem(rng, *shape, max_cost=50))
-    if budget is not None:
-        mirror.net._set_budget(budget)
-    solve_and_check(mirror, rng, algorithm, time_limit)
+    mirror.net._set_budget(*budget)
+    solve_and_check(mirror, rng, algorithm)
     kinds = set()
     for _ in range(STEPS):
         for _ in range(int(rng.integers(1, 4))):
             kinds.add(mutate(mirror, rng))
-        solve_and_check(mirror, rng, algorithm, time_limit)
+        solve_and_check(mirror, rng, algorithm)
     mirror.check_attributes()
     assert len(kinds) > 5, "the sequence exercises most kinds of mutation"
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("algorithm", WARM)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_algorithms_may_change_between_solves(algorithm, budget):
     rng = np.random.default_rng(7)
     mirror = from_problem(random_problem(rng, 12, 40, max_cost=50))
-    if budget is not None:
-        mirror.net._set_budget(budget)
+    mirror.net._set_budget(*budget)
     for step in range(3 * STEPS):
-        solve_and_check(mirror, rng, algorithm if step % 2 else str(rng.choice(WARM)))
+        solve_and_check(mirror, rng, algorithm if step % 2 else str(rng.choice(ALGORITHMS)))
         mutate(mirror, rng)
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("algorithm", WARM)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", range(effort(2, 10)))
 def test_a_larger_network_under_change(seed, algorithm, budget):
     rng = np.random.default_rng(seed)
     mirror = from_problem(random_problem(rng, 120, 700))
-    if budget is not None:
-        mirror.net._set_budget(budget)
+    mirror.net._set_budget(*budget)
     for _ in range(20):
         solve_and_check(mirror, rng, algorithm)
         for _ in range(10):

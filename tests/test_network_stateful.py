@@ -10,7 +10,7 @@ from effort import effort
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from netmodel import WARM, Mirror
+from netmodel import ALGORITHMS, Mirror
 
 from flowsched.exceptions import InfeasibleError, UnboundedError
 from flowsched.network import INF
@@ -18,7 +18,7 @@ from flowsched.network import INF
 costs = st.integers(-20, 40)
 capacities = st.one_of(st.integers(0, 6), st.just(INF))
 supplies = st.integers(-4, 4)
-budgets = st.sampled_from((None, 1, 20))
+budgets = st.sampled_from(((3000, -1), (1, -1), (20, 200), (3000, 0)))
 pick = st.randoms(use_true_random=False)
 
 
@@ -31,8 +31,7 @@ class NetworkMachine(RuleBasedStateMachine):
 
     @initialize(budget=budgets, supply=st.lists(supplies, min_size=2, max_size=4))
     def start(self, budget, supply):
-        if budget is not None:
-            self.mirror.net._set_budget(budget)
+        self.mirror.net._set_budget(*budget)
         self.mirror.add_nodes([*supply, -sum(supply)])
 
     @rule(supply=st.lists(supplies, min_size=1, max_size=3))
@@ -96,7 +95,7 @@ class NetworkMachine(RuleBasedStateMachine):
         net = self.mirror.net
         self.mirror.net = pickle.loads(pickle.dumps(net)) if pickled else net.copy()
 
-    @rule(algorithm=st.sampled_from(WARM))
+    @rule(algorithm=st.sampled_from(ALGORITHMS))
     def solve(self, algorithm):
         problem = self.mirror.problem()
         answer = oracles.optimum(problem)

@@ -62,6 +62,7 @@ import time
 
 import numpy as np
 
+from flowsched import _ns
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
 
 cdef extern from *:
@@ -93,6 +94,7 @@ cdef extern from *:
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
+    unsigned long PyThread_get_thread_ident()
 
 
 cdef struct Half:
@@ -133,8 +135,11 @@ cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
 cdef int64_t ALPHA = 8
-# When local repair has scanned so many half-arcs for each arc of the network, cost scaling is likely to be faster.
+# When local repair has scanned so many half-arcs for each arc of the network, the simplex is likely to be faster: after a change; from nothing.
 cdef int64_t LAVISH = 16
+cdef int64_t FRUGAL = 9
+cdef int64_t PATIENT = 250       # and cost scaling in all its phases
+cdef int32_t FEW = 64          # with so few excesses and deficits a cold solve is like a warm one
 
 cdef enum:
     OK = 0
@@ -150,6 +155,7 @@ cdef enum:
     AUTO = 0
     REPAIR = 1
     SCALING = 2
+    SIMPLEX = 3
 
 cdef enum:
     PUSHES
@@ -236,6 +242,7 @@ cdef class Network:
     cdef int32_t stamp
     # -- one solve ------------------------------------------------------------------------------------------
     cdef int64_t budget            # half-arcs that one walk may scan
+    cdef int64_t patience          # overrides how many half-arcs repair may scan before the simplex takes over; -1 does not
     cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double deadline           # time.monotonic, 0 without
@@ -243,7 +250,10 @@ cdef class Network:
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
     cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
+    cdef object told               # what the simplex counted
+    cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
+    cdef unsigned long solver      # the thread that holds the lock to solve
     cdef cython.pymutex lock
 
     def __init__(self):
@@ -270,6 +280,7 @@ cdef class Network:
         self.bent = np.zeros(4, np.int32)
         self.free_node = self.free_arc = self.hub = -1
         self.budget = 3000
+        self.patience = -1
         self.cycle = np.zeros(0, np.int32)
 
     # == arrays that grow =====================================================================================
@@ -586,6 +597,7 @@ cdef class Network:
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
         cdef int64_t[::1] ids
+        self.alone()
         with self.lock:
             self.check_volume(supply, "supply")
             self.check_cost(supply[:0], self.live_nodes + k)
@@ -622,6 +634,7 @@ cdef class Network:
         cdef int64_t cap, lo
         cdef int64_t[::1] ids
         cdef int32_t[::1] want
+        self.alone()
         with self.lock:
             self.check_nodes(tail, "tail")
             self.check_nodes(head, "head")
@@ -702,6 +715,7 @@ cdef class Network:
 
     def remove_arcs(self, const int64_t[::1] arcs):
         cdef Py_ssize_t i
+        self.alone()
         with self.lock:
             self.check_arcs(arcs, "arcs")
             _unique(arcs, "arcs")
@@ -711,6 +725,7 @@ cdef class Network:
     def remove_nodes(self, const int64_t[::1] nodes):
         cdef Py_ssize_t i
         cdef int32_t v
+        self.alone()
         with self.lock:
             self.check_nodes(nodes, "nodes")
             _unique(nodes, "nodes")
@@ -734,6 +749,7 @@ cdef class Network:
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply):
         cdef Py_ssize_t i
         cdef int32_t v
+        self.alone()
         with self.lock:
             self.check_nodes(nodes, "nodes")
             self.check_volume(supply, "supply")
@@ -749,6 +765,7 @@ cdef class Network:
         cdef Py_ssize_t i
         cdef int32_t h
         cdef int64_t flow, cap
+        self.alone()
         with self.lock:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(capacity, capacity[:0])
@@ -770,6 +787,7 @@ cdef class Network:
         cdef Py_ssize_t i
         cdef int32_t a
         cdef int64_t cap
+        self.alone()
         with self.lock:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(lower[:0], lower)
@@ -788,6 +806,7 @@ cdef class Network:
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost):
         cdef Py_ssize_t i
         cdef int32_t h
+        self.alone()
         with self.lock:
             self.check_arcs(arcs, "arcs")
             self.check_cost(cost, self.live_nodes)
@@ -800,6 +819,12 @@ cdef class Network:
                 self.bend(h ^ 1)
 
     # == solving ==============================================================================================
+
+    cdef int alone(self) except -1:
+        """A signal handler that runs inside `solve` would wait for its own thread's lock for ever."""
+        if self.solver and self.solver == PyThread_get_thread_ident():
+            raise RuntimeError("this thread is solving the network: a signal handler cannot use it now")
+        return 0
 
     cdef int poll(self) except -1 nogil:
         """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
@@ -1297,18 +1322,17 @@ cdef class Network:
                 v = self.active[i]
                 while self.exc[v] * sign > 0 and v != self.hub:
                     status = self.walk(v, sign, eps, 4 * <int64_t>self.live_arcs + 1000)
-                    if status == HANDOVER:
-                        if self.reach(v, sign, True) >= 0:
-                            continue
-                        self.stuck, self.stuck_sign = v, sign
-                        status = INFEASIBLE
                     if status != OK:
                         return status
         return OK
 
     cdef int scale(self, int64_t eps) except -1 nogil:
-        """Cost scaling from `eps` down to 1; `repair` is to finish it."""
+        """Cost scaling from `eps` down to 1, `repair` is to finish it; HANDOVER or SPENT if it did not get so far.
+
+        Potentials that an earlier problem has driven far apart, and what no flow can reach, would take a small epsilon for ever to climb.
+        """
         cdef int status
+        self.allowance = PATIENT * (<int64_t>self.live_arcs + 1000)
         while True:
             status = self.refine(eps)
             if status != OK or eps <= 1:
@@ -1317,66 +1341,146 @@ cdef class Network:
         self.mend()
         return status
 
+    cdef bint uneven(self) except -1 nogil:
+        """Whether there is any excess; without one the flow is optimal, by (I)."""
+        cdef int32_t i
+        for i in range(self.nactive):
+            if self.exc[self.active[i]]:
+                return True
+        self.clear_active()
+        return False
+
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         cdef int status
         self.allowance = FAR
         status = self.unbend()
         if status != OK:
             return status
+        if algorithm == SIMPLEX:
+            return SPENT if self.uneven() else OK
         if algorithm != SCALING:
-            if algorithm == AUTO and not self.deadline:     # repair can be stopped at any time, scaling loses what it has
-                self.allowance = LAVISH * (<int64_t>self.live_arcs + 1000)
-            status = self.repair()
-            if status != SPENT:
-                return status
-            self.allowance = FAR
+            if algorithm == AUTO:
+                self.allowance = (LAVISH if warm or self.nactive <= FEW else FRUGAL) * (<int64_t>self.live_arcs + 1000)
+                if self.patience >= 0:
+                    self.allowance = self.patience
+            return self.repair()
         self.settle_hub()
-        status = self.scale(max(self.broken if warm and algorithm == SCALING else self.cost_bound, 1))
-        if status == OK or status == INFEASIBLE:    # `repair` finds the cut, of a flow that was not mended since
-            status = self.unbend()
-            if status == OK:
-                status = self.repair()
-        return status
+        status = self.scale(max(self.broken if warm else self.cost_bound, 1))
+        if status != OK and status != HANDOVER and status != SPENT:
+            return status
+        self.allowance = LAVISH * (<int64_t>self.live_arcs + 1000)
+        status = self.unbend()
+        return self.repair() if status == OK else status
 
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
-        `algorithm`: 0 repair, and cost scaling if that takes too long, 1 repair, 2 cost scaling.  `time_limit` in seconds, negative for none.
+        `algorithm`: 0 repair, and the simplex if that takes too long, 1 repair, 2 cost scaling, 3 the simplex.  `time_limit` in seconds, negative
+        for none.
         """
+        self.alone()
+        with self.lock:
+            start = time.perf_counter()
+            self.solver = PyThread_get_thread_ident()
+            try:
+                return self.optimise(algorithm, time_limit, start)
+            finally:
+                self.solver = 0
+
+    cdef object optimise(self, int algorithm, double time_limit, double start):
         cdef int status, i
         cdef int32_t h
         cdef bint warm, late
-        with self.lock:
-            start = time.perf_counter()
-            if self.supply_sum:
-                raise InfeasibleError(
-                    f"the supplies sum to {self.supply_sum}, not to 0", self.alive() if self.supply_sum > 0 else np.zeros(self.n, bool))
-            if self.overflown:
-                raise CostRangeError("capacity: flows of 2**60 and more met in one node; the network cannot be solved exactly")
-            for i in range(COUNTERS):
-                self.count[i] = 0
-            self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
-            self.fuel = 1000000
-            warm = self.solved
+        if self.supply_sum:
+            raise InfeasibleError(
+                f"the supplies sum to {self.supply_sum}, not to 0", self.alive() if self.supply_sum > 0 else np.zeros(self.n, bool))
+        if self.overflown:
+            raise CostRangeError("capacity: flows of 2**60 and more met in one node; the network cannot be solved exactly")
+        for i in range(COUNTERS):
+            self.count[i] = 0
+        self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
+        self.fuel = 1000000
+        warm = self.solved
+        self.told = {}
+        with nogil:
+            status = self.run(algorithm, warm)
+            if status == RANGE:     # potentials that drifted away over many rounds: start anew from 0
+                self.forget_potentials()
+                status = self.run(algorithm, False)
+        if status == SPENT:
+            status = self.simplex(warm or algorithm == SCALING)
+        if status == SPENT:
+            self.allowance = FAR
             with nogil:
-                status = self.run(algorithm, warm)
-                if status == RANGE:     # potentials that drifted away over many rounds: start anew from 0
-                    self.forget_potentials()
-                    status = self.run(algorithm, False)
-                late = status == LATE and self.nbent == 0
-                if late:
-                    status = self.complete()
-            if status != OK:
-                self.fail(status)
-            gap, hasty = self.violations() if late else (0, ())
-            cost, changed = self.total_cost(), self.close_round()
-            for h in hasty:
-                self.bend(h)
-            stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
-            stats["warm"] = warm
-            stats["gap"] = gap
-            stats["seconds"] = time.perf_counter() - start
-            return cost, changed, stats
+                status = self.unbend()
+                if status == OK:
+                    status = self.repair()
+        with nogil:
+            late = status == LATE and self.nbent == 0
+            if late:
+                status = self.complete()
+        if status != OK:
+            self.fail(status)
+        gap, hasty = self.violations() if late else (0, ())
+        cost, changed = self.total_cost(), self.close_round()
+        for h in hasty:
+            self.bend(h)
+        stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
+        stats.update(self.told)
+        stats["algorithm"] = "network_simplex" if self.told else "cost_scaling" if self.count[REFINES] else "repair"
+        self.solves[warm] += 1
+        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0], self.solves[1]
+        stats["gap"] = gap
+        stats["seconds"] = time.perf_counter() - start
+        return cost, changed, stats
+
+    cdef int simplex(self, bint warm) except -1:
+        """Hand the network to the simplex, with flow and potentials as they are if `warm`, and take over its optimum.
+
+        SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        """
+        cdef int64_t[:, ::1] arc = np.empty((6, self.live_arcs), np.int64)
+        cdef int64_t[::1] flow, pot
+        cdef int32_t v, i, a, k = 0
+        cdef int64_t delta
+        for v in range(self.n):
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # none if v is no node: d[3] < 0
+                if self.half[i].code & 1 == 0:
+                    a = self.half[i].code >> 1
+                    arc[0, k], arc[1, k], arc[2, k], arc[3, k] = v, self.half[i].head, self.half[i].cost, a
+                    arc[4, k] = self.flow_of(a)
+                    arc[5, k] = self.res[2 * a] + arc[4, k]
+                    k += 1
+        ids = np.asarray(arc[3])
+        none = np.zeros(0, np.int64)
+        status, answer, potential, stats = _ns.solve(
+            arc[0], arc[1], arc[5], arc[2], np.where(self.alive(), np.asarray(self.sup)[:self.n], 0),
+            np.asarray(self.low)[ids] if self.low.shape[0] else none,
+            max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0,
+            arc[4] if warm else none, self.pot[:self.n] if warm else none)
+        if status == _ns.RANGE:
+            return SPENT
+        if status == _ns.LATE:
+            return LATE
+        self.told = stats
+        if status == _ns.INFEASIBLE:
+            raise InfeasibleError("no flow meets the supplies", answer & self.alive())
+        if status == _ns.UNBOUNDED:
+            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", ids[answer])
+        flow, pot = answer, potential
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0:
+                self.set_pot(v, pot[v])
+        for k in range(self.live_arcs):
+            a = <int32_t>arc[3, k]
+            delta = flow[k] - self.flow_of(a)
+            if delta > 0:
+                self.push(2 * a, delta)
+            elif delta < 0:
+                self.push(2 * a + 1, -delta)
+        self.clear_active()
+        self.nbent = 0
+        return OK
 
     cdef int complete(self) except -1 nogil:
         """Time is up: make the flow feasible along any paths, with no regard to cost, so (I) may break on their mates."""
@@ -1500,6 +1604,7 @@ cdef class Network:
         return ids
 
     def flow(self, ids):
+        self.alone()
         with self.lock:
             return self.flows(ids)
 
@@ -1516,6 +1621,7 @@ cdef class Network:
         return out
 
     def potential(self, ids):
+        self.alone()
         with self.lock:
             chosen = self.chosen_nodes(ids)
             out = np.zeros(len(chosen), np.int64)
@@ -1536,6 +1642,7 @@ cdef class Network:
         return out
 
     def supply(self, ids):
+        self.alone()
         with self.lock:
             chosen = self.chosen_nodes(ids)
             return self.read_nodes(chosen, np.zeros(len(chosen), np.int64), 1)
@@ -1546,6 +1653,7 @@ cdef class Network:
         cdef int64_t[::1] value
         cdef Py_ssize_t i
         cdef int32_t a
+        self.alone()
         with self.lock:
             arcs = self.chosen_arcs(ids)
             out = np.zeros(arcs.shape[0], np.int64)
@@ -1574,13 +1682,15 @@ cdef class Network:
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent]
         return sum([np.asarray(a).nbytes for a in arrays])
 
-    def set_budget(self, int64_t budget):
+    def set_budget(self, int64_t budget, int64_t patience):
         self.budget = budget
+        self.patience = patience
 
     # == copies ===================================================================================================
 
     def __getstate__(self):
         cdef int32_t n = self.n, m = self.m
+        self.alone()
         with self.lock:
             arrays = {name: np.asarray(a)[:k].copy() for name, a, k in (
                 ("pot", self.pot, n), ("exc", self.exc, n), ("sup", self.sup, n), ("node", self.node, n), ("active", self.active, self.nactive),
@@ -1590,7 +1700,7 @@ cdef class Network:
                 ("bent", self.bent, self.nbent))}
             return arrays, (
                 n, m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved, self.overflown)
+                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown)
 
     def __reduce__(self):
         return Network, (), self.__getstate__()
@@ -1598,7 +1708,7 @@ cdef class Network:
     def __setstate__(self, state):
         arrays, numbers = state
         (self.n, self.m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.solved, self.overflown) = numbers
+         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown) = numbers
         # Copies: arrays that come out of a pickle may be read-only.
         own = {name: np.array(array) for name, array in arrays.items()}
         self.nactive, self.njarc, self.njnode, self.nbent = (len(own[k]) for k in ("active", "jarc", "jnode", "bent"))

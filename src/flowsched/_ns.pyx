@@ -1,5 +1,5 @@
 # cython: embedsignature=False
-"""The cold kernel for general networks: primal network simplex, arrays in, arrays out.
+"""The kernel for whole networks: primal network simplex, arrays in, arrays out.
 
 The problem
 -----------
@@ -19,11 +19,18 @@ Invariants, at every step of `loop`:
 (T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it, ``size[v]`` nodes; ``prev`` is its inverse.
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
      cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).
-(P)  |p| <= 2 (n + 1) C, C the largest |w|, for a path from the root has one artificial arc and at most n - 1 others.
+(P)  |p| < 16 (n + 1) C, C the largest |w|.
 
-Artificial arcs v -> root cost 0 and take what a node cannot send, arcs root -> v cost M = (n + 1) C and give what a node lacks; M is more than any path can save.
-So the flow is infeasible iff one of the latter carries flow in the end, and then the nodes that hang from the root by artificial
-arcs v -> root are a cut: every arc that leaves them is full, every arc that enters them is empty (their potentials are so far apart).
+The first tree
+--------------
+Shortest paths to the nodes in want make an in-forest, which is strongly feasible; excesses are sent along it as far as there is room.
+What is left over hangs from the root by an artificial arc v -> root of cost -p(v), what is missing by an arc root -> w of cost p(w): no
+potential moves, so paths that were shortest stay so, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly
+all reduced costs are right from the start.  Then `loop` pivots to the optimum, `dearer` raises the price of all that is missing, at first by a
+little, and so on until nothing is.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs
+v -> root are a cut: every arc that leaves them is full, every arc that enters them is empty.
+
+A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
 
 Capacities
 ----------
@@ -32,11 +39,10 @@ capacities of negative arcs, so capacities are clipped to B + 1 and nothing over
 arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all the
 rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.
 
-Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one;
-the order of the slots decides how many pivots that takes: by source where the network is bipartite or dense, else
-mixed, so that a block holds arcs of many sources.
+Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
+The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py -> `solve` -> `Simplex.run` -> `survey`, `fill`, `star` or `forest`, `plant`, `loop` -> `pivot` -> `regraft`; then `finish`.
+Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `pivot` -> `regraft`; `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -73,7 +79,7 @@ NODE = np.dtype([("up", "i8"), ("down", "i8"), ("code", "i4"), ("parent", "i4"),
 cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
-cdef int64_t POT_MAX = <int64_t> 1 << 59   # (n + 1) C stays below it
+cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
 cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -82,15 +88,9 @@ cdef enum:
     C_UNBOUNDED = 2
     C_RANGE = 3
     C_LATE = 4
+    C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
-
-cdef enum:
-    AUTO = 0
-    STAR = 1           # starts: every node hangs from the root
-    FOREST = 2         #   cheapest paths to the sinks, as far as they have room
-    BY_SOURCE = 1      # orders of the slots
-    MIXED = 2
 
 
 @cython.final
@@ -98,11 +98,13 @@ cdef class Simplex:
     """One solve; see the head of this file."""
 
     cdef const int64_t[::1] tail, head, capacity, cost, lower      # the caller's arcs; lower may have length 0
+    cdef const int64_t[::1] before                                 # the flow to start from, or of length 0
     cdef int64_t[::1] flow                                         # the answer, in place
     cdef int32_t n, m
     # -- by node, the root last --------------------------------------------------------------------------------
     cdef int64_t[::1] pot
-    cdef int64_t[::1] b            # supply after the lower bounds
+    cdef int64_t[::1] b            # supply after the lower bounds and the flow to start from
+    cdef int64_t[::1] dist         # scratch of the first tree: length of the path
     cdef Node[::1] node
     cdef int32_t[::1] next
     cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
@@ -110,26 +112,32 @@ cdef class Simplex:
     # -- by slot -------------------------------------------------------------------------------------------------
     cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
     cdef int64_t[::1] room         # the arc's capacity
+    cdef int64_t[::1] load         # flow in the slot's direction, while starting from a given flow; else of length 0
+    cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
     cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
     cdef int32_t slots, dead
     # ------------------------------------------------------------------------------------------------------------
     cdef int64_t volume            # sum of |b|
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t top_cost          # C
+    cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
+    cdef int64_t step              # how much is added next
     cdef int64_t fuel
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int32_t looped            # a self-loop that is an unlimited cycle
-    cdef int start, order
-    cdef int64_t pivots, degenerate, flips, scanned, moved
+    cdef int64_t pivots, degenerate, scanned, moved
 
     def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-                 const int64_t[::1] supply, const int64_t[::1] lower):
+                 const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential):
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
         self.flow = np.empty(m, np.int64)
+        self.before = flow
         self.pot = np.zeros(n + 1, np.int64)
+        if potential.shape[0]:
+            self.pot[:n] = potential
         self.b = np.array(supply)
         self.node = np.empty(n + 1, NODE)
         self.next = np.empty(n + 1, np.int32)
@@ -137,6 +145,8 @@ cdef class Simplex:
         self.kind = np.zeros(n + 1, np.uint8)
         self.slot = np.empty(m, SLOT)
         self.room = np.empty(m, np.int64)
+        self.dist = np.empty(n, np.int64)
+        self.load = np.empty(m if flow.shape[0] else 0, np.int64)
         self.code = np.empty(m, np.int32)
         self.looped = self.cycle_slot = -1
         self.fuel = FUEL
@@ -160,7 +170,7 @@ cdef class Simplex:
                     self.b[u] -= lo
                     self.b[v] += lo
             self.flow[a] = lo
-            if w > POT_MAX or w < -POT_MAX:
+            if w > RISE_MAX or w < -RISE_MAX:
                 return C_RANGE
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if u == v:
@@ -191,16 +201,27 @@ cdef class Simplex:
             self.first[u + 1] += self.first[u]
         if self.looped >= 0:
             return C_UNBOUNDED
-        if self.top_cost >= POT_MAX // (self.n + 1):
+        if self.top_cost >= RISE_MAX // (self.n + 1):
             return C_RANGE
         self.wide = CINF if endless else self.volume + negative + 1
         return C_RANGE if self.volume + (limited if endless else negative) > VOLUME_MAX else C_OK
 
+    cdef int level(self) except -1 nogil:
+        """Let the potentials to start from begin at 0, or forget them if they are farther apart than any path is long."""
+        cdef int32_t v
+        cdef int64_t least = CINF, top = -CINF, far = 4 * (self.n + 1) * max(self.top_cost, 1)
+        self.most = 2 * far
+        for v in range(self.n):
+            least, top = min(least, self.pot[v]), max(top, self.pot[v])
+        for v in range(self.n):
+            self.pot[v] = self.pot[v] - least if top - least <= far else 0
+        return 0
+
     cdef int fill(self) except -1 nogil:
-        """Lay the arcs out in slots, all of them at 0."""
-        cdef int32_t a, u, v, k, rows, rest, rank, place
-        cdef int64_t lo = 0, cap
-        cdef bint lowers = self.lower.shape[0] > 0, mixed = self.order == MIXED
+        """Lay the arcs out in slots, with the flow to start from if there is one."""
+        cdef int32_t a, u, v, e, k, rows, rest, rank, place
+        cdef int64_t lo = 0, cap, flow
+        cdef bint lowers = self.lower.shape[0] > 0, loaded = self.load.shape[0] > 0
         k = max(<int32_t>sqrt(<double>self.slots), 1)
         rows, rest = self.slots // k, self.slots % k
         for a in range(self.m):
@@ -212,29 +233,41 @@ cdef class Simplex:
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
             if (self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0):
                 cap = self.wide
-            place = rank = self.first[u]
+            rank = self.first[u]
             self.first[u] = rank + 1
-            if mixed:
-                place = (rank % k) * rows + min(rank % k, rest) + rank // k
+            place = (rank % k) * rows + min(rank % k, rest) + rank // k
             self.slot[place].tail, self.slot[place].head, self.slot[place].cost = u, v, self.cost[a]
             self.room[place] = cap
             self.code[place] = 2 * a
+            if loaded:
+                flow = max(min(self.before[a] - lo, cap), 0)
+                if flow == cap:
+                    self.swap(place)
+                    flow = 0
+                self.load[place] = flow
+
+        for e in range(self.slots if loaded else 0):        # only now: `b` was the supply above
+            flow = self.load[e] if self.code[e] & 1 == 0 else self.room[e]
+            u, v = self.slot[e].tail, self.slot[e].head
+            if self.code[e] & 1:
+                u, v = v, u
+            self.b[u] -= flow
+            self.b[v] += flow
         return 0
 
     # == the first tree ==========================================================================================
 
     cdef inline int hang(self, int32_t v, int64_t excess) except -1 nogil:
         """Hang v from the root by an artificial arc that takes or gives what v has too much or too little."""
-        cdef int64_t big = (self.n + 1) * max(self.top_cost, 1)
         self.node[v].parent, self.node[v].code = self.n, -1
         if excess >= 0:
-            self.node[v].up, self.node[v].down, self.pot[v] = CINF, excess, 0
+            self.node[v].up, self.node[v].down = CINF, excess
         else:
-            self.node[v].up, self.node[v].down, self.pot[v] = -excess, CINF, -big
+            self.node[v].up, self.node[v].down = -excess, CINF
         return 0
 
     cdef int plant(self) except -1 nogil:
-        """Order the tree that ``parent`` describes; ``pot`` holds costs to the parents and becomes the potentials."""
+        """Put the tree that ``parent`` describes into preorder."""
         cdef int32_t root = self.n, v, u
         cdef int32_t[::1] child = self.first
         for v in range(root + 1):
@@ -246,7 +279,6 @@ cdef class Simplex:
             self.node[v].aim, child[u] = child[u], v
         self.node[root].parent, self.node[root].code = -1, -1
         self.node[root].up = self.node[root].down = CINF
-        self.pot[root] = 0
         u = v = root
         while True:
             if child[v] >= 0:
@@ -258,7 +290,6 @@ cdef class Simplex:
                     break
                 v = self.node[v].aim
             self.next[u], self.node[v].prev = v, u
-            self.pot[v] = self.pot[self.node[v].parent] - self.pot[v]
             u = v
         self.next[u], self.node[root].prev = root, u
         while u != root:
@@ -269,12 +300,193 @@ cdef class Simplex:
             u = self.node[u].prev
         return 0
 
-    cdef int star(self) except -1 nogil:
-        cdef int32_t v
+    cdef int crash(self) except -1 nogil:
+        """The first tree: shortest paths to the nodes in want, on residual slots, and what flow they have room for.
+
+        A node that a path reaches hangs from the next one on it, by a slot with room in that direction, so (S) holds; all others hang from
+        the root.  With a flow to start from, slots strictly between their bounds come first: they should be in the tree.
+        """
+        cdef int32_t root = self.n, v, u, e, i, front = 0, back = 0, queued = 0
+        cdef int64_t d, c, work = 8 * <int64_t>self.slots + 1000
+        cdef bint loaded = self.load.shape[0] > 0
+        cdef int32_t[::1] at = self.first, ring = self.next
+        for v in range(root):
+            self.node[v].parent = root
+            self.node[v].aim = -1
+            self.dist[v] = CINF
+            self.kind[v] = 0
+            if self.b[v] < 0:
+                self.dist[v] = 0
+                self.kind[v] = 1        # it is in the ring
+                ring[back] = v
+                back += 1
+        queued = back
+        if queued:
+            self.list_residual()
+        while queued and work > 0:
+            v = ring[front]
+            front = front + 1 if front < root else 0
+            queued -= 1
+            self.kind[v] = 0
+            d = self.dist[v]
+            work -= at[v + 1] - at[v] + 1
+            for i in range(at[v], at[v + 1]):
+                e = self.entry[i]
+                u = self.slot[e].tail
+                c = self.slot[e].cost
+                if u == v:
+                    u, c = self.slot[e].head, -c
+                c = max(c + self.pot[u] - self.pot[v], 0) + 1 if not loaded or not self.load[e] else 0
+                if d + c < self.dist[u]:
+                    self.dist[u] = d + c
+                    self.node[u].parent = v
+                    self.node[u].aim = e
+                    if not self.kind[u]:
+                        self.kind[u] = 1
+                        queued += 1
+                        if queued > 1 and d + c <= self.dist[ring[front]]:
+                            front = front - 1 if front else root
+                            ring[front] = u
+                        else:
+                            ring[back] = u
+                            back = back + 1 if back < root else 0
+        for v in range(root):
+            if self.dist[v] < CINF:
+                self.step = max(self.step, self.dist[v])
+        self.step = self.step // 10 + 1
+        return self.graft()
+
+    cdef bint dearer(self) except -1 nogil:
+        """Raise the price of all that is missing; False if nothing is, or no price will help."""
+        cdef int64_t step = min(self.step, self.most - self.price)
+        cdef int32_t v = self.next[self.n], end
+        cdef bint missing = False
+        self.price += step
+        self.step *= 2
+        while v != self.n:
+            end = self.next[self.node[v].last]
+            if self.node[v].code < 0 and self.node[v].up < HUGE:
+                missing = True
+                while v != end:
+                    self.pot[v] += step
+                    v = self.next[v]
+            v = end
+        return missing and step > 0
+
+    cdef int list_residual(self) except -1 nogil:
+        """entry[first[v] : first[v + 1]]: the slots by which flow can arrive at v."""
+        cdef int32_t e, v
+        cdef bint loaded = self.load.shape[0] > 0
+        cdef int32_t[::1] at = self.first
+        for v in range(self.n + 2):
+            at[v] = 0
+        for e in range(self.slots):
+            at[self.slot[e].head + 1] += 1
+            if loaded and self.load[e]:
+                at[self.slot[e].tail + 1] += 1
         for v in range(self.n):
-            self.hang(v, self.b[v])
+            at[v + 1] += at[v]
+        with gil:
+            self.entry = np.empty(at[self.n], np.int32)
+        for e in range(self.slots):
+            v = self.slot[e].head
+            self.entry[at[v]] = e
+            at[v] += 1
+            if loaded and self.load[e]:
+                v = self.slot[e].tail
+                self.entry[at[v]] = e
+                at[v] += 1
+        for v in range(self.n, 0, -1):
+            at[v] = at[v - 1]
+        at[0] = 0
         return 0
 
+    cdef int graft(self) except -1 nogil:
+        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
+        cdef int32_t root = self.n, v, u, e, i, found = 0
+        cdef int64_t x, up, down
+        cdef bint loaded = self.load.shape[0] > 0, upward
+        cdef int32_t[::1] children = self.first, order = self.next
+        for v in range(root + 1):
+            children[v] = 0
+        for v in range(root):
+            children[self.node[v].parent] += 1
+        for v in range(root):
+            if not children[v]:
+                order[found] = v
+                found += 1
+        i = 0
+        while i < found:
+            u = self.node[order[i]].parent
+            i += 1
+            if u != root:
+                children[u] -= 1
+                if not children[u]:
+                    order[found] = u
+                    found += 1
+        for i in range(found - 1, -1, -1):
+            v = order[i]
+            e = self.node[v].aim
+            if e >= 0:
+                self.pot[v] = self.pot[self.node[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
+        for i in range(found):
+            v = order[i]
+            u, e, x = self.node[v].parent, self.node[v].aim, self.b[v]
+            if e < 0:
+                self.hang(v, x)
+                continue
+            upward = self.slot[e].tail == v
+            down = self.load[e] if loaded else 0
+            up = self.room[e] - down
+            if not upward:
+                up, down = down, up
+            if -down <= x < up:
+                self.b[u] += x
+                self.node[v].up, self.node[v].down = up - x, down + x
+                self.node[v].code = self.code[e] if upward else self.code[e] ^ 1
+                self.kill(e)
+                continue
+            x = up if x > 0 else -down
+            self.b[u] += x
+            self.hang(v, self.b[v] - x)
+            if (x > 0) == upward:
+                self.swap(e)
+            if loaded:
+                self.load[e] = 0
+        return 0
+
+    cdef inline int kill(self, int32_t e) except -1 nogil:
+        self.slot[e].tail = self.slot[e].head = self.n
+        self.slot[e].cost = 0
+        self.code[e] = -1
+        self.dead += 1
+        return 0
+
+    cdef inline int swap(self, int32_t e) except -1 nogil:
+        self.slot[e].tail, self.slot[e].head = self.slot[e].head, self.slot[e].tail
+        self.slot[e].cost = -self.slot[e].cost
+        self.code[e] ^= 1
+        return 0
+
+    cdef int settle(self) except -1 nogil:
+        """Bring the slots outside the tree to a bound, in the direction in which that does not cost."""
+        cdef int32_t e
+        cdef int64_t rc
+        cdef int status
+        for e in range(self.slots if self.load.shape[0] else 0):
+            status = C_CHEAP
+            while status == C_CHEAP and self.code[e] >= 0 and self.load[e]:
+                rc = self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+                if rc > 0 or rc == 0 and 2 * self.load[e] < self.room[e]:
+                    self.swap(e)
+                    self.load[e] = self.room[e] - self.load[e]
+                    rc = -rc
+                status = self.pivot(e, rc, self.load[e])
+                if status == C_CHEAP:
+                    self.dearer()
+                elif status != C_OK or self.fuel <= 0 and self.poll() != C_OK:
+                    return status if status != C_OK else C_LATE
+        return C_OK
     # == the simplex ===============================================================================================
 
     cdef int poll(self) except -1 nogil:
@@ -308,15 +520,21 @@ cdef class Simplex:
                 self.fuel -= stop - at
                 at = stop
             if enter < 0:
+                if self.dearer():
+                    continue
                 return C_OK
-            status = self.pivot(enter, best)
-            if status == C_OK and self.fuel <= 0:
-                status = self.poll()
-            if status != C_OK:
+            status = self.pivot(enter, best, 0)
+            if status == C_CHEAP:
+                self.dearer()
+            elif status != C_OK:
                 return status
+            if self.fuel <= 0:
+                status = self.poll()
+                if status != C_OK:
+                    return status
 
-    cdef int pivot(self, int32_t e, int64_t rc) except -1 nogil:
-        """Send what can be sent round the cycle that slot e closes; exchange the arc that blocks for it."""
+    cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
+        """Send what can be sent round the cycle that slot e (with `load` on it) closes; exchange the arc that blocks for it."""
         cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out_u = -1, out_v = -1, out, apex, far, near, parent
         cdef int64_t room = self.room[e], delta_u = CINF, delta_v = CINF, delta, up, down
         cdef int32_t code = self.code[e]
@@ -332,14 +550,14 @@ cdef class Simplex:
                     delta_v, out_v = self.node[v].up, v
                 v = self.node[v].parent
         apex = u
-        delta, out = room, -1
+        delta, out = room - load, -1
         if delta_u < delta:
             delta, out = delta_u, out_u
         if delta_v <= delta:
             delta, out = delta_v, out_v
         if delta >= HUGE:
             self.cycle_slot = e
-            return C_UNBOUNDED
+            return C_CHEAP if apex == self.n else C_UNBOUNDED
         self.pivots += 1
         if delta:
             u = self.slot[e].tail
@@ -355,25 +573,20 @@ cdef class Simplex:
         else:
             self.degenerate += 1
         if out < 0:
-            self.flips += 1
-            self.slot[e].tail, self.slot[e].head = self.slot[e].head, self.slot[e].tail
-            self.slot[e].cost = -self.slot[e].cost
-            self.code[e] = code ^ 1
+            self.swap(e)
             return C_OK
+        load += delta
         if out == out_v and delta == delta_v:       # the part with the head is cut off
             near, far = self.slot[e].head, self.slot[e].tail
-            up, down, code = delta, room - delta, code ^ 1
+            up, down, code = load, room - load, code ^ 1
         else:
             near, far = self.slot[e].tail, self.slot[e].head
-            up, down, rc = room - delta, delta, -rc
+            up, down, rc = room - load, load, -rc
         # the leaving arc takes the slot, in the direction in which it has room
         x = &self.node[out]
         parent = x.parent
         if x.code < 0:
-            self.slot[e].tail = self.slot[e].head = self.n
-            self.slot[e].cost = 0
-            self.code[e] = -1
-            self.dead += 1
+            self.kill(e)
         elif x.down == 0:
             self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, parent, self.pot[parent] - self.pot[out]
             self.room[e], self.code[e] = x.up, x.code
@@ -471,14 +684,13 @@ cdef class Simplex:
         cdef int status = self.survey()
         if status != C_OK:
             return status
-        if self.order == AUTO:
-            self.order = MIXED
+        self.level()
         self.fill()
-        if self.start == AUTO:
-            self.start = STAR
-        self.star()
+        self.crash()
         self.plant()
         status = self.poll()
+        if status == C_OK:
+            status = self.settle()
         if status == C_OK:
             status = self.loop()
         if status == C_OK:
@@ -516,33 +728,28 @@ cdef class Simplex:
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, *, int start=0, int order=0):
-    """Solve one problem from nothing; return (status, answer, potential, stats).
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential):
+    """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
-    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower` may have length 0, `time_limit` is in
+    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
     seconds, negative for none.  The answer is, by status,
 
-    OK            the flow by arc; `potential` by node proves it optimal, it is None otherwise
+    OK            the flow by arc; `proof` holds potentials that prove it optimal, it is None otherwise
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     RANGE, LATE   None: exact arithmetic could overflow; out of time
-
-    `start` and `order` override the choice of the first tree and of the order of arcs, for tests.
     """
     cdef int status
-    began = time.perf_counter()
-    simplex = Simplex(tail, head, capacity, cost, supply, lower)
+    simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential)
     simplex.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
-    simplex.start, simplex.order = start, order
     with nogil:
         status = simplex.run()
-    answer = potential = None
+    answer = proof = None
     if status == C_OK:
-        answer, potential = np.asarray(simplex.flow), np.asarray(simplex.pot)[:simplex.n]
+        answer, proof = np.asarray(simplex.flow), np.asarray(simplex.pot)[:simplex.n]
     elif status == C_INFEASIBLE:
         answer = simplex.cut()
     elif status == C_UNBOUNDED:
         answer = simplex.cycle()
-    stats = {"pivots": simplex.pivots, "degenerate": simplex.degenerate, "flips": simplex.flips, "scanned": simplex.scanned, "moved": simplex.moved,
-             "start": simplex.start, "order": simplex.order, "seconds": time.perf_counter() - began}
-    return status, answer, potential, stats
+    stats = {"pivots": simplex.pivots, "degenerate": simplex.degenerate, "priced": simplex.scanned, "moved": simplex.moved}
+    return status, answer, proof, stats

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched import _cs
+from flowsched import _cs, _ns
 from flowsched.exceptions import CostRangeError, InputError
 
 __all__ = ["INF", "FlowNetwork", "FlowResult", "FlowSolution", "certify", "min_cost_flow"]
@@ -21,7 +22,9 @@ Int64Array = NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
 _NO_LOWER = np.zeros(0, np.int64)
-_ALGORITHMS: Final = {"auto": 0, "repair": 1, "cost_scaling": 2}
+_FEW: Final = 64
+"""So few sources and sinks are better served one by one."""
+_ALGORITHMS: Final = {"auto": 0, "repair": 1, "cost_scaling": 2, "network_simplex": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +253,10 @@ class FlowNetwork:
 
         Parameters
         ----------
-        algorithm : {"auto", "repair", "cost_scaling"}
+        algorithm : {"auto", "repair", "cost_scaling", "network_simplex"}
             ``repair`` routes what the changes have upset, locally, at epsilon = 0; ``cost_scaling`` is the textbook's
-            successive approximation, warm-started at the epsilon that the changes have broken.  All find the same optimal cost.
+            successive approximation, warm-started at the epsilon that the changes have broken; ``network_simplex`` starts from the last
+            flow and potentials.  ``auto`` repairs, and hands what takes too long to the simplex.  All find the same optimal cost.
         time_limit : float, optional
             Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
             its cost may exceed the optimum, and the next `solve` goes on from there.
@@ -274,7 +278,6 @@ class FlowNetwork:
         """
         kernel, seconds = _check_options(algorithm, time_limit)
         cost, changed, stats = self._core.solve(kernel, seconds)
-        stats["algorithm"] = "cost_scaling" if stats["refines"] else "repair"
         return FlowSolution(cost, changed, stats)
 
     def certify(self) -> None:
@@ -376,9 +379,9 @@ class FlowNetwork:
         self._core = _cs.Network()
         self._core.__setstate__(state)
 
-    def _set_budget(self, budget: int) -> None:
-        """For tests: hand an excess to the search after so many scanned half-arcs."""
-        self._core.set_budget(budget)
+    def _set_budget(self, budget: int, patience: int = -1) -> None:
+        """For tests: hand an excess to the search, and all to the simplex, after so many scanned half-arcs (-1: the usual)."""
+        self._core.set_budget(budget, patience)
 
 
 def min_cost_flow(
@@ -425,11 +428,60 @@ def min_cost_flow(
     >>> result.cost, result.flow
     (11, array([3, 1, 3]))
     """
+    if algorithm in ("auto", "network_simplex"):
+        result = _by_simplex(tail, head, capacity, cost, supply, lower, algorithm, time_limit)
+        if result:
+            return result
     network = FlowNetwork()
     network.add_nodes(np.atleast_1d(_integers("supply", supply)))
     arcs = network.add_arcs(tail, head, capacity, cost, 0 if lower is None else lower)
     solution = network.solve(algorithm=algorithm, time_limit=time_limit)
     return FlowResult(network.flow(arcs), solution.cost, network.potential(), solution.stats)
+
+
+def _by_simplex(
+    tail: ArrayLike,
+    head: ArrayLike,
+    capacity: ArrayLike,
+    cost: ArrayLike,
+    supply: ArrayLike,
+    lower: ArrayLike | None,
+    algorithm: str,
+    time_limit: float | None,
+) -> FlowResult | None:
+    """Solve by the simplex without building a network; None if that is not for this problem, or there is no optimum to be found."""
+    start = perf_counter()
+    tails, supplies = _integers("tail", tail), np.atleast_1d(_integers("supply", supply))
+    m, n = len(tails), len(supplies)
+    heads, costs, capacities = (
+        _integers("head", head, m),
+        _integers("cost", cost, m),
+        _integers("capacity", capacity, m),
+    )
+    lowers = _NO_LOWER if lower is None else _integers("lower", lower, m)
+    if not m or supplies.sum() or max(m, n) >= 2**30 - 2:
+        return None
+    if min(tails.min(), heads.min()) < 0 or max(tails.max(), heads.max()) >= n:
+        return None
+    if capacities.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > capacities).any())):
+        return None
+    if algorithm == "auto" and np.count_nonzero(supplies) <= _FEW:
+        return None
+    _, seconds = _check_options(algorithm, time_limit)
+    status, flow, potential, stats = _ns.solve(
+        tails, heads, np.minimum(capacities, INF), costs, supplies, lowers, seconds, _NO_LOWER, _NO_LOWER
+    )
+    if status != _ns.OK:
+        return None
+    stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
+    return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
+
+
+def _exact_cost(cost: Int64Array, flow: Int64Array) -> int:
+    """The sum of their products, of any size."""
+    if float(np.abs(cost.astype(float)) @ flow.astype(float)) < 2.0**62:
+        return int(cost @ flow)
+    return int((cost.astype(object) * flow).sum())
 
 
 def certify(

@@ -1,0 +1,36 @@
+"""The compiled network simplex; callers use `flowsched.network`."""
+
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_Ints = NDArray[np.int64]
+
+__test__: Final[dict[str, str]]
+
+SLOT: Final[np.dtype[np.void]]
+NODE: Final[np.dtype[np.void]]
+OK: Final[int]
+INFEASIBLE: Final[int]
+UNBOUNDED: Final[int]
+RANGE: Final[int]
+LATE: Final[int]
+
+@final
+class Simplex:
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __setstate__(self, state: Any) -> None: ...
+
+def solve(
+    tail: _Ints,
+    head: _Ints,
+    capacity: _Ints,
+    cost: _Ints,
+    supply: _Ints,
+    lower: _Ints,
+    time_limit: float,
+    flow: _Ints,
+    potential: _Ints,
+) -> tuple[int, Any, Any, dict[str, Any]]: ...
