@@ -343,7 +343,9 @@ class Builder:
             node.bucket = bucket
             self._set_cost(group, node)
             self._patient.pop(group, None)
-            if self.policy.waiting.reserve is not None and bucket >= self.policy.waiting.reserve:
+            reserve = self.policy.waiting.reserve
+            # Room does not help a task that waits for better company, so nothing is kept free for it.
+            if reserve is not None and bucket >= reserve and not self.cluster.books.company.restricts(group.cls.index):
                 self._patient[group] = None
         if due != node.due:
             self._set_due(node, due, -1, group)

@@ -52,6 +52,8 @@ class _Scratch:
         return sum(free >= share for free in self.devices) >= count
 
     def _suffices(self, books: Books, cls: ClassRecord) -> bool:
+        if not books.company.admits(self.row, cls.index, [task.group.cls.index for task in self.gone]):
+            return False
         if books.rule is not None:
             return books.rule.admits(self.row, cls.index, tuple(self.gone))
         return all(free >= need for free, need in zip(self.free, cls.demand.tolist(), strict=True))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import DOWN, HELD, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
+from flowsched.cluster.books import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import ClassRecord
 from flowsched.rounds import Reason, ReasonCode
@@ -89,6 +89,7 @@ class Verdict:
             ]
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
         names += ["slots"] if why & SLOTS else []
+        names += ["company"] if why & COMPANY else []
         return names + ["held for others"] if why & HELD else names
 
 

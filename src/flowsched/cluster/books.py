@@ -15,9 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.company import Company
 from flowsched.cluster.model import MICRO, Resources
 
 __all__ = [
+    "COMPANY",
     "DOWN",
     "LABEL",
     "RESOURCE",
@@ -38,6 +40,9 @@ UNLIMITED = 1 << 40
 
 DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
 """Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""
+
+COMPANY = 1 << 31
+"""Bit for who runs there: too many tasks of the same kind, or of a kind that must not be near."""
 
 ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
 
@@ -175,6 +180,7 @@ class Books:
         self.task_turn: Ints = np.zeros(8, np.int64)
         self.task_since: NDArray[np.float64] = np.zeros(8)
         self.rule: FitRule | None = None
+        self.company = Company()
         self._constraints: dict[int, Mapping[str, Sequence[str]]] = {}
         self._shapes: dict[ShapeKey, int] = {}
         self._shape_keys: dict[int, ShapeKey] = {}
@@ -306,6 +312,7 @@ class Books:
     def drop_class(self, cls: int) -> None:
         """Give the index back."""
         del self._constraints[cls], self._asks[cls]
+        self.company.drop_class(cls)
         self._ever.pop(cls, None)
         self._classes.give(cls)
 
@@ -385,6 +392,8 @@ class Books:
         )
 
     def _suffices(self, row: int, cls: int) -> bool:
+        if not self.company.admits(row, cls):
+            return False
         if self.rule is not None:
             return self.rule.admits(row, cls)
         free = self._free
@@ -403,6 +412,7 @@ class Books:
         self._running[row] += sign
         self._running_at[row, asks.level] += sign
         self._running_by_level[asks.level] += sign
+        self.company.take(row, cls, sign)
         self.touch(row)
 
     def size(self, cls: int) -> float:
@@ -440,7 +450,7 @@ class Books:
         -------
         fits : ndarray of int64, shape (classes, rows)
         why : ndarray of uint32, shape (classes, rows)
-            All of `DOWN`, `LABEL`, `SLOTS`, `HELD` and `RESOURCE << d` that stand against one more task.
+            All of `DOWN`, `LABEL`, `SLOTS`, `HELD`, `COMPANY` and `RESOURCE << d` that stand against one more task.
         """
         free, g = self.free[rows], self.resources.device_index
         fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
@@ -463,6 +473,11 @@ class Books:
             held = self.held_against(classes, rows)
             why[held] |= HELD
             fits[held] = 0
+        for i, cls in enumerate(classes.tolist()):
+            bears = self.company.room(cls, rows)
+            if bears is not None:
+                fits[i] = np.minimum(fits[i], bears)
+                why[i, bears == 0] |= COMPANY
         why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
         return fits, why
 

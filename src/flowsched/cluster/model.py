@@ -150,6 +150,11 @@ class Task:
         that what is learnt of one holds for the others; None for a task like no other.
     data : mapping of machine id to number, or sequence of such pairs
         How much of its input lies on which machines, in any unit; see `Policy.locality`.
+    apart : int or None
+        No more than so many tasks of its kind run where it runs (of its class, if it has no `kind`): 1 keeps the others
+        off its machine.
+    avoids : sequence of hashable
+        Kinds with which it does not share a machine, whoever is there first.
     """
 
     id: Hashable
@@ -157,9 +162,18 @@ class Task:
     constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
     kind: Hashable | None = None
     data: Mapping[Hashable, float] | Sequence[tuple[Hashable, float]] = ()
+    apart: int | None = None
+    avoids: Sequence[Hashable] = ()
 
     def __post_init__(self) -> None:
         demand = self.demand
+        if self.apart is not None and (
+            isinstance(self.apart, bool) or not isinstance(self.apart, int) or self.apart < 1
+        ):
+            raise InputError(f"task {self.id!r}: apart must be a whole number >= 1 or None, got {self.apart!r}")
+        if isinstance(self.avoids, str):
+            raise InputError(f"task {self.id!r}: avoids must be a sequence of kinds, got {self.avoids!r}")
+        object.__setattr__(self, "avoids", tuple(self.avoids))
         pairs = tuple(self.data.items()) if isinstance(self.data, Mapping) else tuple(self.data)
         object.__setattr__(self, "data", pairs)
         for machine, amount in pairs:
