@@ -64,6 +64,7 @@ cdef struct Told:
     int stages
     int short
     double worst
+    double rise
 
 
 def fits(
@@ -296,8 +297,8 @@ def predict(
 
     Task i is in the stage ``stage[i]`` of `length` (seconds) and `want`, with ``left[i]`` seconds of work left in it,
     and done after the stage before ``last[i]``; `stage` and `left` are moved on.  `limit` is the compression allowed by
-    resource, 0 for none.  Without `ends` (of length 0) no timeline is told.  `scratch` has room for a number by task and
-    by resource.
+    resource, 0 for none.  Without `ends` (of length 0) no timeline is told.  `scratch` has room for a number by task
+    and by resource.
 
     Returns
     -------
@@ -307,6 +308,8 @@ def predict(
         A resource that is over-committed at some time: hard, or soft beyond its limit; -1 without one.
     worst : float
         Largest compression.
+    rise : float
+        When there will be more for a newcomer to reach than before, of some resource; infinite for never.
     """
     cdef Py_ssize_t i, tasks = stage.shape[0], resources = want.shape[1]
     if last.shape[0] != tasks or left.shape[0] != tasks or finish.shape[0] != tasks or length.shape[0] != want.shape[0]:
@@ -324,13 +327,13 @@ def predict(
     for i in range(tasks):
         if not 0 <= stage[i] <= last[i] <= length.shape[0]:
             raise IndexError(f"predict: task {i}")
-    cdef Told told = Told(0, -1, 0.0)
+    cdef Told told = Told(0, -1, 0.0, INFINITY)
     with nogil:
         flow(
             length, want, stage, last, left, total, foreign, limit, soft, contention, now, until, ends, available,
             reach, finish, scratch, &told,
         )
-    return told.stages, told.short, told.worst
+    return told.stages, told.short, told.worst, told.rise
 
 
 cdef int flow(
@@ -389,6 +392,8 @@ cdef int flow(
                     amount = available[slot, d]
                 available[slot, d] = amount
                 reach[slot, d] = amount + slack(amount, total[d], limit[d], contention, soft[d])
+                if told.rise == INFINITY and slot and reach[slot, d] > reach[slot - 1, d]:
+                    told.rise = t
             ends[slot] = t + step
             slot += 1
         if t + step >= until:

@@ -488,12 +488,9 @@ class FineGrained:
     def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
         """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
         self._grow()
-        one, rows = np.array([cls]), np.array([row])
-        if not without and not self.room(one, rows)[0][0, 0]:
-            return False
-        record = self.cluster.by_class[cls]
         level = self._level[row]
-        if level == Level.STOP:
+        record = self.cluster.by_class[cls]
+        if level == Level.STOP or not (without or self._seems_to_fit(row, cls, level)):
             return False
         need = self.futures.needs(record)
         stages = need.fine if level >= Level.FINE else need.coarse if level == Level.COARSE else need.request
@@ -511,6 +508,14 @@ class FineGrained:
             self.cluster.books.touch(row)
             self._seen[row] = self.cluster.books.version[row]  # its tasks are the same
         return False
+
+    def _seems_to_fit(self, row: int, cls: int, level: int) -> bool:
+        """`room` for one pair."""
+        one, rows = np.array([cls]), np.array([row])
+        if level < Level.FINE or self._idle or row in self._refused:
+            return bool(self.room(one, rows)[0][0, 0])
+        self._refresh(rows, self._now)
+        return bool(self.futures.timelines.fits(self._stages(one, "fine"), rows, self._now)[0][0, 0])
 
     def _refresh(self, rows: Ints, now: float) -> None:
         """Work out the timelines of machines that changed."""

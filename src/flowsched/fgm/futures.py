@@ -9,7 +9,7 @@ a copy with the tasks that the cluster holds at that moment.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,13 +73,6 @@ class Stock:
         self._classes = None
         return moved
 
-    @property
-    def durations(self) -> Floats:
-        """Of each, uncompressed."""
-        classes = self.classes
-        whole: Floats = classes.seconds[classes.at[:-1]] + classes.after[classes.at[:-1]]
-        return whole
-
     def and_(self, stages: Stages) -> Classes:
         """All of these and some more, in the kernel's form."""
         return Classes([*self._stages, stages], self._resources)
@@ -106,7 +99,16 @@ class _State:
     deadline: Floats
 
     def copy(self) -> _State:
-        return replace(self, stage=self.stage.copy(), left=self.left.copy(), grace=self.grace.copy())
+        return _State(
+            self.time,
+            self.turns,
+            self.at,
+            self.stage.copy(),
+            self.left.copy(),
+            self.grace.copy(),
+            self.begun,
+            self.deadline,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -239,7 +241,8 @@ class Futures:
         fresh = [i for i, pick in enumerate(picks) if pick < 0]
         begin = self._begin([members[i] for i in fresh], now if old is None else max(now, old.time))
         if old is None or len(fresh) == len(members):
-            return replace(begin, turns=turns)
+            begin.turns = turns
+            return begin
         index = np.array(picks)
         for name in ("at", "stage", "left", "grace", "begun", "deadline"):
             column = getattr(old, name)[index]
@@ -254,7 +257,7 @@ class Futures:
         classes = self.stock.classes
         left = classes.seconds[classes.at[at]]
         deadline = np.array([_deadline(task.group.job.job.deadline) for task in tasks])
-        grace = np.maximum(GRACE * self.stock.durations[at], 1e-3)
+        grace = np.maximum(GRACE * classes.duration[at], 1e-3)
         return _State(now, [], at, np.zeros(len(at), np.int64), left, grace, np.full(len(at), now), deadline)
 
     def _advance(self, state: _State, row: int, now: float) -> None:
@@ -292,7 +295,7 @@ class Futures:
             row=row, compress=bool(self.compress[row]),
         )  # fmt: skip
         self.done[row] = prediction.finish.min(initial=np.inf)
-        self.wait_for(np.array([row]), now)
+        self.due[row] = prediction.rise
 
     def wait_for(self, rows: Ints, now: float) -> None:
         """Note when machines will next have more to offer than they have."""
@@ -343,7 +346,7 @@ class Futures:
         state = self._states.get(row)
         if state is None:
             return False
-        return bool((now - state.begun > factor * self.stock.durations[state.at]).any())
+        return bool((now - state.begun > factor * self.stock.classes.duration[state.at]).any())
 
     def compact(self) -> None:
         """Forget classes without tasks, and stages that nobody is in or may start with."""

@@ -171,6 +171,8 @@ class Classes:
         As in the kernel's ``fits``; `want` in micro-units, rounded up.
     seconds, after : ndarray of float64
         Lengths of the stages, as in the kernel's ``predict``, and what comes after each of them.
+    duration : ndarray of float64
+        By class.
     """
 
     def __init__(self, stages: Sequence[Stages], resources: int) -> None:
@@ -180,6 +182,7 @@ class Classes:
         self.after: Floats = np.concatenate(
             [np.zeros(0), *(np.r_[np.cumsum(s.seconds[:0:-1])[::-1], 0.0] for s in stages)]
         )
+        self.duration: Floats = np.array([s.duration for s in stages])
         self.want: Ints = np.concatenate([np.zeros((0, resources), np.int64), *(micro(s.demand) for s in stages)])
         self.order: Ints = np.argsort(self.until, kind="stable")
 
@@ -218,11 +221,14 @@ class Prediction:
         Largest compression at any time.
     finish : ndarray of float64, shape (tasks,)
         When each task will be done; infinite for one that never is.
+    rise : float
+        When there will first be more for a newcomer to reach than before; infinite for never.
     """
 
     short: int
     worst: float
     finish: Floats
+    rise: float
 
 
 class Timelines:
@@ -324,9 +330,9 @@ class Timelines:
             if row is None
             else (self.ends[row], self.available[row], self.reach[row])
         )
-        _, short, worst = _match.predict(
+        _, short, worst, rise = _match.predict(
             classes.seconds, classes.want, running.stage, running.last, running.left, total, foreign,
             self.limit if compress else self._none, self.soft, self.contention, now, until,
             ends, available, reach, finish, scratch,
         )  # fmt: skip
-        return Prediction(short, worst, finish)
+        return Prediction(short, worst, finish, rise)
