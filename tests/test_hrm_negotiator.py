@@ -197,6 +197,19 @@ def test_streams_get_everything_or_nothing_and_pause_batch(store: Store) -> None
     assert store.read(lambda db: db.execute(since).scalar()) == clock.now - 4
 
 
+def test_a_stream_job_grows_and_shrinks(store: Store) -> None:
+    negotiator, _ = make(store, units=2)
+    negotiator.submit("x", streams("x", 2), scheduler="s")
+    assert negotiator.stream("s", "x", lambda tasks, units: {"x0": "u0", "x1": "u0"}).accepted
+    negotiator.submit("x", [Container("more", "x", vcore=1, kind="stream")])
+    grown = negotiator.stream("s", "x", lambda tasks, units: {str(task.id): "u1" for task in tasks})
+    assert [claim.task for claim in grown.accepted] == ["more"]
+    negotiator.finish(["x1"])
+    (job,) = negotiator.jobs()
+    assert (job.tasks, job.open, job.held, job.done) == (3, 0, 2, 1)
+    audit(store)
+
+
 def test_a_stream_evicts_for_gpu_memory_and_the_victim_waits(store: Store) -> None:
     clock = Clock()
     negotiator = Negotiator(store, clock=clock)
