@@ -19,7 +19,7 @@ ROOMS = {
     "cluster": "cluster",
     "policy": "policy",
     "sharing": "sharing",
-    "rounds": "rounds reasons",
+    "rounds": "rounds reasons sharereport",
     "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness",
     "scheduler": "scheduler",
     "journal": "journal",

@@ -49,7 +49,7 @@ from flowsched.rounds import (
     RoundStats,
     Share,
 )
-from flowsched.shares import ShareReport
+from flowsched.sharereport import ShareReport
 from flowsched.verify import Verify
 
 __all__ = ["Scheduler"]

@@ -18,7 +18,7 @@ policy changes: what it does not use has capacity 0.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,65 +31,11 @@ from flowsched.network import FlowNetwork
 from flowsched.outlets import Outlets
 from flowsched.policy import Policy
 from flowsched.policy.fairness import RUNGS, Claims, Fairness
-from flowsched.policy.waterfill import water_fill
-from flowsched.rounds import Share
+from flowsched.sharereport import ShareReport
 
-__all__ = ["ShareReport", "Shares"]
+__all__ = ["Shares"]
 
 Ints = NDArray[np.int64]
-
-
-class ShareReport(Mapping[Hashable, Share]):
-    """Who was entitled to what in a round, and what came of it; put into values when asked for."""
-
-    def __init__(self, fairness: Fairness, claims: Claims, share: Ints, running: Ints) -> None:
-        self.fairness = fairness
-        self.claims = claims
-        self._share, self._running = share, running
-        balance = getattr(fairness.share, "balance", None)
-        self._balance: Ints | None = None if balance is None else balance(claims)
-        self._index: dict[Hashable, int] | None = None
-        self._loans: tuple[Ints, Ints] | None = None
-
-    def __len__(self) -> int:
-        return len(self.claims.ids)
-
-    def __iter__(self) -> Iterator[Hashable]:
-        return iter(self.claims.ids)
-
-    def __getitem__(self, who: Hashable) -> Share:
-        if self._index is None or self._loans is None:
-            self._index = {one: i for i, one in enumerate(self.claims.ids)}
-            self._loans = self._lent_and_borrowed()
-        i = self._index[who]
-        entitled, running = int(self._share[i]), int(self._running[i])
-        lent, borrowed = (int(loans[i]) for loans in self._loans)
-        return Share(entitled, running, max(0, entitled - running), lent, borrowed)
-
-    def __repr__(self) -> str:
-        return f"<shares of {len(self)}>"
-
-    def _lent_and_borrowed(self) -> tuple[Ints, Ints]:
-        """By the provider's accounts, else of the moment: what runs beyond one's part, and whose parts that comes from."""
-        if self._balance is not None:
-            return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
-        part = self.fairness.part(self.claims)
-        borrowed = np.maximum(self._running - part, 0)
-        unused = np.maximum(part - self._running, 0)
-        return water_fill(int(borrowed.sum()), unused, unused), borrowed
-
-    def book(self, started: Iterable[JobRecord]) -> None:
-        """Tell the provider, if it keeps accounts, whose tasks started."""
-        committed = getattr(self.fairness.share, "committed", None)
-        if committed is None:
-            return
-        index = {one: i for i, one in enumerate(self.claims.ids)}
-        counts = np.zeros(len(self.claims.ids), np.int64)
-        for job in started:
-            i = index.get(job.job.id if self.fairness.over == "job" else job.job.user)
-            if i is not None:
-                counts[i] += 1
-        committed(self.claims, counts)
 
 
 class Shares:
@@ -126,6 +72,7 @@ class Shares:
         self._policy: Policy | None = None
         self._fresh = True
         self._ordered: list[JobRecord] | None = None
+        self._ids: tuple[Hashable, ...] | None = None
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
@@ -135,7 +82,7 @@ class Shares:
         self._allowed: Ints = np.zeros(0, np.int64)
         self._most_within: Ints = np.zeros(8, np.int64)
         self._allowed_within: Ints = np.zeros(8, np.int64)
-        self._full: dict[JobRecord, None] = {}
+        self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Jobs are new, with their nodes and the arcs from these to the sink."""
@@ -150,12 +97,12 @@ class Shares:
                 setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
             self._out[index], self._up[index], self._user[index] = outlet, -1, -1
             self._stale[job] = None
-        self._ordered = None
+        self._ordered = self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:
         """A job is gone; nodes that go with it."""
         index = self._jobs.pop(job)
-        self._ordered = None
+        self._ordered = self._ids = None
         self._stale.pop(job, None)
         self._indices.give(index)
         self._outlets.forget(int(self._out[index]))
@@ -269,7 +216,7 @@ class Shares:
 
     def report(self, touched: Iterable[JobRecord]) -> ShareReport | None:
         """Entitlements of this round beside what runs now that these jobs have changed; None without fairness."""
-        self._full = {}
+        self._full = np.zeros(0, np.bool_)
         if self._fairness is None or self._claims is None:
             return None
         for job in touched:
@@ -281,20 +228,20 @@ class Shares:
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
-        return job in self._full
+        index = self._jobs.get(job, -1)
+        return 0 <= index < len(self._full) and bool(self._full[index])
 
     def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
+        self._full = np.zeros(self._indices.count, np.bool_)
         if fairness.over == "job":
-            found = set(self._claimants[full].tolist())
-            self._full = {job: None for job, index in self._jobs.items() if index in found}
+            self._full[self._claimants[full]] = True
             return
-        found = set(self._claimants[full].tolist())
-        inner = (
-            (self._tasks - self._waiting >= self._most_within)
-            if fairness.within
-            else np.zeros(len(self._tasks), np.bool_)
-        )
-        self._full = {job: None for job, index in self._jobs.items() if int(self._user[index]) in found or inner[index]}
+        users = np.zeros(self._user_indices.count, np.bool_)
+        users[self._claimants[full]] = True
+        jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
+        self._full[jobs] = users[self._user[jobs]]
+        if fairness.within is not None:
+            self._full[jobs] |= self._tasks[jobs] - self._waiting[jobs] >= self._most_within[jobs]
 
     def _switch(self, fairness: Fairness | None) -> None:
         """Another policy: all bounds off, and the way over users opened or closed."""
@@ -309,7 +256,7 @@ class Shares:
             self._outlets.free(self._out[jobs])
             self._outlets.close(up[up >= 0])
         self._stale.update(dict.fromkeys(self._jobs))
-        self._fairness, self._fresh = fairness, True
+        self._fairness, self._fresh, self._ids = fairness, True, None
 
     def _recount(self, job: JobRecord) -> None:
         index = self._jobs.get(job)
@@ -351,6 +298,16 @@ class Shares:
             self._ordered = sorted(self._jobs, key=lambda job: job.serial)
         return self._ordered
 
+    def _number(self, fairness: Fairness) -> None:
+        """Who the claimants are, in the order in which they came."""
+        jobs = self._in_order()
+        if fairness.over == "job":
+            self._ids = tuple(job.job.id for job in jobs)
+            self._claimants = np.array([self._jobs[job] for job in jobs], np.int64)
+        else:
+            self._ids = tuple(dict.fromkeys(job.job.user for job in jobs))
+            self._claimants = np.array([self._users[user][0] for user in self._ids], np.int64)
+
     # -- entitlements -------------------------------------------------------------------------------------------
 
     def _counts(self, fairness: Fairness) -> tuple[Ints, Ints, NDArray[np.float64]]:
@@ -369,18 +326,13 @@ class Shares:
 
     def _entitle(self, fairness: Fairness, changed: bool) -> bool:
         """Work entitlements out anew; False if nothing that they depend on is other than before."""
-        quotas: list[float]
-        if fairness.over == "job":
-            jobs = self._in_order()
-            ids = tuple(job.job.id for job in jobs)
-            self._claimants = np.array([self._jobs[job] for job in jobs], np.int64)
-            quotas = [1.0] * len(ids)
-        else:
-            users = dict.fromkeys(job.job.user for job in self._in_order())
-            ids = tuple(users)
-            self._claimants = np.array([self._users[user][0] for user in users], np.int64)
+        if self._ids is None:
+            self._number(fairness)
+        ids = self._ids or ()
+        quotas = [1.0] * len(ids)
+        if fairness.over == "user":
             known = self.cluster.users
-            quotas = [float(known[user].quota) if user in known else 1.0 for user in users]
+            quotas = [float(known[user].quota) if user in known else 1.0 for user in ids]
         if fairness.weights:
             quotas = [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
         tasks, waiting, demand = self._counts(fairness)
