@@ -150,6 +150,8 @@ class Task:
         that what is learnt of one holds for the others; None for a task like no other.
     data : mapping of machine id to number, or sequence of such pairs
         How much of its input lies on which machines, in any unit; see `Policy.locality`.
+    prefers : mapping of str to sequence of str
+        As `constraints`, but machines without such labels only cost more; see `PreferenceCost`.
     apart : int or None
         No more than so many tasks of its kind run where it runs (of its class, if it has no `kind`): 1 keeps the others
         off its machine.
@@ -162,6 +164,7 @@ class Task:
     constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
     kind: Hashable | None = None
     data: Mapping[Hashable, float] | Sequence[tuple[Hashable, float]] = ()
+    prefers: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
     apart: int | None = None
     avoids: Sequence[Hashable] = ()
 
@@ -180,14 +183,14 @@ class Task:
             if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
                 raise InputError(f"task {self.id!r}: data[{machine!r}] must be a number >= 0, got {amount!r}")
         object.__setattr__(self, "demand", _frozen(demand) if isinstance(demand, Mapping) else tuple(demand))
-        for label, allowed in self.constraints.items():
-            if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):
-                raise InputError(
-                    f"task {self.id!r}: constraints[{label!r}] must be a sequence of label values, got {allowed!r}"
-                )
-        object.__setattr__(
-            self, "constraints", _frozen({k: tuple(sorted(set(v))) for k, v in sorted(self.constraints.items())})
-        )
+        for name in ("constraints", "prefers"):
+            labels = getattr(self, name)
+            for label, allowed in labels.items():
+                if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):
+                    raise InputError(
+                        f"task {self.id!r}: {name}[{label!r}] must be a sequence of label values, got {allowed!r}"
+                    )
+            object.__setattr__(self, name, _frozen({k: tuple(sorted(set(v))) for k, v in sorted(labels.items())}))
 
 
 @dataclass(frozen=True, slots=True)

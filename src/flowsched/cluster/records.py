@@ -28,6 +28,7 @@ class ClassRecord:
     constraints: Mapping[str, Sequence[str]]
     priority: int
     kind: Hashable | None = None
+    prefers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tasks: int = 0
 
     @property

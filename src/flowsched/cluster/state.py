@@ -293,12 +293,13 @@ class Cluster:
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
         avoids = frozenset(task.avoids)
-        key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, task.apart or 0, avoids)
+        wishes = tuple(task.prefers.items()), task.apart, avoids
+        key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, *wishes)
         cls = self._classes.get(key)
         if cls is None:
             index = self.books.add_class(demand, task.constraints, priority)
             self.books.company.add_class(index, task.kind, task.apart, avoids)
-            cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind)
+            cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind, task.prefers)
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
         pairs = cast(tuple[tuple[Hashable, float], ...], task.data)

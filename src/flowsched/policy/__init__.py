@@ -31,7 +31,7 @@ from flowsched.policy.fairness import (
     WeightedMaxMin,
 )
 from flowsched.policy.fragmentation import FragmentationCost
-from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
+from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
 
@@ -39,6 +39,7 @@ __all__ = [
     "DRF",
     "OMEGA",
     "BatchShare",
+    "CustomCost",
     "DeviceCost",
     "Fairness",
     "FragmentationCost",
@@ -49,6 +50,7 @@ __all__ = [
     "PlacementCost",
     "Policy",
     "PreemptionCost",
+    "PreferenceCost",
     "PriorityCost",
     "SequenceShare",
     "ShareProvider",
@@ -171,7 +173,11 @@ class Policy:
         total = np.zeros((len(classes), len(rows)))
         weight = self._locality_weight
         for i, cost in enumerate(self.placement):
-            part = cost(cluster, classes, rows)
+            part = np.asarray(cost(cluster, classes, rows))
+            if part.shape != total.shape:
+                raise InputError(
+                    f"Policy: placement[{i}] ({cost!r}) returned shape {part.shape}, expected {total.shape}: (classes, rows)"
+                )
             if not np.isfinite(part).all():
                 raise InputError(f"Policy: placement[{i}] ({cost!r}) returned a value that is not a number")
             total += cost.weight * part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
 
-__all__ = ["DeviceCost", "LoadCost", "Locality", "PlacementCost"]
+__all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -48,17 +49,18 @@ class LoadCost:
 
     Parameters
     ----------
-    kind : "spread" or "pack"
-        The cost is the load, or one minus the load.
+    kind : "spread", "pack" or "balance"
+        The cost is the load, or one minus the load, or the difference between the resource of which the largest and the
+        one of which the smallest part is in use: balance keeps a machine from running out of one and not of another.
     weight : float
     """
 
-    kind: Literal["spread", "pack"] = "spread"
+    kind: Literal["spread", "pack", "balance"] = "spread"
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("spread", "pack"):
-            raise InputError(f"LoadCost: kind must be 'spread' or 'pack', got {self.kind!r}")
+        if self.kind not in ("spread", "pack", "balance"):
+            raise InputError(f"LoadCost: kind must be 'spread', 'pack' or 'balance', got {self.kind!r}")
         check_weight("LoadCost: weight", self.weight)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
@@ -68,6 +70,8 @@ class LoadCost:
         # A machine with slots but no resources is as full as its slots.
         has = capacity > 0
         parts = has.sum(axis=1)
+        if self.kind == "balance":
+            return _imbalance(books.demand[classes], capacity, capacity - books.free[rows], has)
         scale = np.divide(1.0, capacity * parts[:, None], out=np.zeros_like(capacity), where=has)
         used = (scale * (capacity - books.free[rows])).sum(axis=1)
         load = used[None, :] + books.demand[classes].astype(np.float64) @ scale.T
@@ -109,6 +113,69 @@ class Locality:
     def cost(self, here: float, in_rack: float) -> float:
         """Cost in [0, 1] of a place with these parts of the data on the machine and in its rack, itself included."""
         return 1.0 - in_rack + self.rack * (in_rack - here)
+
+
+def _imbalance(demand: Ints, capacity: Floats, used: Floats, has: NDArray[np.bool_]) -> Floats:
+    """Difference between the largest and the smallest part in use, over what a machine has, shape (classes, rows)."""
+    least, most = np.ones((len(demand), len(capacity))), np.zeros((len(demand), len(capacity)))
+    for d in range(capacity.shape[1]):
+        rows = np.flatnonzero(has[:, d])
+        part = np.minimum((used[rows, d] + demand[:, d, None]) / capacity[rows, d], 1.0)
+        least[:, rows], most[:, rows] = np.minimum(least[:, rows], part), np.maximum(most[:, rows], part)
+    return np.maximum(most - least, 0.0)
+
+
+@dataclass(frozen=True)
+class PreferenceCost:
+    """What a machine lacks of a task's soft constraints (`Task.prefers`): the part of them that its labels do not meet.
+
+    Parameters
+    ----------
+    weight : float
+    """
+
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_weight("PreferenceCost: weight", self.weight)
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
+        cost = np.zeros((len(classes), len(rows)))
+        keys = cluster.books.shapes().keys
+        shape, at = np.unique(cluster.books.shape[rows], return_inverse=True)
+        labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
+        for i, cls in enumerate(classes.tolist()):
+            prefers = cluster.by_class[cls].prefers
+            if prefers:
+                unmet = [sum(have.get(k) not in wanted for k, wanted in prefers.items()) for have in labels]
+                cost[i] = np.array(unmet)[at] / len(prefers)
+        return cost
+
+
+@dataclass(frozen=True)
+class CustomCost:
+    """A placement cost of one's own, from a plain function.
+
+    Parameters
+    ----------
+    function : callable
+        Called with the cluster, the indices of classes, and the rows of machines; returns costs in [0, 1] of shape
+        (classes, rows).  What it may depend on, see `PlacementCost`.
+    weight : float
+    """
+
+    function: Callable[[Cluster, Ints, Ints], Floats]
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise InputError(f"CustomCost: function must be callable, got {self.function!r}")
+        check_weight("CustomCost: weight", self.weight)
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """What the function says."""
+        return self.function(cluster, classes, rows)
 
 
 @dataclass(frozen=True)
