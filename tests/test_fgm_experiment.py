@@ -1,0 +1,48 @@
+"""The experiment: its workload is the source's as far as that is told, small runs are right, plots are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flowsched.experiments.fgm import FgmOutcome, plot
+from flowsched.experiments.fgm.schedulers import BASELINES, FLOW, GREEDY, run_case
+from flowsched.experiments.fgm.workload import BLOCK, Case, make
+
+
+def test_the_workload_is_that_of_the_source() -> None:
+    workload, execution = make(Case(20, online=True, cloud=True), seed=0)
+    assert len(workload.machines) == 23
+    assert dict(workload.machines[0].capacity) == {"cpu": 32, "mem": 32}
+    assert workload.n_tasks == 20 / BLOCK
+    assert execution.foreign
+    times = [arrival.time for arrival in workload.arrivals]
+    assert len(set(times)) == len(times)
+    for arrival in workload.arrivals:
+        for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True):
+            true = execution.stages[task.id]
+            assert true.duration == duration
+    again, _ = make(Case(20, online=True, cloud=True), seed=0)
+    assert [a.job.id for a in again.arrivals] == [a.job.id for a in workload.arrivals]
+
+
+@pytest.mark.parametrize("scheduler", [*BASELINES, FLOW, GREEDY])
+def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
+    first, second = (run_case(Case(1, online=True), scheduler, seed=1) for _ in range(2))
+    assert first.wrong == ()
+    assert (first.jobs == second.jobs).all()
+    assert first.makespan == second.makespan
+    assert first.makespan >= first.jobs.max()
+    assert (first.jobs > 0).all()
+
+
+def test_plots(tmp_path: Path) -> None:
+    cases = [Case(1.0), *(Case(v, online=True, cloud=c) for v, c in ((1.0, False), (2.0, True)))]
+    result = run_case(Case(0.5), "DRF", seed=0)
+    outcome = FgmOutcome(runs={(case, name): result for case in cases for name in ("DRF", FLOW)})
+    files = plot(outcome, tmp_path)
+    assert len(files) == 5
+    assert all(file.stat().st_size > 5000 for file in files)
+    assert np.isfinite(result.decision)
