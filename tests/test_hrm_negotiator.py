@@ -128,6 +128,17 @@ def test_what_fits_is_granted_and_only_the_rest_is_refused(store: Store) -> None
     audit(store)
 
 
+def test_nobody_waits_on_a_unit_that_has_become_idle(store: Store) -> None:
+    negotiator, _ = make(store, length=3)
+    negotiator.submit("a", batch("a", 4), scheduler="s")
+    queued = [Claim(f"a{i}", "u0", queued=True) for i in range(3)]
+    assert negotiator.commit("s", queued).accepted == tuple(queued)
+    assert [statuses(store)[f"a{i}"][0] for i in range(3)] == ["RUNNING", "RUNNING", "WAITING"]
+    audit(store)
+    assert negotiator.finish(["a0"]) == ["a2"]
+    audit(store)
+
+
 def test_only_units_that_changed_are_told(store: Store) -> None:
     negotiator, clock = make(store)
     known = {unit.unit: unit.version for unit in negotiator.units()}

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from flowsched.hrm.claims import Claim, Granted, Refusal, Status
-from flowsched.hrm.ledger import take
+from flowsched.hrm.ledger import Books, take
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.store import JS, RS, RT, Store
 
@@ -53,6 +53,7 @@ class Optimistic:
             else:
                 refused += [(claim, Refusal.CONFLICT) for claim in by_unit[unit]]
         self._place(db, scheduler, accepted, rows, caps, now)
+        self._wake(db, {claim.unit for claim in accepted if claim.queued}, now)
         wishes = [{"id": c.task, "unit": c.unit} for c, why in refused if why is Refusal.CONFLICT]
         if wishes:
             wish = sa.update(RT).where(RT.c.task_id == sa.bindparam("id")).values(wish=sa.bindparam("unit"))
@@ -95,6 +96,16 @@ class Optimistic:
             where = [JS.c.job_id == job, JS.c.held <= caps[job][1]]
             if not db.execute(sa.update(JS).where(*where).values(open=JS.c.open - n, held=JS.c.held + n)).rowcount:
                 raise OvertakenError
+
+    def _wake(self, db: sa.Connection, units: set[str], now: float) -> None:
+        """Who was to wait on a unit that has become idle starts: nothing will end there that could make it."""
+        idle = sa.select(RS.c.ru_id).where(RS.c.ru_id.in_(sorted(units)), RS.c.free_places == RS.c.places)
+        found = set(db.execute(idle).scalars()) if units else set()
+        if found:
+            books = Books(self.store, db, found, now)
+            for queue in books.queues.values():
+                queue.wake(now)
+            books.save()
 
     def _allowed(self, db: sa.Connection, rows: Sequence[Any]) -> dict[str, tuple[int, int]]:
         """Most tasks that each of these tasks' jobs may hold, and how many it holds."""

@@ -290,6 +290,10 @@ class StackedQueue:
             self._give(self.running.pop(id).container)
         return self._dispatch(now)
 
+    def wake(self, now: float) -> Admission:
+        """Everybody who fits goes on, though nothing ended: for queues that were filled by other means than `submit`."""
+        return self._dispatch(now)
+
     def remove(self, id: Hashable, now: float) -> Admission:
         """A container leaves, whatever it does.
 
