@@ -134,8 +134,7 @@ class Shares:
         self._stale.update(dict.fromkeys(touched))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
-        for job in self._stale:
-            self._recount(job)
+        self._recount(self._stale)
         self._stale.clear()
         if not self._jobs:
             self._claims = None
@@ -163,8 +162,7 @@ class Shares:
         if fairness is None:
             return []
         jobs = list(changed)
-        for job in jobs:
-            self._recount(job)
+        self._recount(jobs)
         found: list[tuple[list[JobRecord], int]] = []
         if fairness.within is not None:
             over = self._tasks - self._waiting - self._allowed_within
@@ -199,8 +197,7 @@ class Shares:
         fairness = self._fairness
         if fairness is None or self._claims is None:
             return [], {}, {}
-        for job in changed:
-            self._recount(job)
+        self._recount(changed)
         tasks, waiting, _ = self._counts(fairness)
         lack = np.minimum(self._share - (tasks - waiting), waiting)
         number = {at: i for i, at in enumerate(self._claimants.tolist())}
@@ -219,8 +216,7 @@ class Shares:
         self._full = np.zeros(0, np.bool_)
         if self._fairness is None or self._claims is None:
             return None
-        for job in touched:
-            self._recount(job)
+        self._recount(dict.fromkeys(touched))
         tasks, waiting, _ = self._counts(self._fairness)
         running = tasks - waiting
         self._note_full(self._fairness, running >= self._most)
@@ -258,14 +254,27 @@ class Shares:
         self._stale.update(dict.fromkeys(self._jobs))
         self._fairness, self._fresh, self._ids = fairness, True, None
 
-    def _recount(self, job: JobRecord) -> None:
-        index = self._jobs.get(job)
-        if index is None:
-            return
-        groups = job.groups.values()
-        self._tasks[index] = sum(group.tasks for group in groups)
-        self._waiting[index] = sum(len(group.waiting) for group in groups)
-        self._demand[index] = sum(group.tasks * group.cls.demand for group in groups)
+    def _recount(self, jobs: Iterable[JobRecord]) -> None:
+        """Bring the counts of jobs up to date."""
+        at, tasks, waiting, classes = [], [], [], []
+        for job in jobs:
+            index = self._jobs.get(job, -1)
+            if index >= 0:
+                for group in job.groups.values():
+                    at.append(index)
+                    tasks.append(group.tasks)
+                    waiting.append(len(group.waiting))
+                    classes.append(group.cls.index)
+        where, count = np.array(at, np.int64), np.array(tasks, np.int64)
+        self._tasks[where] = self._waiting[where] = 0
+        self._demand[where] = 0.0
+        np.add.at(self._tasks, where, count)
+        np.add.at(self._waiting, where, np.array(waiting, np.int64))
+        np.add.at(
+            self._demand,
+            where,
+            count[:, None] * self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64),
+        )
 
     def _climb(self) -> None:
         """Every job has its way over its user's node."""
