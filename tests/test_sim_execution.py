@@ -60,12 +60,12 @@ def test_speed_returns_when_others_end() -> None:
 
 
 def test_over_committed_memory_makes_the_largest_fail() -> None:
-    """a and b need 9 of 8 GB from 2 on; b is larger, starts again, and again, until a is done."""
+    """a and b need 9 of 8 GB from 2 on; b is larger, starts again a second later, and again, until a is done."""
     a, b = Stages([10], [[1, 4]]), Stages([2, 2], [[1, 1], [1, 5]])
     metrics = run({"a": a, "b": b}, {"a": (1, 1), "b": (1, 1)})
-    assert metrics.ends == pytest.approx([10, 12])  # b, once more from 8 on, is in its second stage at 10
-    assert metrics.counts["task_failures"] == 4
-    assert metrics.counts["lost_seconds"] == pytest.approx(8)
+    assert metrics.ends == pytest.approx([10, 13])  # b, once more from 9 on, is in its second stage at 11
+    assert metrics.counts["task_failures"] == 3
+    assert metrics.counts["lost_seconds"] == pytest.approx(9)
 
 
 def test_memory_that_one_stage_gives_another_may_take_at_once() -> None:
@@ -141,7 +141,8 @@ def test_a_machine_that_grows_speeds_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"contention": -1}, {"noise": -1}, {"sample": 0}, {"foreign": [ForeignLoad(-1, "m", {})]}]
+    "options",
+    [{"contention": -1}, {"noise": -1}, {"sample": 0}, {"restart": 0}, {"foreign": [ForeignLoad(-1, "m", {})]}],
 )
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):

@@ -91,13 +91,20 @@ class AuditBooks:
         if all(device < len(new.gpus) for devices in tasks.values() for device in devices):
             for task, devices in tasks.items():
                 self._put(new, task, devices)
-            if (self.overcommit or min(new.free) >= 0) and (new.slots is None or new.slots >= 0):
+            if self._fits(old, new) and (new.slots is None or new.slots >= 0):
                 return True
         self.remove_machine(machine.id)
         self.add_machine(old.machine)
         for task, devices in tasks.items():
             self._put(self._machines[machine.id], task, devices)
         return False
+
+    def _fits(self, old: _Machine, new: _Machine) -> bool:
+        """Whether tasks go on where they are; where they may ask for too much, what does not shrink holds them."""
+        return all(
+            free >= 0 or (self.overcommit and amount >= before)
+            for free, amount, before in zip(new.free, new.capacity, old.capacity, strict=True)
+        )
 
     def remove_machine(self, machine: Hashable) -> list[Hashable]:
         """A machine goes down; returns the tasks that ran there, which run no more."""

@@ -65,6 +65,9 @@ class Execution:
         Seconds between samples (`UsageSampled`, `MachineSampled`) that the scheduler is told; None for none.
     noise : float
         Standard deviation of a sample, as a part of it.
+    restart : float
+        Seconds from the failure of a task until the scheduler hears of it and may start it again; more than 0, or a task
+        that nowhere gets what it needs would fail for ever at one instant.
     seed : int
     """
 
@@ -75,12 +78,15 @@ class Execution:
     speed: Callable[[Hashable, Hashable], float] | None = None
     sample: float | None = None
     noise: float = 0.0
+    restart: float = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("contention", self.contention), ("noise", self.noise)):
             if not 0 <= value < math.inf:
                 raise InputError(f"Execution: {name}: a number >= 0 expected, got {value!r}")
+        if not 0 < self.restart < math.inf:
+            raise InputError(f"Execution: restart: a number of seconds > 0 expected, got {self.restart!r}")
         if self.sample is not None and not 0 < self.sample < math.inf:
             raise InputError(f"Execution: sample: a number of seconds > 0 or None expected, got {self.sample!r}")
         for load in self.foreign:
@@ -157,6 +163,7 @@ class Runner:
         self._machines: dict[Hashable, _Bench] = {}
         self._where: dict[Hashable, Hashable] = {}
         self._paused: dict[Hashable, tuple[int, float]] = {}
+        self._failing: dict[Hashable, object] = {}
         self._loads: dict[Hashable, list[int]] = {}
         self._random = np.random.default_rng(execution.seed)
         self._sampling = False
@@ -221,6 +228,8 @@ class Runner:
 
     def stop(self, task: Hashable) -> None:
         """A task stops."""
+        if self._failing.pop(task, None) is not None:
+            return
         machine = self._where.pop(task)
         bench = self._machines.get(machine)
         if bench is None:
@@ -287,6 +296,14 @@ class Runner:
         for task in done:
             self._ended(task)
         for task in lost:
+            self._failing[task] = token = object()
+            self._clock.after(self._execution.restart, (task, token), self._fail)
+
+    def _fail(self, failure: tuple[Hashable, object]) -> None:
+        """A failed task is given up, unless it was stopped before."""
+        task, token = failure
+        if self._failing.get(task) is token:
+            del self._failing[task]
             self._failed(task)
 
     # -- samples ------------------------------------------------------------------------------------------------
