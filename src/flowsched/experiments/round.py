@@ -221,7 +221,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
     outcome.rows.append(row)
     outcome.notes.append("The slowest rounds are those in which Python's garbage collector looks at every object.")
     outcome.notes.append(
-        f"Each round, {int(exchanged):,} tasks end and as many come, whatever the size of the cluster. CPU time of the thread."
+        f"Each round, {_jobs(exchanged) * _PER_JOB:,} tasks end and as many come, whatever the size of the cluster. CPU time of the thread."
     )
     if quick:
         outcome.notes.append("Quick: an eighth of the size and ten rounds instead of forty.")
