@@ -1,4 +1,4 @@
-"""A scheduling round in a large cluster, 1 % of its tasks exchanged, with data locality: ``pytest bench``.
+"""A large cluster, 1 % of its tasks exchanged, with data locality: events, round, commit and audit: ``pytest bench``.
 
 ``flowsched bench round`` has the phases apart, and the growth with the size of the cluster.
 """
