@@ -9,7 +9,7 @@ that balances every node at least cost.  Lower bounds are moved into the supplie
 The basis
 ---------
 A spanning tree over the nodes and an artificial *root*.  Arcs outside the tree carry 0 or their capacity, so the tree's
-flows follow from theirs.  p is the potential with w + p(tail) - p(head) = 0 on tree arcs and p(root) = 0; the *reduced cost* of
+flows follow from theirs.  p is the potential with w + p(tail) - p(head) = 0 on tree arcs; the *reduced cost* of
 an arc in a direction is rc = cost in that direction + p(from) - p(to).  An arc outside the tree has room in one direction only, and is
 stored in it, in a *slot*: one at its capacity stands swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
 A node record holds the arc to its parent: ``up`` is the room from the node to the parent, ``down`` the room back.
@@ -19,7 +19,7 @@ Invariants, at every step of `loop`:
 (T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it, ``size[v]`` nodes; ``prev`` is its inverse.
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
      cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).
-(P)  |p| < 16 (n + 1) C, C the largest |w|.
+(P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|.
 
 The first tree
 --------------
@@ -80,6 +80,7 @@ cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
+cdef int64_t DRIFT_MAX = <int64_t> 1 << 59
 cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -367,9 +368,7 @@ cdef class Simplex:
             end = self.next[self.node[v].last]
             if self.node[v].code < 0 and self.node[v].up < HUGE:
                 missing = True
-                while v != end:
-                    self.pot[v] += step
-                    v = self.next[v]
+                self.shift(v, step)
             v = end
         return missing and step > 0
 
@@ -594,16 +593,21 @@ cdef class Simplex:
             self.slot[e].tail, self.slot[e].head, self.slot[e].cost = parent, out, self.pot[out] - self.pot[parent]
             self.room[e], self.code[e] = x.down, x.code ^ 1
         self.regraft(out, near, far, apex, up, down, code)
-        # near .. its last is what was moved
-        far = self.node[near].last
-        v = near
-        self.pot[v] += rc
-        while v != far:
-            v = self.next[v]
-            self.pot[v] += rc
-        self.moved += self.node[near].size
-        self.fuel -= self.node[near].size
+        self.shift(near, rc)
         return C_OK
+
+    cdef int shift(self, int32_t top, int64_t amount) except -1 nogil:
+        """Add to the potentials of top's subtree; only differences matter, so where it is most of the tree the others fall instead."""
+        cdef int32_t v = top, last = self.node[top].last, size = self.node[top].size
+        if 2 * size > self.n and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX:
+            v, last, size, amount = self.next[last], self.node[top].prev, self.n + 1 - size, -amount
+        self.moved += size
+        self.fuel -= size
+        self.pot[v] += amount
+        while v != last:
+            v = self.next[v]
+            self.pot[v] += amount
+        return 0
 
     cdef int regraft(self, int32_t out, int32_t near, int32_t far, int32_t apex, int64_t up, int64_t down, int32_t code) except -1 nogil:
         """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code)."""
@@ -678,6 +682,7 @@ cdef class Simplex:
                 self.flow[self.node[v].code >> 1] += self.node[v].up if self.node[v].code & 1 else self.node[v].down
             elif self.node[v].up < HUGE:
                 status = C_INFEASIBLE
+            self.pot[v] -= self.pot[self.n]
         return status
 
     cdef int run(self) except -1 nogil:
