@@ -1,0 +1,89 @@
+"""FGM where estimates are wrong, priorities differ, gangs wait, machines fail and others use them: nothing breaks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import effort
+
+import flowsched as fs
+from flowsched.cluster.events import Event, MachineAdded, MachineDrained, MachineFailed, MachineUpdated
+from flowsched.cluster.model import Machine
+from flowsched.fgm import DemandEstimator, FineGrained, Stages, StageShare
+from flowsched.sim import Arrival, Execution, ForeignLoad, Simulation, Workload
+from flowsched.sim.baselines import Greedy, drf
+
+
+def draw(rng: np.random.Generator) -> tuple[Workload, Execution]:
+    names = ("cpu", "mem", "gpu") if rng.random() < 0.4 else ("cpu", "mem")
+    kinds = []
+    for _ in range(3):
+        count = int(rng.integers(1, 4))
+        demand = np.zeros((count, len(names)))
+        demand[:, :2] = rng.uniform(0.1, 2, (count, 2)).round(1)
+        kinds.append(Stages(rng.integers(1, 10, count), demand))
+    arrivals, true = [], {}
+    for j in range(int(rng.integers(1, 8))):
+        kind, size = int(rng.integers(3)), int(rng.integers(1, 6))
+        peak = kinds[kind].peak
+        request = {"cpu": abs(float(peak[0] + rng.uniform(-0.2, 1))), "mem": float(peak[1] + 0.3)}
+        if "gpu" in names:
+            request["gpu"] = (0, 0.5, 1)[int(rng.integers(3))]
+        tasks = [fs.Task(f"j{j}.{i}", request, kind=kind if rng.random() < 0.8 else None) for i in range(size)]
+        for task in tasks:
+            true[task.id] = Stages(
+                kinds[kind].seconds * rng.uniform(0.5, 2), kinds[kind].demand * rng.uniform(0.7, 1.4)
+            )
+        job = fs.JobSubmitted(
+            f"j{j}", tasks, user=f"u{rng.integers(2)}", priority=int(rng.integers(3)),
+            gang=int(rng.integers(1, size + 1)) if rng.random() < 0.3 else None,
+            deadline=float(rng.integers(5, 60)) if rng.random() < 0.3 else None,
+        )  # fmt: skip
+        arrivals.append(Arrival(float(rng.integers(0, 30)), job, [5.0] * size))
+    capacity = {name: 2.0 if name == "gpu" else 4.0 for name in names}
+    machines = [
+        Machine(f"m{i}", capacity, slots=None if rng.random() < 0.7 else 3) for i in range(int(rng.integers(1, 4)))
+    ]
+    events: list[Event] = []
+    if rng.random() < 0.4:
+        events += [MachineFailed("m0", time=8.0), MachineAdded("m0", capacity, time=12.0)]
+    if rng.random() < 0.2:
+        events.append(MachineUpdated("m0", {**capacity, "cpu": 3}, time=20.0))
+    if rng.random() < 0.2:
+        events.append(MachineDrained("m0", time=25.0))
+    loads = [
+        ForeignLoad(time, "m0", {"cpu": float(rng.uniform(0, 3)), "mem": float(rng.uniform(0, 1))})
+        for time in (3.0, 9.0, 20.0)
+    ]  # fmt: skip
+    execution = Execution(
+        true, contention=0.5, foreign=loads if rng.random() < 0.5 else (), noise=0.05,
+        sample=1.0 if rng.random() < 0.8 else None,
+    )  # fmt: skip
+    return Workload("drawn", arrivals, machines, events, resources=names), execution
+
+
+@pytest.mark.parametrize("seed", range(effort(12, 3000)))
+def test_nothing_breaks(seed: int) -> None:
+    """Devices, slots and labels are audited by the simulation; a round that never ends would hang."""
+    rng = np.random.default_rng(seed)
+    work, execution = draw(rng)
+    base: Any = fs.Scheduler(resources=work.resources) if rng.random() < 0.8 else Greedy(drf, work.resources)
+    fine = FineGrained(
+        base,
+        contention=0.5,
+        estimator=DemandEstimator(work.resources, cold=1),
+        idle=0.05 if rng.random() < 0.3 else 0.0,
+    )
+    if isinstance(base, fs.Scheduler) and rng.random() < 0.4:
+        fairness = fs.Fairness(StageShare(fine), over="user", within=fs.MaxMin())
+        base.policy = replace(base.policy, fairness=fairness)
+    metrics = Simulation(
+        fine, work, execution=execution, preempted="resume" if rng.random() < 0.5 else "restart",
+        charge_solver=0.3 if rng.random() < 0.3 else False,
+    ).run(until=300)  # fmt: skip
+    assert sum(metrics.account().values()) == work.n_tasks
+    assert metrics.placed > 0
+    assert not np.isnan(metrics.ends).all()
