@@ -43,7 +43,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _NOTHING: Mapping[Hashable, Limits] = MappingProxyType({})
-_HALVINGS = 64
+_GRAIN = 1e-12
 _ENDLESS = 1 << 40
 
 RUNGS = 64
@@ -181,7 +181,8 @@ class DRF:
             share = _level(share, open_, claims.tasks, dominant, part)
             left = 1.0 + 1e-9 - share @ part
             for i in sorted(
-                np.flatnonzero(open_ & (share < claims.tasks)).tolist(), key=lambda i: (share[i] * dominant[i], i)
+                np.flatnonzero(open_ & (share < claims.tasks)).tolist(),
+                key=lambda i: (round(share[i] * dominant[i] / _GRAIN), i),
             ):
                 if (part[i] > left).any():
                     break
@@ -192,19 +193,22 @@ class DRF:
 
 
 def _level(share: Ints, open_: NDArray[np.bool_], tasks: Ints, dominant: Floats, part: Floats) -> Ints:
-    """All tasks of a dominant share below a level, the highest one at which they fit (the k-th begins at (k - 1) * dominant)."""
-    rate = np.divide(1.0, dominant, out=np.zeros_like(dominant), where=open_)
+    """All tasks of a dominant share below a level, the highest one at which they fit (the k-th begins at (k - 1) * dominant).
 
-    def at(level: float) -> Ints:
-        more = np.minimum(np.ceil(np.minimum(level * rate, tasks)).astype(np.int64), tasks)
+    Levels are whole numbers of `_GRAIN`, so that shares that are equal but for rounding come at the same level.
+    """
+    rate = np.divide(_GRAIN, dominant, out=np.zeros_like(dominant), where=open_)
+
+    def at(level: int) -> Ints:
+        more = np.minimum(np.ceil(np.minimum((level - 0.5) * rate, tasks)).astype(np.int64), tasks)
         return np.where(open_, np.maximum(share, more), share)
 
-    low, high = 0.0, float((tasks * dominant)[open_].max()) + 1e-9
+    low, high = 0, int((tasks * dominant)[open_].max() / _GRAIN) + 2
     found = at(high)
     if (found @ part <= 1.0 + 1e-9).all():
         return found
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
+    while high - low > 1:
+        middle = (low + high) // 2
         if (at(middle) @ part <= 1.0 + 1e-9).all():
             low = middle
         else:
