@@ -7,6 +7,7 @@ its two experiments (figures 1 to 4, which it draws without stating figures: use
 from __future__ import annotations
 
 import heapq
+import textwrap
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
@@ -312,7 +313,7 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
             used = np.array([usage.by_user(t) for t in at]) / np.array(setting.quotas)
             for i, user in enumerate(_USERS):
                 axis.plot(at, used[:, i], label=f"{user} ({setting.quotas[i]})", linestyle=("-", "--", "-.", ":")[i])
-            axis.set_title(label, fontsize=10)
+            axis.set_title(textwrap.fill(label, 34), fontsize=9)
             axis.set_xlabel("s")
             axis.grid(alpha=0.3)
         axes[0][0].set_ylabel("units x s used, per unit of quota")
