@@ -22,7 +22,18 @@ from test_hrm_negotiator import audit
 
 sa = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
 
-from flowsched.hrm import Claim, Container, ExpiredError, Negotiator, Refusal, ResourceUnit, Status, Store, UnitState
+from flowsched.hrm import (
+    Claim,
+    Container,
+    ExpiredError,
+    Granted,
+    Negotiator,
+    Refusal,
+    ResourceUnit,
+    Status,
+    Store,
+    UnitState,
+)
 from flowsched.hrm.store import LQ, RT
 
 FULL = bool(os.environ.get("FLOWSCHED_FUZZ"))
@@ -61,13 +72,14 @@ def step(negotiator: Negotiator, name: str, view: dict[str, UnitState], rng: ran
         else:
             tasks = negotiator.tasks(job.job)
             free = {u: s.free[0] // 1_000_000 for u, s in view.items() if s.alive}
+            units = sorted(free)
             claims = []
             for task in tasks:
-                choice = max(rng.sample(sorted(free), 4), key=lambda u: free[u])
-                queued = free[choice] <= 0
+                choice = max(rng.sample(units, 4), key=lambda u: free[u])
+                if free[choice] > -view[choice].places:
+                    claims.append(Claim(str(task.id), choice, queued=free[choice] <= 0))
                 free[choice] -= 1
-                claims.append(Claim(str(task.id), choice, queued))
-            granted = negotiator.commit(name, claims)
+            granted = negotiator.commit(name, claims) if claims else Granted(())
         launch += [claim.task for claim in granted.accepted]
         refused = sum(why is Refusal.CONFLICT for _, why in granted.refused)
         print("asked", len(granted.accepted), refused, file=out)
@@ -102,8 +114,8 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
     rng = random.Random(7)
     store = Store(url)
     negotiator = Negotiator(store, ttl=TTL, machine_ttl=1000.0)
-    machines = [f"m{i}" for i in range(UNITS // 2)]
-    negotiator.add_units([ResourceUnit(f"u{i}", f"m{i // 2}", vcore=4) for i in range(UNITS)], length=2)
+    machines = [f"m{i}" for i in range(UNITS // 10)]
+    negotiator.add_units([ResourceUnit(f"u{i}", f"m{i // 10}", vcore=4) for i in range(UNITS)], length=2)
     for j in range(JOBS):
         tasks = [Container(f"j{j:03}-{i:02}", vcore=1, duration=1.0) for i in range(TASKS)]
         negotiator.submit(f"j{j:03}", tasks)
@@ -139,7 +151,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
             start()
         by_machine: dict[str, list[str]] = {}
         for task, unit in store.read(lambda db: db.execute(query).all()):
-            by_machine.setdefault(f"m{int(unit[1:]) // 2}", []).append(task)
+            by_machine.setdefault(f"m{int(unit[1:]) // 10}", []).append(task)
         machines = machines[20:] + machines[:20]
         for machine in sorted({*by_machine, *machines[:20]}):
             finished += negotiator.heartbeat(machine, finished=by_machine.get(machine, ())).finished
