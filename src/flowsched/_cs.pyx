@@ -291,7 +291,7 @@ cdef class Network:
             return 0
         if wanted >= 2**31 - 2:
             raise CostRangeError("the network would have more than 2**31 nodes")
-        size = max(wanted, min(size + size // 2 + 16, 2**31 - 2))
+        size = max(wanted, min(size + size // 8 + 64, 2**31 - 2))
         self.pot = _grown(self.pot, size, 0)
         self.exc = _grown(self.exc, size, 0)
         self.sup = _grown(self.sup, size, 0)
@@ -310,7 +310,7 @@ cdef class Network:
             return 0
         if wanted >= 2**30 - 2:
             raise CostRangeError("the network would have more than 2**30 arcs")
-        size = max(wanted, min(size + size // 2 + 16, 2**30 - 2))
+        size = max(wanted, min(size + size // 8 + 64, 2**30 - 2))
         self.res = _grown(self.res, 2 * size, 0)
         self.pos = _grown(self.pos, 2 * size, -1)
         self.alog = _grown(self.alog, size, -1)
@@ -324,7 +324,7 @@ cdef class Network:
             return 0
         if wanted >= 2**31 - 2:
             raise CostRangeError("the network would have more than 2**31 half-arcs")
-        self.half = _grown(self.half, max(wanted, min(size + size // 2 + 64, 2**31 - 2)), 0)
+        self.half = _grown(self.half, max(wanted, min(size + size // 8 + 64, 2**31 - 2)), 0)
         return 0
 
     cdef int grow_journal(self) except -1:
@@ -1480,6 +1480,23 @@ cdef class Network:
                 self.push(2 * a + 1, -delta)
         self.clear_active()
         self.nbent = 0
+        self.allowance = FAR
+        self.settle_hub()
+        return OK if self.hub < 0 else self.centre()
+
+    cdef int centre(self) except -1 nogil:
+        """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
+        cdef int32_t i, v, k
+        cdef int64_t radius, before = self.count[SETTLED]
+        cdef int status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
+        if status != INFEASIBLE:
+            return status
+        k = <int32_t>(self.count[SETTLED] - before)
+        radius = self.label[2 * self.order[k - 1]].dist
+        if radius < POT_MAX // 4:
+            for i in range(k):
+                v = self.order[i]
+                self.set_pot(v, self.pot[v] + (radius - self.label[2 * v].dist))
         return OK
 
     cdef int complete(self) except -1 nogil:
