@@ -42,7 +42,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Where to write the solution.")
 @click.option(
-    "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling"]), default="auto", show_default=True,
+    "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
     help="How to solve it; every choice finds the same cost.",
 )  # fmt: skip
 @click.option(
