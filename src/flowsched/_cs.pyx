@@ -139,7 +139,6 @@ cdef int64_t ALPHA = 8
 cdef int64_t LAVISH = 16
 cdef int64_t FRUGAL = 9
 cdef int64_t PATIENT = 250       # and cost scaling in all its phases
-cdef int32_t FEW = 64          # with so few excesses and deficits a cold solve is like a warm one
 
 cdef enum:
     OK = 0
@@ -1360,7 +1359,7 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if algorithm != SCALING:
             if algorithm == AUTO:
-                self.allowance = (LAVISH if warm or self.nactive <= FEW else FRUGAL) * (<int64_t>self.live_arcs + 1000)
+                self.allowance = (LAVISH if warm else FRUGAL) * (<int64_t>self.live_arcs + 1000)
                 if self.patience >= 0:
                     self.allowance = self.patience
             return self.repair()

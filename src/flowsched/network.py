@@ -22,8 +22,6 @@ Int64Array = NDArray[np.int64]
 
 _INT64 = np.dtype(np.int64)
 _NO_LOWER = np.zeros(0, np.int64)
-_FEW: Final = 64
-"""So few sources and sinks are better served one by one."""
 _ALGORITHMS: Final = {"auto": 0, "repair": 1, "cost_scaling": 2, "network_simplex": 3}
 
 
@@ -428,10 +426,14 @@ def min_cost_flow(
     >>> result.cost, result.flow
     (11, array([3, 1, 3]))
     """
+    start = perf_counter()
+    _, seconds = _check_options(algorithm, time_limit)
     if algorithm in ("auto", "network_simplex"):
-        result = _by_simplex(tail, head, capacity, cost, supply, lower, algorithm, time_limit)
+        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds)
         if result:
             return result
+    if time_limit is not None:
+        time_limit = max(seconds - (perf_counter() - start), 0.0)
     network = FlowNetwork()
     network.add_nodes(np.atleast_1d(_integers("supply", supply)))
     arcs = network.add_arcs(tail, head, capacity, cost, 0 if lower is None else lower)
@@ -446,8 +448,7 @@ def _by_simplex(
     cost: ArrayLike,
     supply: ArrayLike,
     lower: ArrayLike | None,
-    algorithm: str,
-    time_limit: float | None,
+    time_limit: float,
 ) -> FlowResult | None:
     """Solve by the simplex without building a network; None if that is not for this problem, or there is no optimum to be found."""
     start = perf_counter()
@@ -465,11 +466,8 @@ def _by_simplex(
         return None
     if capacities.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > capacities).any())):
         return None
-    if algorithm == "auto" and np.count_nonzero(supplies) <= _FEW:
-        return None
-    _, seconds = _check_options(algorithm, time_limit)
     status, flow, potential, stats = _ns.solve(
-        tails, heads, np.minimum(capacities, INF), costs, supplies, lowers, seconds, _NO_LOWER, _NO_LOWER
+        tails, heads, np.minimum(capacities, INF), costs, supplies, lowers, time_limit, _NO_LOWER, _NO_LOWER
     )
     if status != _ns.OK:
         return None
