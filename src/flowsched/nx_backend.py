@@ -365,7 +365,12 @@ def _flow_dict(G: FlowGraph, flow: Int64Array) -> FlowDict:
 def _solve(
     tail: Int64Array, head: Int64Array, capacity: Int64Array, cost: Any, supply: Sequence[int] | Int64Array
 ) -> network.FlowResult:
+    """Solve through a network: of equally cheap flows repair finds those along shortest paths, as NetworkX's own functions do."""
     try:
-        return network.min_cost_flow(tail, head, capacity, cost, supply)
+        net = network.FlowNetwork()
+        net.add_nodes(supply)
+        arcs = net.add_arcs(tail, head, capacity, cost)
+        solution = net.solve()
+        return network.FlowResult(net.flow(arcs), solution.cost, net.potential(), solution.stats)
     except CostRangeError as error:
         decline(f"the numbers are too large for exact 64-bit arithmetic: {error}")
