@@ -21,7 +21,7 @@ ROOMS = {
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
     "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness",
-    "scheduler": "scheduler",
+    "scheduler": "scheduler commits",
     "journal": "journal",
     "front": "__init__",
     "fgm": "fgm",

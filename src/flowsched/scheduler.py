@@ -28,8 +28,9 @@ from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.books import Shapes
 from flowsched.cluster.events import Event
-from flowsched.cluster.records import ClassRecord, JobRecord, Placement, TaskRecord
+from flowsched.cluster.records import ClassRecord, JobRecord, Placement
 from flowsched.cluster.trial import Trial
+from flowsched.commits import carry_out
 from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.gangs import Gangs
 from flowsched.network import FlowNetwork
@@ -308,58 +309,11 @@ class Scheduler:
             raise InputError(f"round: a Round expected, got {round!r}")
         if round in self._aborted:
             raise InputError("round: it was aborted")
-        units = _units(round, None if only is None else set(only))
-        accepted: set[Hashable] = set()
-        conflicts: dict[Hashable, Reason] = {}
-        together = [delta for unit in units for delta in unit]
-        if together and self._happen(together, round) is None:
-            accepted.update(delta.task for delta in together)
-            units = []
-        progress = True
-        while units and progress:  # one that needs the room of another comes after it
-            refused = [(unit, why) for unit in units if (why := self._happen(unit, round)) is not None]
-            conflicts = {delta.task: why for unit, why in refused for delta in unit}
-            progress = len(refused) < len(units)
-            accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
-            units = [unit for unit, _ in refused]
-        done = tuple(delta for delta in round.deltas if delta.task in accepted)
+        done = carry_out(self.cluster, round, only)
         if isinstance(round.shares, ShareReport):
-            round.shares.book(self.cluster.task(delta.task).group.job for delta in done if isinstance(delta, Place))
-        return Commit(done, conflicts)
-
-    def _happen(self, unit: Sequence[Delta], round: Round) -> Reason | None:
-        """Make deltas so, all or none; the reason if none."""
-        trial = Trial(self.cluster, round.now)
-        records = {delta.task: self.cluster.tasks.get(delta.task) for delta in unit}
-        for task, record in records.items():
-            if record is None:
-                return _conflict("task", "gone")
-            if record.turn != round.turns[task]:
-                return _conflict("task", "moved on")
-        stopped = [record for delta in unit if not isinstance(delta, Place) and (record := records[delta.task])]
-        for record in stopped:
-            trial.stop(record)
-        for delta in unit:
-            record = records[delta.task]
-            if isinstance(delta, Preempt) or record is None:
-                continue
-            refusal = self._refusal(record, delta)
-            if refusal is not None:
-                trial.undo()
-                return refusal
-            trial.start(record, self.cluster.machines[delta.machine].row, delta.devices)
-        for record in stopped:
-            record.preempted = round.now
-        return None
-
-    def _refusal(self, task: TaskRecord, delta: Place | Migrate) -> Reason | None:
-        books, cls = self.cluster.books, task.group.cls.index
-        machine = self.cluster.machines.get(delta.machine)
-        if machine is None or machine.failed:
-            return _conflict("machine", "gone")
-        if not books.welcomes(machine.row, cls) or not books.admits(machine.row, cls, delta.devices):
-            return _conflict("machine", "no room")
-        return None
+            started = (delta.task for delta in done.accepted if isinstance(delta, Place))
+            round.shares.book(self.cluster.task(task).group.job for task in started)
+        return done
 
     def abort(self, round: Round) -> None:
         """Forget a round: it can no longer be committed.  Nothing of it had happened."""
@@ -398,26 +352,3 @@ class Scheduler:
         if (why[live] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
         return judge(books, cls, why, code, shapes).reason()
-
-
-def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
-    """Each task that starts, or all of a gang, with those that stop for it, those that stop for these, and so on."""
-    followers: dict[Hashable, list[Delta]] = {}
-    starting: dict[Hashable, list[Delta]] = {}
-    for delta in round.deltas:
-        if isinstance(delta, Place):
-            gang = round.gangs.get(delta.task)
-            starting.setdefault(delta.task if gang is None else ("gang", gang), []).append(delta)
-        else:
-            followers.setdefault(delta.by, []).append(delta)
-    units = []
-    for unit in starting.values():
-        if only is None or all(root.task in only for root in unit):
-            for delta in unit:
-                unit += followers.get(delta.task, ())
-            units.append(unit)
-    return units
-
-
-def _conflict(what: str, why: str) -> Reason:
-    return Reason(ReasonCode.CONFLICT, {what: {why: 1}})
