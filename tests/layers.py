@@ -20,7 +20,7 @@ ROOMS = {
     "policy": "policy",
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
-    "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness",
+    "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness stays",
     "scheduler": "scheduler commits",
     "journal": "journal",
     "front": "__init__",

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -39,6 +39,7 @@ from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
 from flowsched.policy import OMEGA, Policy
 from flowsched.shares import Shares
+from flowsched.stays import Stays
 
 __all__ = ["Builder", "ClassFlow"]
 
@@ -46,20 +47,10 @@ _NEVER = float("inf")
 
 
 @dataclass(slots=True)
-class _Stay:
-    """The arc of a group's tasks that run on one machine: how many, and in which age bucket the youngest's run is."""
-
-    running: int
-    bucket: int
-    due: float
-    arc: int = -1
-
-
-@dataclass(slots=True)
 class _GroupNode:
     """What the network knows of a group.
 
-    `wait` and `run` are arcs to U and X (or to the group's entry, see `nearness`), `stays` those to machines by row.
+    `wait` and `run` are arcs to U and X (or to the group's entry, see `nearness`).
     """
 
     node: int
@@ -70,7 +61,6 @@ class _GroupNode:
     bucket: int = -1
     cost: int = 0
     due: float = _NEVER
-    stays: dict[int, _Stay] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -130,16 +120,15 @@ class Builder:
         self.places = Places(cluster, self.edits)
         self.holds = Holds(cluster, self.places)
         self.near = Nearness(cluster, self.edits, self.places)
+        self.stays = Stays(cluster, self.edits, self.places)
         self.shares = Shares(cluster, network, self.edits, self.places.sink)
         self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
         self._jobs: dict[JobRecord, _JobNode] = {}
         self._levels: dict[int, int] = {}
         self._level_cost: dict[int, int] = {}
-        self._due: list[tuple[float, int, int, Group]] = []
+        self._due: list[tuple[float, int, Group]] = []
         self._patient: dict[Group, None] = {}
-        self._new_stays: list[tuple[_GroupNode, int]] = []
-        self._old_stays: list[int] = []
         self._withheld: dict[Group, None] = {}
         self._urged: dict[Group, None] = {}
 
@@ -147,20 +136,18 @@ class Builder:
 
     def update(self, changes: Changes, now: float) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched: dict[Group, Iterable[int]] = dict(changes.groups)
+        touched = changes.groups
         self._forget(changes)
         self.near.machines_change((), changes.machines)
         self.places.add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
         self._add_groups(sorted((group for group in touched if group not in self._groups), key=_rank))
-        for group, row in self._aged(now):
-            touched[group] = (*touched.get(group, ()), row)
-        for group, rows in touched.items():
-            self._number(group, rows, now)
+        for group in chain(touched, self._aged(now)):
+            self._number(group, now)
         if self._supply != self._sent:
             self._sent = self._supply
             self.edits.supply[self.places.sink] = -self._supply
-        self._send_stays()
+        self.stays.update(touched, self.policy, now)
         self.holds.update(self._patient, now)
         self.places.update_slots(self.policy.step < 1)
         self.near.update(self.policy)
@@ -173,13 +160,11 @@ class Builder:
         self.policy = policy
         self.places.forget_costs()
         self.near.forget_costs()
+        self.stays.forget_costs()
         self._level_cost = policy.levels(list(self._levels))
         for group, node in self._groups.items():
             node.bucket = -1
-            self._set_due(node, -_NEVER, -1, group)
-            for row, stay in node.stays.items():
-                stay.bucket = -1
-                self._set_due(stay, -_NEVER, row, group)
+            self._set_due(node, -_NEVER, group)
 
     def withhold(self, group: Group) -> None:
         """No more tasks of the group start in this round."""
@@ -217,16 +202,17 @@ class Builder:
         if changes.gone:
             gone = set(changes.gone)
             for group, rows in changes.groups.items():
-                for row in gone.intersection(rows):
+                here = gone.intersection(rows)
+                self.stays.forget_machines(group, here)
+                for row in here:
                     del rows[row]
-                    if group in self._groups:
-                        self._groups[group].stays.pop(row, None)
             self.near.machines_change(changes.gone, ())
             self.places.forget_machines(changes.gone)
         self.places.forget_classes(changes.classes)
 
     def _forget_group(self, group: Group, node: _GroupNode) -> list[int]:
         self._patient.pop(group, None)
+        self.stays.forget(group)
         self._supply -= node.supply
         priority = group.cls.priority
         self._levels[priority] -= 1
@@ -261,6 +247,7 @@ class Builder:
         capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
         arcs = self.edits.add_arcs(tails, heads, capacity, 0).tolist()
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
+        self.stays.add(groups, nodes[:g])
         for i, group in enumerate(groups):
             self._groups[group] = _GroupNode(nodes[i], arcs[j + i], arcs[j + g + i])
             self._jobs[group.job].groups += 1
@@ -275,17 +262,16 @@ class Builder:
             if node.bucket >= 0:
                 self._set_cost(group, node)
 
-    def _aged(self, now: float) -> Iterator[tuple[Group, int]]:
-        """Groups whose oldest waiting task left its age bucket (row -1), or the youngest that runs on a machine."""
+    def _aged(self, now: float) -> Iterator[Group]:
+        """Groups whose oldest waiting task left its age bucket."""
         while self._due and self._due[0][0] <= now:
-            due, _, row, group = heapq.heappop(self._due)
+            due, _, group = heapq.heappop(self._due)
             node = self._groups.get(group)
-            aging = node if row < 0 or node is None else node.stays.get(row)
-            if aging is not None and aging.due == due:
-                yield group, row
+            if node is not None and node.due == due:
+                yield group
 
-    def _number(self, group: Group, rows: Iterable[int], now: float) -> None:
-        """The numbers of one group: supply, entry, cost of waiting, and its stay arcs to some rows."""
+    def _number(self, group: Group, now: float) -> None:
+        """The numbers of one group: supply, entry, and cost of waiting."""
         node, edits = self._groups[group], self.edits
         if group.tasks != node.supply:
             self._supply += group.tasks - node.supply
@@ -294,42 +280,11 @@ class Builder:
         if waiting != node.waiting:
             node.waiting = edits.capacity[node.run] = waiting
         self._set_age(group, node, now)
-        for row in rows:
-            if row >= 0:
-                self._number_stay(group, node, row, now)
 
-    def _number_stay(self, group: Group, node: _GroupNode, row: int, now: float) -> None:
-        running, stay = group.on.get(row, 0), node.stays.get(row)
-        if not running:
-            if stay is not None:
-                del node.stays[row]
-                self._old_stays.append(stay.arc)
-            return
-        bucket, due = self._run_age(group, row, now)
-        if stay is None:
-            stay = node.stays[row] = _Stay(running, bucket, _NEVER)
-            self._new_stays.append((node, row))
-        if stay.running != running:
-            stay.running = self.edits.capacity[stay.arc] = running
-        if stay.bucket != bucket:
-            stay.bucket = bucket
-            self.edits.cost[stay.arc] = -self.policy.stay(bucket)
-        if stay.due != due:
-            self._set_due(stay, due, row, group)
-
-    def _run_age(self, group: Group, row: int, now: float) -> tuple[int, float]:
-        """Age bucket of the youngest run, and when that ends; where slots never run out nothing hangs on it."""
-        if not self.cluster.books.limits(row):
-            return 0, _NEVER
-        runs = (task.place.since for task in self.cluster.by_row[row].tasks if task.group is group and task.place)
-        since, waiting = max(runs), self.policy.waiting
-        bucket = waiting.bucket(now - since)
-        return bucket, since + waiting.end(bucket)
-
-    def _set_due(self, aging: _GroupNode | _Stay, due: float, row: int, group: Group) -> None:
-        aging.due = due
+    def _set_due(self, node: _GroupNode, due: float, group: Group) -> None:
+        node.due = due
         if due < _NEVER:
-            heapq.heappush(self._due, (due, group.serial, row, group))
+            heapq.heappush(self._due, (due, group.serial, group))
 
     def _set_age(self, group: Group, node: _GroupNode, now: float) -> None:
         """How long its oldest task has waited, and what waiting costs by that."""
@@ -348,25 +303,12 @@ class Builder:
             if reserve is not None and bucket >= reserve and not self.cluster.books.company.restricts(group.cls.index):
                 self._patient[group] = None
         if due != node.due:
-            self._set_due(node, due, -1, group)
+            self._set_due(node, due, group)
 
     def _set_cost(self, group: Group, node: _GroupNode) -> None:
         cost = self._level_cost[group.cls.priority] + self.policy.wait(self._bucket(group))
         if cost != node.cost:
             node.cost = self.edits.cost[node.wait] = cost
-
-    def _send_stays(self) -> None:
-        self.edits.remove_arcs(self._old_stays)
-        self._old_stays = []
-        if self._new_stays:
-            stays = [node.stays[row] for node, row in self._new_stays]
-            tails = np.array([node.node for node, _ in self._new_stays], np.int64)
-            heads = self.places.node[[row for _, row in self._new_stays]]
-            running = np.array([stay.running for stay in stays], np.int64)
-            costs = np.array([-self.policy.stay(stay.bucket) for stay in stays], np.int64)
-            for stay, arc in zip(stays, self.edits.add_arcs(tails, heads, running, costs).tolist(), strict=True):
-                stay.arc = arc
-            self._new_stays = []
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 

@@ -137,7 +137,7 @@ def candidates(
     kind = books.task_class[task]
     order = np.lexsort((-books.task_turn[task], -books.priority[kind], books.task_row[task]))
     kind, row, age = kind[order], books.task_row[task][order], now - books.task_since[task][order]
-    costs = wait[kind] + policy.stay(0) + policy.waiting.buckets_of(age) * (policy.stay(1) - policy.stay(0))
+    costs = wait[kind] + policy.stays(policy.waiting.buckets_of(age))
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
     freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(costs)

@@ -63,7 +63,7 @@ class Shapes:
     keys: Mapping[int, ShapeKey]
 
 
-def grown(array: NDArray[Any], *least: int, fill: int = 0) -> NDArray[Any]:
+def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     """The array, in a larger one where it has fewer than `least` entries along an axis (then at least doubled)."""
     if all(have >= want for have, want in zip(array.shape, least, strict=False)):
         return array

@@ -82,7 +82,7 @@ class TaskRecord:
 class Group:
     """Tasks of one job and one class with the same data: alike in every respect, so one node of the network.
 
-    `waiting` is in the order in which they began to wait; `on` counts those that run, by machine row.
+    `waiting` is in the order in which they began to wait; `on` says since when those that run do, by machine row.
     """
 
     job: JobRecord
@@ -90,7 +90,7 @@ class Group:
     serial: int
     data: tuple[tuple[Hashable, float], ...] = ()
     waiting: list[TaskRecord] = field(default_factory=list)
-    on: dict[int, int] = field(default_factory=dict)
+    on: dict[int, tuple[float, ...]] = field(default_factory=dict)
     tasks: int = 0
 
 

@@ -392,7 +392,7 @@ class Cluster:
         self.books.take(row, group.cls.index, place.devices)
         self.books.assign(task.index, row, group.cls.index, turn, place.since)
         self.by_row[row].tasks[task] = None
-        group.on[row] = group.on.get(row, 0) + 1
+        group.on[row] = (*group.on.get(row, ()), place.since)
         self._changes.groups.setdefault(group, {})[row] = None
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
@@ -409,8 +409,11 @@ class Cluster:
         self.books.take(place.row, group.cls.index, place.devices, sign=-1)
         self.books.assign(task.index, -1, group.cls.index, task.turn, place.since)
         del self.by_row[place.row].tasks[task]
-        group.on[place.row] -= 1
-        if not group.on[place.row]:
+        began = list(group.on[place.row])
+        began.remove(place.since)
+        if began:
+            group.on[place.row] = tuple(began)
+        else:
             del group.on[place.row]
         self._changes.groups.setdefault(group, {})[place.row] = None
 

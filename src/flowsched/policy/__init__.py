@@ -223,6 +223,12 @@ class Policy:
         price = self.preemption.price if self.preemption else 0.0
         return _UNIT * (self.waiting.buckets + 2) + (1 + bucket) * round(price * OMEGA)
 
+    def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `stay`, for many runs."""
+        least = self.stay(0)
+        discounts: NDArray[np.int64] = least + buckets * (self.stay(1) - least)
+        return discounts
+
 
 _NAMED: dict[str, Callable[[], Policy]] = {
     "spread": Policy,

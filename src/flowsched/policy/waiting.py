@@ -76,6 +76,10 @@ class WaitCost:
         """The buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
 
+    def ends_of(self, buckets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The ends of many buckets."""
+        return np.array([*self._ends, math.inf])[buckets]
+
     @cached_property
     def _ends(self) -> list[float]:
         return [self.end(bucket) for bucket in range(self.buckets - 1)]
