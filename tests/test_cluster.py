@@ -288,7 +288,7 @@ def test_fits_counts_what_can_be_started_one_by_one(machines: list, load: list, 
         started = 0
         while group.waiting and (devices := cluster.books.pick(i, group.cls.index)) is not None:
             assert cluster.books.admits(i, group.cls.index, devices)
-            trial.start(group.waiting[0], i, devices)
+            trial.start([group.waiting[0]], i, devices)
             started += 1
             assert (cluster.books.devices[i] >= 0).all() and (cluster.books.free[i] >= 0).all()
         assert started == min(50, fits[i])
@@ -313,9 +313,9 @@ def test_a_trial_can_be_undone_whatever_it_did() -> None:
     trial = Trial(cluster, 9.0)
     t0, t1, t2 = (cluster.task(t) for t in ("t0", "t1", "t2"))
     trial.stop(t0)
-    trial.start(t2, cluster.machine("a").row, (0,))
-    trial.start(t0, cluster.machine("a").row, (1,))
-    trial.start(t1, cluster.machine("a").row, (1,))
+    trial.start([t2], cluster.machine("a").row, (0,))
+    trial.start([t0], cluster.machine("a").row, (1,))
+    trial.start([t1], cluster.machine("a").row, (1,))
     trial.stop(t2)
     assert state(cluster) != before
     trial.undo()

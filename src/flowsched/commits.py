@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import groupby
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskRecord
@@ -42,36 +43,49 @@ def happen(
         The tasks' turns when this was decided: with any other by now, nothing happens.
     """
     trial = Trial(cluster, now)
-    records = {delta.task: cluster.tasks.get(delta.task) for delta in unit}
-    for task, record in records.items():
+    records: dict[Hashable, TaskRecord] = {}
+    for delta in unit:
+        record = cluster.tasks.get(delta.task)
         if record is None:
             return _conflict("task", "gone")
-        if turns is not None and record.turn != turns[task]:
+        if turns is not None and record.turn != turns[delta.task]:
             return _conflict("task", "moved on")
-    stopped = [record for delta in unit if not isinstance(delta, Place) and (record := records[delta.task])]
+        records[delta.task] = record
+    stopped = [records[delta.task] for delta in unit if not isinstance(delta, Place)]
     for record in stopped:
         trial.stop(record)
-    for delta in unit:
-        record = records[delta.task]
-        if isinstance(delta, Preempt) or record is None:
-            continue
-        refusal = _refusal(cluster, record, delta)
+    starting = ((records[delta.task], delta) for delta in unit if not isinstance(delta, Preempt))
+    for _, alike in groupby(starting, _together):
+        refusal = _start(trial, list(alike))
         if refusal is not None:
             trial.undo()
             return refusal
-        trial.start(record, cluster.machines[delta.machine].row, delta.devices)
     for record in stopped:
         record.preempted = now
     return None
 
 
-def _refusal(cluster: Cluster, task: TaskRecord, delta: Place | Migrate) -> Reason | None:
-    books, cls = cluster.books, task.group.cls.index
-    machine = cluster.machines.get(delta.machine)
+def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tuple[int, ...], int]:
+    record, delta = start
+    return delta.machine, delta.devices, id(record.group)
+
+
+def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]]) -> Reason | None:
+    """Start tasks of one group on one machine and the same devices; the reason where one of them cannot."""
+    books, (first, delta) = trial.cluster.books, alike[0]
+    machine, cls = trial.cluster.machines.get(delta.machine), first.group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not books.welcomes(machine.row, cls) or not books.admits(machine.row, cls, delta.devices):
+    if not books.welcomes(machine.row, cls):
         return _conflict("machine", "no room")
+    records = [record for record, _ in alike]
+    if not delta.devices and books.spare(machine.row, cls) >= len(records):
+        trial.start(records, machine.row, ())
+        return None
+    for record in records:
+        if not books.admits(machine.row, cls, delta.devices):
+            return _conflict("machine", "no room")
+        trial.start([record], machine.row, delta.devices)
     return None
 
 

@@ -272,7 +272,10 @@ class Places:
         books = self.cluster.books
         free = books.slots[rows] - books.running[rows]
         seats = np.broadcast_to(free, (len(classes), len(rows)))
-        if policy.preemption is not None and (books.slots[rows] < UNLIMITED).any():
+        worst = books.worst_running()
+        if policy.preemption is None or worst is None or (books.priority[classes] >= worst).all():
+            return seats
+        if (books.slots[rows] < UNLIMITED).any():
             seats = seats + books.worse_running(classes, rows)
             for i, cls in enumerate(classes.tolist()):
                 shut = np.isin(rows, list(self._cuts.get(cls, ())))

@@ -28,7 +28,7 @@ from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.books import Shapes
 from flowsched.cluster.events import Event
-from flowsched.cluster.records import ClassRecord, JobRecord, Placement
+from flowsched.cluster.records import Before, ClassRecord, JobRecord, TaskRecord
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out
 from flowsched.exceptions import InputError, TimeLimitError
@@ -227,32 +227,30 @@ class Scheduler:
         out = _Outcome()
         policy = self.builder.policy
         price = policy.preemption.price if policy.preemption else 0.0
-        moved = sorted(check.trial.before.items(), key=lambda item: item[0].turn)
-        for task, before in moved:
-            old = self._machine_id(before.place)
-            new = self._machine_id(task.place)
-            if before.place is None and task.place is not None:
-                out.placements[task.id] = new
+        by_row = self.cluster.by_row
+        for task, before in sorted(check.trial.before.items(), key=_turn):
+            place, was = task.place, before.place
+            if was is None and place is not None:
+                machine = by_row[place.row].machine.id
+                out.placements[task.id] = machine
                 if task.group.job.job.gang is not None:
                     out.gangs[task.id] = task.group.job.serial
-                out.places.append(Place(task.id, new, task.place.devices))
-            elif before.place is not None and task.place is None:
-                by = check.by[task].id
-                lost = policy.waiting.bucket(check.trial.now - before.place.since)
-                out.preemptions[task.id] = Preemption(old, by, price * (1 + lost))
-                out.preempts.append(Preempt(task.id, old, by))
-            elif before.place is not None and task.place is not None and task.turn != before.turn:
-                out.migrations[task.id] = (old, new)
-                out.migrates.append(Migrate(task.id, old, new, task.place.devices, check.by[task].id))
+                out.places.append(Place(task.id, machine, place.devices))
+            elif was is not None and place is None:
+                machine, by = by_row[was.row].machine.id, check.by[task].id
+                lost = policy.waiting.bucket(check.trial.now - was.since)
+                out.preemptions[task.id] = Preemption(machine, by, price * (1 + lost))
+                out.preempts.append(Preempt(task.id, machine, by))
+            elif was is not None and place is not None and task.turn != before.turn:
+                old, machine = by_row[was.row].machine.id, by_row[place.row].machine.id
+                out.migrations[task.id] = (old, machine)
+                out.migrates.append(Migrate(task.id, old, machine, place.devices, check.by[task].id))
             else:
                 continue
             out.turns[task.id] = before.turn
-            if task.place is not None:
-                out.devices[task.id] = task.place.devices
+            if place is not None:
+                out.devices[task.id] = place.devices
         return out
-
-    def _machine_id(self, place: Placement | None) -> Hashable:
-        return None if place is None else self.cluster.by_row[place.row].machine.id
 
     def _waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
         """Who waits at the end of the trial, and why."""
@@ -352,3 +350,7 @@ class Scheduler:
         if (why[live] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
         return judge(books, cls, why, code, shapes).reason()
+
+
+def _turn(moved: tuple[TaskRecord, Before]) -> int:
+    return moved[0].turn

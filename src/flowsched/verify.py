@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from operator import attrgetter
 
 import numpy as np
@@ -63,25 +63,13 @@ class Verify:
         started: list[TaskRecord] = []
         for proposal in proposals if step == 1 else self._cheapest(proposals, step):
             again |= self._admit_near(proposal, started)
-            starting = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
-            queue = iter(starting)
-            places = chain(
-                ((row, False) for row, units in proposal.rows for _ in range(units)),
-                ((row, True) for row in proposal.displacing),
-            )
-            refused: dict[int, None] = {}
-            for row, displacing in places:
-                if row in refused and not displacing:
-                    continue
-                task = next(queue)
-                outcome = self._start(task, row)
-                if outcome is None:
-                    refused[row] = None
-                    queue = chain((task,), queue)
-                    self.builder.places.cut(proposal.cls.index, row)
-                else:
-                    started.append(task)
-                again |= outcome is not False
+            queue = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
+            at = 0
+            for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
+                done, told = self._start_some(queue[at : at + units], row)
+                at += done
+                again |= told
+            started += queue[:at]
         return self._keep_shares(started) or again
 
     def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
@@ -135,13 +123,10 @@ class Verify:
         """Start those that go to a certain machine for the sake of their data; the result is as for `admit`."""
         again = False
         for group, row, units, _ in proposal.near:
-            for task in group.waiting[:units]:
-                outcome = self._start(task, row)
-                again |= outcome is not False
-                if outcome is None:
-                    self.builder.places.cut(proposal.cls.index, row)
-                    break
-                started.append(task)
+            tasks = group.waiting[:units]
+            done, told = self._start_some(tasks, row)
+            started += tasks[:done]
+            again |= told
         return again
 
     def _cheapest(self, proposals: Sequence[ClassFlow], step: float) -> list[ClassFlow]:
@@ -166,6 +151,28 @@ class Verify:
         chosen = (replace(p, rows=rows[i], near=near[i]) for i, p in enumerate(best))
         return [p for p in chosen if p.rows or p.near or p.displacing]
 
+    def _start_some(self, tasks: Sequence[TaskRecord], row: int) -> tuple[int, bool]:
+        """Start tasks of one class on a machine up to one that is refused: how many, and the result as for `admit`."""
+        done, again = 0, False
+        while done < len(tasks):
+            alike = self._start_alike(tasks, done, row)
+            outcome = False if alike else self._start(tasks[done], row)
+            if outcome is None:
+                self.builder.places.cut(tasks[done].group.cls.index, row)
+                return done, True
+            done += alike or 1
+            again |= outcome
+        return done, again
+
+    def _start_alike(self, tasks: Sequence[TaskRecord], first: int, row: int) -> int:
+        """Start those at the front that can be taken together; how many."""
+        group = tasks[first].group
+        room = self.cluster.books.spare(row, group.cls.index)
+        alike = list(takewhile(lambda t: t.group is group and t not in self.trial.before, tasks[first : first + room]))
+        if alike:
+            self.trial.start(alike, row, ())
+        return len(alike)
+
     def _start(self, task: TaskRecord, row: int) -> bool | None:
         """Try one task on one machine: None if refused, else whether others had to stop."""
         before = self.trial.before.get(task)
@@ -181,7 +188,7 @@ class Verify:
             return True
         devices = books.pick(row, cls.index)
         if devices is not None:
-            self.trial.start(task, row, devices)
+            self.trial.start([task], row, devices)
             return False
         chosen = victims(self.cluster, self.builder.policy, cls, row, self.trial.now)
         if chosen is None:
@@ -197,7 +204,7 @@ class Verify:
                 self.by.setdefault(victim, task)
         devices = self.cluster.books.pick(row, task.group.cls.index)
         assert devices is not None, "victims are chosen so that the task fits"
-        self.trial.start(task, row, devices)
+        self.trial.start([task], row, devices)
         self._absolve(chosen, task)
 
     def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:

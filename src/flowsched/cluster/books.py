@@ -144,9 +144,9 @@ class Books:
     demand : ndarray of int64, shape (classes, D)
     priority : ndarray of int64, shape (classes,)
     task_row, task_class, task_turn : ndarray of int64, shape (tasks,)
-        By index of the task: where it runs (-1 if it does not), its class, and its turn.
+        By index of the task: where it runs (-1 if it does not), and if so, its class and its turn.
     task_since : ndarray of float64, shape (tasks,)
-        Since when it runs.
+        Since when it runs, if it does.
     suits, holds : ndarray of bool, shape (classes, shapes)
         Labels allow it; and an empty machine of this shape is large enough.
     rule : FitRule or None
@@ -197,6 +197,12 @@ class Books:
         self._free, self._devices = self.free.data, self.devices.data
         self._running, self._slots = self.running.data, self.slots.data
         self._running_at, self._version = self.running_at.data, self.version.data
+        self._task_row, self._task_class, self._task_turn = (
+            self.task_row.data,
+            self.task_class.data,
+            self.task_turn.data,
+        )
+        self._task_since: Any = self.task_since.data
 
     @property
     def rows(self) -> int:
@@ -402,17 +408,27 @@ class Books:
                 return False
         return True
 
-    def take(self, row: int, cls: int, devices: Sequence[int], sign: int = 1) -> None:
-        """Book a task of the class; ``sign=-1`` gives its room back."""
+    def spare(self, row: int, cls: int) -> int:
+        """How many more tasks of the class fit there beside all others, where sums alone tell; else 0."""
+        asks, free = self._asks[cls], self._free
+        if asks.share or self.rule is not None or self.company.heeds(cls):
+            return 0
+        count = self._slots[row] - self._running[row]
+        for d, amount in asks.amounts:
+            count = min(count, free[row, d] // amount)
+        return max(count, 0)
+
+    def take(self, row: int, cls: int, devices: Sequence[int], count: int = 1) -> None:
+        """Book tasks of the class, each on these devices; with a negative count, give their room back."""
         asks, free = self._asks[cls], self._free
         for d, amount in asks.amounts:
-            free[row, d] -= sign * amount
+            free[row, d] -= count * amount
         for i in devices:
-            self._devices[row, i] -= sign * asks.share
-        self._running[row] += sign
-        self._running_at[row, asks.level] += sign
-        self._running_by_level[asks.level] += sign
-        self.company.take(row, cls, sign)
+            self._devices[row, i] -= count * asks.share
+        self._running[row] += count
+        self._running_at[row, asks.level] += count
+        self._running_by_level[asks.level] += count
+        self.company.take(row, cls, count)
         self.touch(row)
 
     def size(self, cls: int) -> float:
@@ -424,8 +440,13 @@ class Books:
         if task >= len(self.task_row):
             for name in ("task_row", "task_class", "task_turn", "task_since"):
                 setattr(self, name, grown(getattr(self, name), task + 1, fill=-1))
-        self.task_row[task], self.task_class[task], self.task_turn[task] = row, cls, turn
-        self.task_since[task] = since
+            self._view()
+        self._task_row[task], self._task_class[task], self._task_turn[task] = row, cls, turn
+        self._task_since[task] = since
+
+    def leave(self, task: int) -> None:
+        """Note that a task runs no more."""
+        self._task_row[task] = -1
 
     # -- what fits ----------------------------------------------------------------------------------------------
 

@@ -64,13 +64,17 @@ class Company:
         known = self._classes.get(cls)
         return known is not None and (known.limit < _MANY or bool(known.avoids))
 
-    def take(self, row: int, cls: int, sign: int) -> None:
-        """A task of the class starts on the machine, or stops (-1)."""
+    def heeds(self, cls: int) -> bool:
+        """Whether it may matter to the class who runs beside it."""
+        return self._fussy > 0 and cls in self._classes
+
+    def take(self, row: int, cls: int, count: int) -> None:
+        """So many tasks of the class start on the machine, or stop where it is negative."""
         known = self._classes.get(cls)
         if known is not None:
             on = self._on.setdefault(known.kind, {})
             there = on.setdefault(row, {})
-            there[cls] = there.get(cls, 0) + sign
+            there[cls] = there.get(cls, 0) + count
             if not there[cls]:
                 del there[cls]
                 if not there:
@@ -80,8 +84,9 @@ class Company:
 
     def room(self, cls: int, rows: Ints) -> Ints | None:
         """How many more tasks of the class each machine bears for the sake of who runs there; None for any number."""
-        if not self._fussy or (known := self._classes.get(cls)) is None:
+        if not self.heeds(cls):
             return None
+        known = self._classes[cls]
         on = self._on.get(known.kind, {})
         shunned = [row for kind in known.avoids for row in self._on.get(("kind", kind), ())]
         for other in self._avoided.get(known.name, ()):
@@ -95,8 +100,9 @@ class Company:
 
     def admits(self, row: int, cls: int, without: Sequence[int] = ()) -> bool:
         """Whether one more task of the class may run there, but for one task each of the classes in `without`."""
-        if not self._fussy or (known := self._classes.get(cls)) is None:
+        if not self.heeds(cls):
             return True
+        known = self._classes[cls]
         gone = Counter(without)
 
         def there(kind: Hashable) -> dict[int, int]:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.model import Job, Machine
 
-__all__ = ["ClassRecord", "Group", "JobRecord", "MachineRecord", "Placement", "TaskRecord"]
+__all__ = ["Before", "ClassRecord", "Group", "JobRecord", "MachineRecord", "Placement", "TaskRecord"]
 
 
 @dataclass(slots=True, eq=False)
@@ -48,13 +48,20 @@ class MachineRecord:
     tasks: dict[TaskRecord, None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """Where a task runs, on which devices, since when."""
 
     row: int
     devices: tuple[int, ...]
     since: float
+
+
+class Before(NamedTuple):
+    """What a task was at some time; see `TaskRecord`."""
+
+    place: Placement | None
+    turn: int
+    since: float | None
 
 
 @dataclass(slots=True, eq=False)

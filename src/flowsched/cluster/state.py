@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import events as ev
 from flowsched.cluster.books import SLOTS, Books, Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
-from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.records import Before, ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
 
 __all__ = ["Changes", "Cluster"]
@@ -288,7 +288,7 @@ class Cluster:
         job.most = max(job.most, len(job.tasks))
         group.tasks += 1
         group.cls.tasks += 1
-        self._enqueue(record)
+        self._enqueue([record])
 
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
@@ -323,7 +323,7 @@ class Cluster:
         devices = self.books.pick(machine.row, cls) if given is None else given
         if devices is None or not self.books.admits(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
-        self.start(task, machine.row, devices, 0.0 if event.time is None else event.time)
+        self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
 
     def _running(self, task: Hashable) -> TaskRecord:
         record = self.task(task)
@@ -380,61 +380,72 @@ class Cluster:
 
     # -- moving tasks -------------------------------------------------------------------------------------------
 
-    def start(self, task: TaskRecord, row: int, devices: tuple[int, ...], now: float) -> None:
-        """A waiting task runs; the caller has checked that it may."""
-        self._dequeue(task)
-        self._turn += 1
-        self._settle(task, Placement(row, devices, now), self._turn)
+    def start(self, tasks: Sequence[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
+        """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
+        self._dequeue(tasks)
+        for task in tasks:
+            self._turn += 1
+            task.turn = self._turn
+        self._settle(tasks, Placement(row, devices, now))
 
-    def _settle(self, task: TaskRecord, place: Placement, turn: int) -> None:
-        group, row = task.group, place.row
-        task.place, task.turn = place, turn
-        self.books.take(row, group.cls.index, place.devices)
-        self.books.assign(task.index, row, group.cls.index, turn, place.since)
-        self.by_row[row].tasks[task] = None
-        group.on[row] = (*group.on.get(row, ()), place.since)
+    def _settle(self, tasks: Sequence[TaskRecord], place: Placement) -> None:
+        group, row = tasks[0].group, place.row
+        self.books.take(row, group.cls.index, place.devices, len(tasks))
+        there = self.by_row[row].tasks
+        for task in tasks:
+            task.place = place
+            there[task] = None
+            self.books.assign(task.index, row, group.cls.index, task.turn, place.since)
+        group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
         """A running task waits again."""
-        self._unsettle(task)
+        self._unsettle([task])
         self._turn += 1
         task.turn, task.since = self._turn, now
-        self._enqueue(task)
+        self._enqueue([task])
 
-    def _unsettle(self, task: TaskRecord) -> None:
-        place, group = task.place, task.group
+    def _unsettle(self, tasks: Sequence[TaskRecord]) -> None:
+        place, group = tasks[0].place, tasks[0].group
         assert place is not None
-        task.place = None
-        self.books.take(place.row, group.cls.index, place.devices, sign=-1)
-        self.books.assign(task.index, -1, group.cls.index, task.turn, place.since)
-        del self.by_row[place.row].tasks[task]
-        began = list(group.on[place.row])
-        began.remove(place.since)
+        row = place.row
+        self.books.take(row, group.cls.index, place.devices, -len(tasks))
+        there, began = self.by_row[row].tasks, list(group.on[row])
+        for task in tasks:
+            task.place = None
+            del there[task]
+            began.remove(place.since)
+            self.books.leave(task.index)
         if began:
-            group.on[place.row] = tuple(began)
+            group.on[row] = tuple(began)
         else:
-            del group.on[place.row]
-        self._changes.groups.setdefault(group, {})[place.row] = None
+            del group.on[row]
+        self._changes.groups.setdefault(group, {})[row] = None
 
-    def _enqueue(self, task: TaskRecord) -> None:
-        group = task.group
+    def _enqueue(self, tasks: Sequence[TaskRecord]) -> None:
+        """Tasks of one group, in the order of their turns."""
+        group = tasks[0].group
         # Nearly always at one of the ends: newcomers at the back, those of a round that is undone at the front.
-        if not group.waiting or group.waiting[-1].turn < task.turn:
-            group.waiting.append(task)
-        elif task.turn < group.waiting[0].turn:
-            group.waiting.insert(0, task)
+        if not group.waiting or group.waiting[-1].turn < tasks[0].turn:
+            group.waiting += tasks
+        elif tasks[-1].turn < group.waiting[0].turn:
+            group.waiting[:0] = tasks
         else:
-            insort(group.waiting, task)
-        if task.since is None:
-            self._timeless.append(task)
+            for task in tasks:
+                insort(group.waiting, task)
+        self._timeless += [task for task in tasks if task.since is None]
         self.waiting.setdefault(group.cls, {})[group] = None
         self._waiting_ids.pop(group.cls, None)
         self._changes.groups.setdefault(group, {})
 
-    def _dequeue(self, task: TaskRecord) -> None:
-        group = task.group
-        del group.waiting[0 if group.waiting[0] is task else bisect_left(group.waiting, task)]
+    def _dequeue(self, tasks: Sequence[TaskRecord]) -> None:
+        group = tasks[0].group
+        if group.waiting[: len(tasks)] == tasks:
+            del group.waiting[: len(tasks)]
+        else:
+            for task in tasks:
+                del group.waiting[bisect_left(group.waiting, task)]
         if not group.waiting:
             del self.waiting[group.cls][group]
             if not self.waiting[group.cls]:
@@ -442,24 +453,29 @@ class Cluster:
         self._waiting_ids.pop(group.cls, None)
         self._changes.groups.setdefault(group, {})
 
-    def restore(self, task: TaskRecord, place: Placement | None, turn: int, since: float | None) -> None:
-        """Take a task back to an earlier state of its own, as if nothing had happened to it since."""
-        if task.place is None:
-            self._dequeue(task)
+    def restore(self, tasks: Sequence[TaskRecord], before: Sequence[Before]) -> None:
+        """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+        They are of one group, are together at one place or wait, and were so before.
+        """
+        if tasks[0].place is None:
+            self._dequeue(tasks)
         else:
-            self._unsettle(task)
-        task.since, task.turn = since, turn
+            self._unsettle(tasks)
+        for task, then in zip(tasks, before, strict=True):
+            task.since, task.turn = then.since, then.turn
+        place = before[0].place
         if place is None:
-            self._enqueue(task)
+            self._enqueue(sorted(tasks))
         else:
-            self._settle(task, place, turn)
+            self._settle(tasks, place)
 
     def _remove(self, task: TaskRecord) -> None:
         group = task.group
         if task.place is None:
-            self._dequeue(task)
+            self._dequeue([task])
         else:
-            self._unsettle(task)
+            self._unsettle([task])
         task.gone = True
         del self.tasks[task.id], group.job.tasks[task]
         self.by_index[task.index] = None

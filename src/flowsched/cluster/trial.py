@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import groupby
 
-from flowsched.cluster.records import Placement, TaskRecord
+from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
-__all__ = ["Before", "Trial"]
-
-
-@dataclass(frozen=True, slots=True)
-class Before:
-    """A task as it was before the trial."""
-
-    place: Placement | None
-    turn: int
-    since: float | None
+__all__ = ["Trial"]
 
 
 class Trial:
@@ -34,10 +25,11 @@ class Trial:
         self.now = now
         self.before: dict[TaskRecord, Before] = {}
 
-    def start(self, task: TaskRecord, row: int, devices: Sequence[int]) -> None:
-        """A waiting task runs."""
-        self._remember(task)
-        self.cluster.start(task, row, tuple(devices), self.now)
+    def start(self, tasks: Sequence[TaskRecord], row: int, devices: Sequence[int]) -> None:
+        """Waiting tasks of one group run, each on these devices."""
+        for task in tasks:
+            self._remember(task)
+        self.cluster.start(tasks, row, tuple(devices), self.now)
 
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
@@ -46,15 +38,21 @@ class Trial:
 
     def put_back(self, task: TaskRecord) -> None:
         """One task is as before the trial again."""
-        before = self.before[task]
-        self.cluster.restore(task, before.place, before.turn, before.since)
+        self.cluster.restore([task], [self.before[task]])
 
     def undo(self) -> None:
         """All tasks are as before the trial again."""
-        for task in reversed(self.before):
-            self.put_back(task)
+        for _, alike in groupby(reversed(self.before.items()), _moved):
+            tasks, before = (list(column) for column in zip(*alike, strict=True))
+            self.cluster.restore(tasks, before)
         self.before.clear()
 
     def _remember(self, task: TaskRecord) -> None:
         if task not in self.before:
             self.before[task] = Before(task.place, task.turn, task.since)
+
+
+def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, int, int]:
+    """Tasks of one group that were together and still are have it in common; who started together has one place."""
+    task, before = item
+    return id(task.group), id(task.place), id(before.place)

@@ -181,7 +181,7 @@ class Greedy:
             devices = books.pick(row, group.cls.index)
             if devices is not None:
                 task, machine = group.waiting[0], cluster.by_row[row].machine.id
-                trial.start(task, row, devices)
+                trial.start([task], row, devices)
                 shares.add(group)
                 placements[task.id] = machine
                 deltas.append(Place(task.id, machine, devices))
