@@ -25,11 +25,19 @@ def test_a_world_goes_on_as_it_should() -> None:
 
 def test_an_over_committed_machine_is_told() -> None:
     world = experiment.World(machines=40, tasks=400)
-    world._books.capacity = [0, 0]
-    for machine in world._books._machines.values():
-        machine.free = [-1, -1]
+    world._audit.free[:] = 0
     world.fill()
     assert any("above capacity" in line for line in world.wrong)
+
+
+def test_a_task_that_starts_twice_or_ends_before_it_runs_is_told() -> None:
+    audit = experiment._Audit(2)
+    audit.add_job({"cpu": 1, "mem": 3})
+    assert "does not run" in audit.move([(1, 0)], {})
+    assert not audit.move([], {(1, 0): 0, (1, 1): 1})
+    assert "runs" in audit.move([], {(1, 0): 1})
+    assert not audit.move([(1, 0), (1, 1)], {})
+    assert (audit.free == audit.free[0]).all()
 
 
 def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -41,4 +49,5 @@ def test_the_rows_and_the_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     metrics = {row.metric for row in outcome.rows}
     assert {"memory of the process", "first round", "median: update", "median: solve", "median: read"} <= metrics
     assert {"Python (update, read) per changed task", "Python per changed task, growth"} <= metrics
+    assert {"explain one of 20,000 waiting tasks, median", "the same without garbage collection"} <= metrics
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["round.png"]

@@ -439,7 +439,8 @@ class Places:
         """As `why` for each class, but as of now; the network is not told."""
         if not classes:
             return []
-        rows = self.cluster.books.changed_since(int(self._cursor[list(classes)].min()))
+        seen = min(int(self._cursor[cls]) if cls in self._aggregator else 0 for cls in classes)
+        rows = self.cluster.books.changed_since(seen)
         _, now = self.cluster.books.room(np.array(classes, np.int64), rows)
         whys = []
         for cls, part in zip(classes, now, strict=True):
@@ -450,10 +451,14 @@ class Places:
 
     def why(self, cls: int) -> NDArray[np.uint32]:
         """What stands against one more task of the class, by row, as of the last `refresh` (see `Books.room`)."""
-        copy = self._why_copy.get(cls)
         rows = self.cluster.books.rows
+        if cls not in self._aggregator:
+            return np.zeros(rows, np.uint32)
+        copy = self._why_copy.get(cls)
         if copy is None or len(copy) != rows:
-            copy = self._why_copy[cls] = self._why[cls, :rows].copy()
+            copy = self._why_copy[cls] = np.zeros(rows, np.uint32)
+            known = self._why[cls, :rows]
+            copy[: len(known)] = known
         return copy
 
 

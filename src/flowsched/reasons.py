@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from flowsched.cluster.records import ClassRecord
 from flowsched.rounds import Reason, ReasonCode
 
 __all__ = ["Verdict", "Waiting", "judge"]
+
+_ALL = (1 << 32) - 1
 
 _MORE_MACHINES = ("MachineAdded", "MachineUpdated")
 _LESS_LOAD = ("TaskCompleted", "TaskFailed", "TaskRemoved", "JobRemoved")
@@ -69,30 +72,36 @@ class Verdict:
 
     def _detail(self) -> dict[str, dict[str, int]]:
         live = self.shapes.of_row >= 0
-        pairs, counts = np.unique(np.stack([self.shapes.of_row[live], self.why[live]]), axis=1, return_counts=True)
+        pairs, counts = np.unique((self.shapes.of_row[live] << 32) + self.why[live], return_counts=True)
         detail: dict[str, dict[str, int]] = {}
-        for shape, why, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+        words: dict[int, list[str]] = {}
+        of_shape: dict[int, dict[str, int]] = {}
+        for shape, why, count in zip((pairs >> 32).tolist(), (pairs & _ALL).tolist(), counts.tolist(), strict=True):
             if why:
-                blockers = detail.setdefault(shape_label(self.shapes.keys[shape], self.resources), {})
-                for blocker in self._blockers(why, self.shapes.keys[shape]):
+                if why not in words:
+                    words[why] = self._blockers(why)
+                key = self.shapes.keys[shape]
+                blockers = of_shape.get(shape)
+                if blockers is None:
+                    blockers = of_shape[shape] = detail.setdefault(shape_label(key, self.resources), {})
+                for blocker in (*self._filters(key), *words[why]) if why & LABEL else words[why]:
                     blockers[blocker] = blockers.get(blocker, 0) + count
         return detail
 
-    def _blockers(self, why: int, shape: ShapeKey) -> list[str]:
+    def _filters(self, shape: ShapeKey) -> list[str]:
+        have = dict(shape[1])
+        constraints = self.cls.constraints.items()
+        return [f"constraint {label}" for label, allowed in constraints if have.get(label) not in allowed]
+
+    def _blockers(self, why: int) -> list[str]:
         names = ["down"] if why & DOWN else []
-        if why & LABEL:
-            have = dict(shape[1])
-            names += [
-                f"constraint {label}"
-                for label, allowed in self.cls.constraints.items()
-                if have.get(label) not in allowed
-            ]
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
         names += ["slots"] if why & SLOTS else []
         names += ["company"] if why & COMPANY else []
         return names + ["held for others"] if why & HELD else names
 
 
+@lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
     """A shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
     capacity, labels, slots = shape
@@ -128,13 +137,18 @@ def judge(
     return Verdict(cls, why, shapes or books.shapes(), books.ever(cls.index), books.resources, code)
 
 
+_SEARCHES = 4
+"""So many tasks of a round are looked for before all of them are indexed."""
+
+
 class Waiting(Mapping[Hashable, Reason]):
     """The waiting tasks of a round and why they wait; reasons are put into words when asked for, once per group."""
 
     def __init__(self, groups: Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]) -> None:
         self._groups = groups
         self._size = sum(len(tasks) for tasks, _, _ in groups)
-        self._group_of: dict[Hashable, int] | None = None
+        self._group_of: dict[Hashable, int] = {}
+        self._searches = _SEARCHES
         self._reasons: dict[int, Reason] = {}
 
     def __len__(self) -> int:
@@ -145,13 +159,23 @@ class Waiting(Mapping[Hashable, Reason]):
             yield from tasks
 
     def __getitem__(self, task: Hashable) -> Reason:
-        if self._group_of is None:
-            self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
-        group = self._group_of[task]
+        group = self._find(task)
         if group not in self._reasons:
             _, why, price = self._groups[group]
             self._reasons[group] = why.reason(price)
         return self._reasons[group]
+
+    def _find(self, task: Hashable) -> int:
+        """In which group the task is: one question is answered by a search, many are worth an index."""
+        if self._searches:
+            self._searches -= 1
+            for i, (tasks, _, _) in enumerate(self._groups):
+                if task in tasks:
+                    return i
+            raise KeyError(task)
+        if not self._group_of:
+            self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
+        return self._group_of[task]
 
     def __repr__(self) -> str:
         return f"<{self._size} waiting tasks>"

@@ -339,15 +339,13 @@ class Scheduler:
             return Reason(ReasonCode.RUNNING)
         books, cls = self.cluster.books, record.group.cls
         shapes = books.shapes()
-        if row is not None:
-            alone = np.full_like(shapes.of_row, -1)
-            alone[row] = shapes.of_row[row]
-            shapes = Shapes(alone, shapes.keys)
-        live = np.flatnonzero(shapes.of_row >= 0)
-        why = np.zeros(len(shapes.of_row), np.uint32)
-        why[live] = books.room(np.array([cls.index]), live)[1][0]
+        if row is None:
+            (why,) = self.builder.places.look_again([cls.index])
+        else:
+            shapes = Shapes(shapes.of_row[[row]], shapes.keys)
+            why = books.room(np.array([cls.index]), np.array([row]))[1][0]
         code = None
-        if (why[live] == 0).any():
+        if (why[shapes.of_row >= 0] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
         return judge(books, cls, why, code, shapes).reason()
 
