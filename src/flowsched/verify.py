@@ -63,7 +63,8 @@ class Verify:
         started: list[TaskRecord] = []
         for proposal in proposals if step == 1 else self._cheapest(proposals, step):
             again |= self._admit_near(proposal, started)
-            queue = sorted(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
+            queue = list(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
+            queue.sort(key=attrgetter("turn"))
             at = 0
             for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
                 done, told = self._start_some(queue[at : at + units], row)

@@ -486,10 +486,11 @@ class Books:
             need = need[asking, None]
             count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
             fits[asking] = np.minimum(fits[asking], count)
-            why[asking] |= np.where(count, 0, RESOURCE << d).astype(np.uint32)
-        down, label = ~self.usable[rows], ~self.suits[np.ix_(classes, self.shape[rows])]
-        why |= np.where(down | label, np.where(down, DOWN, 0) | np.where(label, LABEL, 0), 0).astype(np.uint32)
-        fits[down | label] = 0
+            why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
+        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.suits[np.ix_(classes, self.shape[rows])])):
+            if shut.any():
+                why |= np.where(shut, np.uint32(bit), np.uint32(0))
+                fits[np.broadcast_to(shut, fits.shape)] = 0
         if self._holding:
             held = self.held_against(classes, rows)
             why[held] |= HELD

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -411,16 +412,18 @@ class Cluster:
         assert place is not None
         row = place.row
         self.books.take(row, group.cls.index, place.devices, -len(tasks))
-        there, began = self.by_row[row].tasks, list(group.on[row])
+        there = self.by_row[row].tasks
         for task in tasks:
             task.place = None
             del there[task]
-            began.remove(place.since)
             self.books.leave(task.index)
-        if began:
-            group.on[row] = tuple(began)
-        else:
+        if len(tasks) == len(group.on[row]):
             del group.on[row]
+        else:
+            began = list(group.on[row])
+            for _ in tasks:
+                began.remove(place.since)
+            group.on[row] = tuple(began)
         self._changes.groups.setdefault(group, {})[row] = None
 
     def _enqueue(self, tasks: Sequence[TaskRecord]) -> None:
@@ -466,7 +469,7 @@ class Cluster:
             task.since, task.turn = then.since, then.turn
         place = before[0].place
         if place is None:
-            self._enqueue(sorted(tasks))
+            self._enqueue(sorted(tasks, key=attrgetter("turn")))
         else:
             self._settle(tasks, place)
 
