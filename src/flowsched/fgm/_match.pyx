@@ -42,7 +42,7 @@ loops, and the lock of the interpreter is released around them.
 """
 
 from libc.math cimport INFINITY, NAN, fabs, floor, nextafter, sqrt
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 __test__ = {}
@@ -53,6 +53,9 @@ cdef double SLOWEST = 1e-3
 
 # From here on a double does not hold every whole number.
 cdef double EXACT = 9007199254740992.0
+
+# Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
+cdef double CLOSE = 1e-8
 
 cdef int64_t MANY = 1 << 40
 
@@ -105,173 +108,236 @@ def fits(
     if not (classes and rows.shape[0] and resources and slots):
         return
     cdef Py_ssize_t stages = until.shape[0], pairs = (resources + 1) // 2
-    cdef double *least = <double *>malloc(slots * slots * 2 * pairs * sizeof(double))
-    cdef double *need = <double *>malloc(4 * stages * pairs * sizeof(double))
-    cdef int32_t *begun = <int32_t *>malloc(2 * stages * sizeof(int32_t))
+    cdef double *least = <double *>malloc(pairs * slots * slots * 2 * sizeof(double))
+    cdef double *need = <double *>malloc(pairs * stages * 2 * sizeof(double))
+    cdef double *part = <double *>malloc(pairs * stages * 2 * sizeof(double))
+    cdef double *most = <double *>malloc(pairs * classes * 2 * sizeof(double))
+    cdef double *ordered = <double *>malloc(stages * sizeof(double))
+    cdef int32_t *stage_of = <int32_t *>malloc(stages * sizeof(int32_t))
+    cdef int32_t *span = <int32_t *>malloc(stages * sizeof(int32_t))
+    cdef uint32_t *place = <uint32_t *>malloc(stages * sizeof(uint32_t))
     try:
-        if least == NULL or need == NULL or begun == NULL:
+        if not (least and need and part and most and ordered and stage_of and span and place):
             raise MemoryError
         with nogil:
-            needs(want, pairs, need)
+            needs(want, pairs, need, part)
+            for i in range(stages):
+                ordered[i] = until[order[i]]
+                stage_of[i] = <int32_t>order[i]
             for i in range(rows.shape[0]):
                 lows(&ends[rows[i], 0], &reach[rows[i], 0, 0], slots, resources, pairs, least)
-                rank(&until[0], &order[0], stages, &ends[rows[i], 0], slots, pairs, now, begun)
-                row_fits(
-                    &at[0], classes, need, least, begun, &ends[rows[i], 0], slots, pairs, now,
-                    &count[i, 0], &short[i, 0],
-                )
+                rank(ordered, stage_of, stages, &ends[rows[i], 0], slots, now, place)
+                spans(&at[0], classes, stages, place, &ends[rows[i], 0], slots, now, span)
+                quotients(&at[0], classes, stages, part, least, span, slots, pairs, most)
+                verdicts(&at[0], classes, stages, need, least, span, slots, pairs, most, &count[i, 0], &short[i, 0])
     finally:
         free(least)
         free(need)
-        free(begun)
+        free(part)
+        free(most)
+        free(ordered)
+        free(stage_of)
+        free(span)
+        free(place)
 
 
-cdef int needs(const int64_t[:, ::1] want, Py_ssize_t pairs, double *need) except -1 nogil:
-    """What stages want by pairs of resources, rounded up where a double cannot hold it, followed by its inverses."""
-    cdef Py_ssize_t s, d
+cdef int needs(const int64_t[:, ::1] want, Py_ssize_t pairs, double *need, double *part) except -1 nogil:
+    """What stages want, and its inverses, two resources side by side: ``need[(pair * stages + stage) * 2 + lane]``."""
+    cdef Py_ssize_t s, d, k
     cdef double value
     for s in range(want.shape[0]):
         for d in range(2 * pairs):
             value = <double>want[s, d] if d < want.shape[1] else 0.0
-            if value >= EXACT:
+            if value >= EXACT:  # rounded up where a double cannot hold it
                 value = nextafter(value, INFINITY)
+            k = (d // 2 * want.shape[0] + s) * 2 + d % 2
             # What is not wanted is never short, and as NaN it does not lower a count.
-            need[(s * pairs + d // 2) * 4 + d % 2] = value if value > 0 else -INFINITY
-            need[(s * pairs + d // 2) * 4 + d % 2 + 2] = 1.0 / value if value > 0 else NAN
+            need[k] = value if value > 0 else -INFINITY
+            part[k] = 1.0 / value if value > 0 else NAN
     return 0
 
 
 cdef int lows(
     const double *ends, const int64_t *reach, Py_ssize_t slots, Py_ssize_t resources, Py_ssize_t pairs, double *least
 ) except -1 nogil:
-    """``least[i, j, d]``: the least reach of resource d over the stages i to j of a machine, rounded down."""
-    cdef Py_ssize_t i, j, d, used = 1, width = 2 * pairs
+    """The least reach over the stages i to j of a machine, rounded down: ``least[((pair * slots + i) * slots + j) * 2 + lane]``."""
+    cdef Py_ssize_t i, j, k, d, used = 1
     cdef double have
+    cdef double *table
     while used < slots and ends[used - 1] < INFINITY:
         used += 1
-    for i in range(used):
-        for d in range(width):
+    for d in range(2 * pairs):
+        table = least + d // 2 * slots * slots * 2 + d % 2
+        for i in range(used):
             have = <double>reach[i * resources + d] if d < resources else 0.0
             if fabs(have) >= EXACT:
                 have = nextafter(have, -INFINITY)
             # Below the diagonal: a task's stage shorter than TINY may seem to end before it begins.
             for j in range(i + 1):
-                least[(i * slots + j) * width + d] = have
-    for i in range(used):
-        for j in range(i + 1, used):
-            for d in range(width):
-                have = least[(j * slots + j) * width + d]
-                if least[(i * slots + j - 1) * width + d] < have:
-                    have = least[(i * slots + j - 1) * width + d]
-                least[(i * slots + j) * width + d] = have
+                table[(i * slots + j) * 2] = have
+        for i in range(used):
+            for j in range(i + 1, used):
+                k = (i * slots + j) * 2
+                have = table[(j * slots + j) * 2]
+                table[k] = table[k - 2] if table[k - 2] < have else have
     return 0
 
 
 cdef int rank(
     const double *until,
-    const int64_t *order,
+    const int32_t *stage_of,
     Py_ssize_t stages,
     const double *ends,
     Py_ssize_t slots,
-    Py_ssize_t pairs,
     double now,
-    int32_t *begun,
+    uint32_t *place,
 ) except -1 nogil:
     """For each end t of a task's stage, the machine's stage in which t lies and the one that goes on after t.
 
-    As parts of an index into ``least``: ``begun[2 s]`` is the column for the former, ``begun[2 s + 1]`` the row for the
-    latter, where the task's next stage begins.
+    They are told by stage as parts of an index into ``least``: the column for the former, in the lower 16 bits, and the
+    row for the latter, where the task's next stage begins.  `until` is sorted, `stage_of` says whose its entries are.
     """
-    cdef Py_ssize_t n = 0, k = 0, here, meeting
-    cdef int32_t row = 0, column = 0
+    cdef Py_ssize_t n = 0, k = 0, here
+    cdef double meet
+    cdef uint32_t where = 0
     while n < slots - 1 and ends[n] < INFINITY:
-        here = before(until, order, stages, k, ends[n] - TINY_ - now)
-        meeting = before(until, order, stages, here, nextafter(ends[n] + TINY_ - now, INFINITY))
+        here = before(until, stages, k, ends[n] - TINY_ - now)
         while k < here:
-            begun[2 * order[k]] = column
-            begun[2 * order[k] + 1] = row
+            place[stage_of[k]] = where
             k += 1
-        row += <int32_t>(2 * slots * pairs)
-        while k < meeting:  # both stages end here
-            begun[2 * order[k]] = column
-            begun[2 * order[k] + 1] = row
+        where += <uint32_t>(2 * slots) << 16
+        meet = ends[n] + TINY_ - now
+        while k < stages and until[k] <= meet:  # both stages end here
+            place[stage_of[k]] = where
             k += 1
-        column += <int32_t>(2 * pairs)
+        where += 2
         n += 1
     while k < stages:
-        begun[2 * order[k]] = column
-        begun[2 * order[k] + 1] = row
+        place[stage_of[k]] = where
         k += 1
     return 0
 
 
-cdef inline Py_ssize_t before(
-    const double *until, const int64_t *order, Py_ssize_t stages, Py_ssize_t low, double time
-) except -1 nogil:
-    """How many ends lie before a time, at least `low`."""
-    cdef Py_ssize_t high = stages, middle
-    while low < high:
-        middle = (low + high) >> 1
-        if until[order[middle]] < time:
-            low = middle + 1
-        else:
-            high = middle
+cdef inline Py_ssize_t before(const double *until, Py_ssize_t stages, Py_ssize_t low, double time) except -1 nogil:
+    """How many ends lie before a time, at least `low`; no branch depends on what is compared."""
+    cdef Py_ssize_t size = stages - low, half
+    while size > 0:
+        half = (size + 1) >> 1
+        low += half if until[low + half - 1] < time else 0
+        size -= half
     return low
 
 
-cdef int row_fits(
+cdef int spans(
     const int64_t *at,
     Py_ssize_t classes,
-    const double *need,
-    const double *least,
-    const int32_t *begun,
+    Py_ssize_t stages,
+    const uint32_t *place,
     const double *ends,
     Py_ssize_t slots,
-    Py_ssize_t pairs,
     double now,
+    int32_t *span,
+) except -1 nogil:
+    """Where in a pair's part of ``least`` each of the tasks' stages finds what there is from its begin to its end."""
+    cdef Py_ssize_t c, s, first = 0
+    while first < slots - 1 and ends[first] <= now + TINY_:
+        first += 1
+    for s in range(1, stages):
+        span[s] = <int32_t>((place[s - 1] >> 16) + (place[s] & 0xFFFF))
+    for c in range(classes):
+        span[at[c]] = <int32_t>(first * 2 * slots + (place[at[c]] & 0xFFFF))
+    return 0
+
+
+cdef int quotients(
+    const int64_t *at,
+    Py_ssize_t classes,
+    Py_ssize_t stages,
+    const double *part,
+    const double *least,
+    const int32_t *span,
+    Py_ssize_t slots,
+    Py_ssize_t pairs,
+    double *most,
+) except -1 nogil:
+    """How often each class fits on a machine by each resource: ``most[(pair * classes + class) * 2 + lane]``.
+
+    A class is not left at its first stage that lacks something: guessing wrong where that will be takes longer than
+    looking at all of them.
+    """
+    cdef Py_ssize_t c, s, p
+    cdef const double *have
+    cdef const double *table
+    cdef const double *inverse
+    cdef double even, odd
+    for p in range(pairs):
+        table = least + p * slots * slots * 2
+        inverse = part + p * stages * 2
+        for c in range(classes):
+            even = odd = <double>MANY
+            for s in range(at[c], at[c + 1]):
+                have = table + span[s]
+                even = have[0] * inverse[2 * s] if have[0] * inverse[2 * s] < even else even
+                odd = have[1] * inverse[2 * s + 1] if have[1] * inverse[2 * s + 1] < odd else odd
+            most[(p * classes + c) * 2] = even
+            most[(p * classes + c) * 2 + 1] = odd
+    return 0
+
+
+cdef int verdicts(
+    const int64_t *at,
+    Py_ssize_t classes,
+    Py_ssize_t stages,
+    const double *need,
+    const double *least,
+    const int32_t *span,
+    Py_ssize_t slots,
+    Py_ssize_t pairs,
+    const double *most,
     int64_t *count,
     int8_t *short,
 ) except -1 nogil:
-    """All classes against one machine."""
-    cdef Py_ssize_t c, s, d, _d, first = 0, start, end
-    cdef const double *have
-    cdef const double *asked
-    cdef double even, odd
-    cdef bint lacking
-    while first < slots - 1 and ends[first] <= now + TINY_:
-        first += 1
-    first *= 2 * slots * pairs
+    """By quotients, but for those so close to 1 that rounding might decide; the scarcest resource is the short one."""
+    cdef Py_ssize_t c, p, lane, scarce
+    cdef double even, odd, times
     for c in range(classes):
-        even = odd = <double>MANY
-        lacking = False
-        start = first
-        end = at[c + 1]
-        asked = need + 4 * at[c] * pairs
-        for s in range(at[c], end):
-            have = least + start + begun[2 * s]
-            start = begun[2 * s + 1]
-            for _d in range(pairs):
-                lacking |= (have[0] < asked[0]) | (have[1] < asked[1])
-                even = have[0] * asked[2] if have[0] * asked[2] < even else even
-                odd = have[1] * asked[3] if have[1] * asked[3] < odd else odd
-                have += 2
-                asked += 4
-            if lacking:
-                break
-        if not lacking:
+        times = <double>MANY
+        scarce = 0
+        for p in range(pairs):
+            even = most[(p * classes + c) * 2]
+            odd = most[(p * classes + c) * 2 + 1]
+            lane = 2 * p + (odd < even)
             even = odd if odd < even else even
-            short[c] = -1
-            # One fits, whatever a rounded quotient says.
-            count[c] = <int64_t>floor(even + 1e-9) if even > 1 else 1
-            continue
-        count[c] = 0
-        have -= 2 * pairs
-        asked -= 4 * pairs
-        for d in range(2 * pairs):
-            if have[d] < asked[d // 2 * 4 + d % 2]:
-                short[c] = <int8_t>d
-                break
+            if even < times:
+                times = even
+                scarce = lane
+        if fabs(times - 1.0) <= CLOSE:
+            scarce = lacks(at[c], at[c + 1], stages, need, least, span, slots, pairs)
+            times = 1.0 if scarce < 0 else 0.0
+        # No comparison may become a branch: which of many pairs match cannot be guessed.
+        count[c] = <int64_t>(times + 1e-9 if times > 0 else 0.0)
+        short[c] = <int8_t>(scarce | -(times >= 1))
     return 0
+
+
+cdef Py_ssize_t lacks(
+    Py_ssize_t begin,
+    Py_ssize_t end,
+    Py_ssize_t stages,
+    const double *need,
+    const double *least,
+    const int32_t *span,
+    Py_ssize_t slots,
+    Py_ssize_t pairs,
+) except? -1 nogil:
+    """A resource that is short for one task, by comparisons; -1 without one."""
+    cdef Py_ssize_t s, p, lane
+    for p in range(pairs):
+        for s in range(begin, end):
+            for lane in range(2):
+                if least[p * slots * slots * 2 + span[s] + lane] < need[(p * stages + s) * 2 + lane]:
+                    return 2 * p + lane
+    return -1
 
 
 def predict(
