@@ -4,6 +4,8 @@
 
     X_c --0--> R_c,r --load--> M --0--> S        X_c --load + price--> M   (only while somebody might make room)
 
+The arc to a rack has a capacity where a class is to be spread over racks.
+
 Arrays by class and machine row mirror what the network holds.  A class is brought up to date only when asked, from
 the rows that changed since it last was (`Books.version` against the class's cursor).
 """
@@ -42,6 +44,10 @@ class _Racks:
     @property
     def count(self) -> int:
         return self._indices.count
+
+    def name(self, rack: int) -> Hashable | None:
+        """What the rack is called, None for one of machines of no rack."""
+        return self._names.get(rack)
 
     def join(self, row: int, name: Hashable | None) -> int:
         """The rack that the row is in from now on."""
@@ -111,6 +117,7 @@ class Places:
         self._roomy: NDArray[np.bool_] = np.zeros(8, np.bool_)
         self._rack_node: Ints = np.full((8, 8), -1, np.int64)
         self._rack_arc: Ints = np.full((8, 8), -1, np.int64)
+        self._rack_capacity: Ints = np.full((8, 8), INF, np.int64)
         self._gate: Ints = np.full((8, 8), -1, np.int64)
         self._displacing: dict[tuple[int, int], int] = {}
         self._cuts: dict[int, dict[int, None]] = {}
@@ -158,6 +165,7 @@ class Places:
         self._rack_node, self._rack_arc = (
             grown(a, 0, self._racks.count, fill=-1) for a in (self._rack_node, self._rack_arc)
         )
+        self._rack_capacity = grown(self._rack_capacity, 0, self._racks.count)
         new = np.array([row for row in rows if self.node[row] < 0], np.int64)
         if len(new):
             self.node[new] = self.edits.add_nodes(len(new))
@@ -202,7 +210,9 @@ class Places:
         self._arc, self._gate, self._rack_node, self._rack_arc = (
             grown(a, top, fill=-1) for a in (self._arc, self._gate, self._rack_node, self._rack_arc)
         )
-        self._capacity, self._cost, self._why = (grown(a, top) for a in (self._capacity, self._cost, self._why))
+        self._capacity, self._cost, self._why, self._rack_capacity = (
+            grown(a, top) for a in (self._capacity, self._cost, self._why, self._rack_capacity)
+        )
         self._cursor, self._hopeless, self._roomy = (grown(a, top) for a in (self._cursor, self._hopeless, self._roomy))
 
     def aggregator(self, cls: int) -> int | None:
@@ -266,6 +276,21 @@ class Places:
         if new.any():
             c, r = np.nonzero(new)
             self._add_arcs(classes[c], rows[r], capacity[new], cost[new])
+        for cls in classes.tolist():
+            if books.company.spreads(cls):
+                self._spread(cls, np.unique(self._rack[rows]))
+
+    def _spread(self, cls: int, racks: Ints) -> None:
+        """No more of the class enter these racks than they bear."""
+        for rack in racks[racks >= 0].tolist():
+            most = self._most(cls, rack)
+            if self._rack_arc[cls, rack] >= 0 and most != self._rack_capacity[cls, rack]:
+                self._rack_capacity[cls, rack] = self.edits.capacity[int(self._rack_arc[cls, rack])] = most
+
+    def _most(self, cls: int, rack: int) -> int:
+        """How many more tasks of the class a rack bears, as far as its arc can tell."""
+        name, company = self._racks.name(rack), self.cluster.books.company
+        return INF if name is None or not company.spreads(cls) else min(company.room_in_rack(cls, name), INF)
 
     def _seats(self, classes: Ints, rows: Ints, policy: Policy) -> Ints:
         """Slots open to each class: free ones, and those of tasks that it may displace."""
@@ -306,7 +331,8 @@ class Places:
             nodes = self.edits.add_nodes(len(c))
             tails = np.array([self._aggregator[cls] for cls in c.tolist()], np.int64)
             self._rack_node[c, r] = nodes
-            self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, INF, 0)
+            self._rack_capacity[c, r] = [self._most(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
+            self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, self._rack_capacity[c, r], 0)
         found: Ints = self._rack_node[classes, racks]
         return found
 

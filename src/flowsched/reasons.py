@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, Books, ShapeKey, Shapes
+from flowsched.cluster.books import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Books, ShapeKey, Shapes
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import ClassRecord
 from flowsched.rounds import Reason, ReasonCode
@@ -26,6 +26,7 @@ _UNBLOCKED_BY = {
     ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.GANG_SHORT: ("TaskSubmitted", *_LESS_LOAD, *_MORE_MACHINES),
+    ReasonCode.SPREAD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
@@ -68,6 +69,8 @@ class Verdict:
             return ReasonCode.FILTERED if best else ReasonCode.NEVER_FITS
         if (self.why[live] == HELD).any():
             return ReasonCode.HELD
+        if (self.why[live] == SPREAD).any():
+            return ReasonCode.SPREAD
         return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
@@ -98,6 +101,7 @@ class Verdict:
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
         names += ["slots"] if why & SLOTS else []
         names += ["company"] if why & COMPANY else []
+        names += ["rack"] if why & SPREAD else []
         return names + ["held for others"] if why & HELD else names
 
 

@@ -33,6 +33,8 @@ class ReasonCode(StrEnum):
     """Machines have the resources, but all their slots are taken."""
     NO_FIT = "NO_FIT"
     """Machines are large enough, but not now beside what runs there."""
+    SPREAD = "SPREAD"
+    """Machines have room, but too many tasks of its kind run in their racks already."""
     OUTBID = "OUTBID"
     """There was room before the round; other tasks got it."""
     WAIT_CHEAPER = "WAIT_CHEAPER"

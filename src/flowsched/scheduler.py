@@ -26,7 +26,7 @@ import numpy as np
 
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.books import Shapes
+from flowsched.cluster.books import SPREAD, Shapes
 from flowsched.cluster.events import Event
 from flowsched.cluster.records import Before, ClassRecord, JobRecord, TaskRecord
 from flowsched.cluster.trial import Trial
@@ -264,7 +264,7 @@ class Scheduler:
                 verdict = self._verdicts[cls] = self._verdict(cls, known.get(cls))
                 groups.append((self.cluster.waiting_ids(cls), verdict, None))
                 continue
-            code = ReasonCode.OUTBID if cls.index in had_room else None
+            code = ReasonCode.OUTBID if cls.index in had_room and not (whys[cls] == SPREAD).any() else None
             if (whys[cls] == 0).any():
                 code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
             verdict = judge(self.cluster.books, cls, whys[cls], code)

@@ -8,7 +8,7 @@ ever run on a machine is a matter of its shape alone, so labels are looked at on
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ __all__ = [
     "LABEL",
     "RESOURCE",
     "SLOTS",
+    "SPREAD",
     "UNLIMITED",
     "Books",
     "FitRule",
@@ -41,8 +42,8 @@ UNLIMITED = 1 << 40
 DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
 """Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""
 
-COMPANY = 1 << 31
-"""Bit for who runs there: too many tasks of the same kind, or of a kind that must not be near."""
+SPREAD, COMPANY = 1 << 30, 1 << 31
+"""Bits for who runs there: too many tasks of the same kind in the rack; on the machine, or of a kind that must not be near."""
 
 ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
 
@@ -222,7 +223,9 @@ class Books:
         self.shape[row] = -1
         return row
 
-    def describe(self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> None:
+    def describe(
+        self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None, rack: Hashable | None = None
+    ) -> None:
         """Set what a machine has; what its tasks take stays taken."""
         used = self.capacity[row] - self.free[row]
         self.total += capacity - self.capacity[row]
@@ -240,6 +243,7 @@ class Books:
         self._release_shape(row)
         self.shape[row] = self._shape_of(capacity, labels, slots)
         self.touch(row)
+        self._touch_all(self.company.settle(row, rack))
 
     def drop_machine(self, row: int) -> None:
         """Give the row back; nothing may run there."""
@@ -248,6 +252,7 @@ class Books:
         self._release_shape(row)
         self.shape[row] = -1
         self.usable[row] = False
+        self.company.unsettle(row)
         self._unhold(row)
         self.version[row] = 0
         self._rows.give(row)
@@ -256,6 +261,11 @@ class Books:
         """The row changed."""
         self.clock += 1
         self._version[row] = self.clock
+
+    def _touch_all(self, rows: Collection[int]) -> None:
+        if rows:
+            self.clock += 1
+            self.version[list(rows)] = self.clock
 
     def changed_since(self, clock: int) -> Ints:
         """Rows that changed after that value of `clock`."""
@@ -428,8 +438,8 @@ class Books:
         self._running[row] += count
         self._running_at[row, asks.level] += count
         self._running_by_level[asks.level] += count
-        self.company.take(row, cls, count)
         self.touch(row)
+        self._touch_all(self.company.take(row, cls, count))
 
     def size(self, cls: int) -> float:
         """The largest part of any resource of the whole cluster that a task of the class takes."""
@@ -471,7 +481,7 @@ class Books:
         -------
         fits : ndarray of int64, shape (classes, rows)
         why : ndarray of uint32, shape (classes, rows)
-            All of `DOWN`, `LABEL`, `SLOTS`, `HELD`, `COMPANY` and `RESOURCE << d` that stand against one more task.
+            All of `DOWN`, `LABEL`, `SLOTS`, `HELD`, `SPREAD`, `COMPANY` and `RESOURCE << d` that stand against one more task.
         """
         free, g = self.free[rows], self.resources.device_index
         fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
@@ -497,9 +507,9 @@ class Books:
             fits[held] = 0
         for i, cls in enumerate(classes.tolist()):
             bears = self.company.room(cls, rows)
-            if bears is not None:
-                fits[i] = np.minimum(fits[i], bears)
-                why[i, bears == 0] |= COMPANY
+            for bit, most in zip((COMPANY, SPREAD), bears or (), strict=False):
+                fits[i] = np.minimum(fits[i], most)
+                why[i, most == 0] |= bit
         why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
         return fits, why
 

@@ -1,89 +1,146 @@
-"""Who may run beside whom: at most so many tasks of a kind on one machine, and kinds that do not share one.
+"""Who may run beside whom: so many tasks of a kind on a machine or in a rack at most, and kinds that do not share a machine.
 
-Both are wishes about the set of tasks on a machine: no more of a kind than the strictest of them bears, and no two that
-avoid each other.  So who came first does not matter, and who may be together may also come together in any order.  A
-class of no kind is a kind of its own.  As long as nobody wishes anything, nothing but counts is kept.
+All are wishes about the set of tasks there: no more of a kind than the strictest of them bears, and no two that avoid each
+other.  So who came first does not matter, and who may be together may also come together in any order.  A class of no kind
+is a kind of its own.  As long as nobody wishes anything, nothing but counts is kept.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Company"]
+__all__ = ["MANY", "Company"]
 
 Ints = NDArray[np.int64]
 
-_MANY = 1 << 40
+MANY = 1 << 40
+"""Stands for "as many as you like"."""
 
 
 @dataclass(slots=True)
 class _Class:
-    """Which kind a class is of (and what that is called), how many of it it bears on a machine, and which kinds not at all."""
+    """Which kind a class is of (and what that is called), how many of it it bears on a machine and in a rack, and which not at all."""
 
     kind: Hashable
     name: Hashable | None
-    limit: int
+    on_machine: int
+    in_rack: int
     avoids: frozenset[Hashable]
+
+    @property
+    def wishes(self) -> bool:
+        return min(self.on_machine, self.in_rack) < MANY or bool(self.avoids)
 
 
 class Company:
-    """Counts of running tasks by kind and machine, and what they permit."""
+    """Counts of running tasks by kind, machine and rack, and what they permit."""
 
     def __init__(self) -> None:
         self._classes: dict[int, _Class] = {}
+        # By kind, then by row or by rack, then by class.
         self._on: dict[Hashable, dict[int, dict[int, int]]] = {}
+        self._in: dict[Hashable, dict[Hashable, dict[int, int]]] = {}
+        self._rack: dict[int, Hashable] = {}
+        self._rows: dict[Hashable, dict[int, None]] = {}
+        self._spread: dict[Hashable, int] = {}
         self._avoided: dict[Hashable, dict[int, None]] = {}
         self._fussy = 0
+        self._top = 0
 
-    def add_class(self, cls: int, kind: Hashable | None, limit: int | None, avoids: Iterable[Hashable]) -> None:
-        """A class comes."""
-        avoids = frozenset(avoids)
-        if kind is None and limit is None and not avoids:
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def settle(self, row: int, name: Hashable | None) -> Collection[int]:
+        """The machine is in the rack of that name from now on, with who runs there; rows for which that may matter."""
+        rack = _rack(row, name)
+        if self._rack.get(row) == rack:
+            return ()
+        old: Collection[int] = self.unsettle(row)
+        self._rack[row] = rack
+        self._top = max(self._top, row + 1)
+        self._rows.setdefault(rack, {})[row] = None
+        moved = [(kind, cls, n) for kind, on in self._on.items() for cls, n in on.get(row, {}).items()]
+        for kind, cls, n in moved:
+            _count(self._in, kind, rack, cls, n)
+        return (*old, *self._rows[rack]) if moved else ()
+
+    def unsettle(self, row: int) -> Collection[int]:
+        """The machine leaves its rack; the others there."""
+        rack = self._rack.pop(row, None)
+        if rack is None:
+            return ()
+        for kind, on in self._on.items():
+            for cls, n in on.get(row, {}).items():
+                _count(self._in, kind, rack, cls, -n)
+        left = self._rows[rack]
+        del left[row]
+        if not left:
+            del self._rows[rack]
+        return left
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def add_class(
+        self, cls: int, kind: Hashable | None, spread: tuple[int | None, int | None], avoids: Iterable[Hashable]
+    ) -> None:
+        """A class comes; `spread` is how many of its kind it bears on a machine and in a rack."""
+        on_machine, in_rack = (most or MANY for most in spread)
+        new = _Class(("class", cls) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids))
+        if kind is None and not new.wishes:
             return
-        self._classes[cls] = _Class(("class", cls) if kind is None else ("kind", kind), kind, limit or _MANY, avoids)
-        self._fussy += self.restricts(cls)
-        for other in avoids:
+        self._classes[cls] = new
+        self._fussy += new.wishes
+        if in_rack < MANY:
+            self._spread[new.kind] = self._spread.get(new.kind, 0) + 1
+        for other in new.avoids:
             self._avoided.setdefault(other, {})[cls] = None
 
     def drop_class(self, cls: int) -> None:
         """A class without tasks goes."""
-        if cls in self._classes:
-            self._fussy -= self.restricts(cls)
-            for other in self._classes.pop(cls).avoids:
-                del self._avoided[other][cls]
-                if not self._avoided[other]:
-                    del self._avoided[other]
+        gone = self._classes.pop(cls, None)
+        if gone is None:
+            return
+        self._fussy -= gone.wishes
+        if gone.in_rack < MANY:
+            self._spread[gone.kind] -= 1
+            if not self._spread[gone.kind]:
+                del self._spread[gone.kind]
+        for other in gone.avoids:
+            del self._avoided[other][cls]
+            if not self._avoided[other]:
+                del self._avoided[other]
 
     def restricts(self, cls: int) -> bool:
         """Whether the class limits or avoids anybody itself."""
-        known = self._classes.get(cls)
-        return known is not None and (known.limit < _MANY or bool(known.avoids))
+        return cls in self._classes and self._classes[cls].wishes
 
     def heeds(self, cls: int) -> bool:
         """Whether it may matter to the class who runs beside it."""
         return self._fussy > 0 and cls in self._classes
 
-    def take(self, row: int, cls: int, count: int) -> None:
-        """So many tasks of the class start on the machine, or stop where it is negative."""
-        known = self._classes.get(cls)
-        if known is not None:
-            on = self._on.setdefault(known.kind, {})
-            there = on.setdefault(row, {})
-            there[cls] = there.get(cls, 0) + count
-            if not there[cls]:
-                del there[cls]
-                if not there:
-                    del on[row]
-                    if not on:
-                        del self._on[known.kind]
+    def spreads(self, cls: int) -> bool:
+        """Whether it may matter to the class who runs in the same rack."""
+        return cls in self._classes and self._classes[cls].kind in self._spread
 
-    def room(self, cls: int, rows: Ints) -> Ints | None:
-        """How many more tasks of the class each machine bears for the sake of who runs there; None for any number."""
+    # -- tasks --------------------------------------------------------------------------------------------------
+
+    def take(self, row: int, cls: int, count: int) -> Collection[int]:
+        """So many tasks of the class start on the machine, or stop where it is negative; rows for which that may matter."""
+        known = self._classes.get(cls)
+        if known is None:
+            return ()
+        rack = self._rack[row]
+        _count(self._on, known.kind, row, cls, count)
+        _count(self._in, known.kind, rack, cls, count)
+        return self._rows[rack] if known.kind in self._spread else ()
+
+    def room(self, cls: int, rows: Ints) -> tuple[Ints, Ints] | None:
+        """How many more tasks of the class each machine bears, and its rack, for the sake of who runs there; None for any number."""
         if not self.heeds(cls):
             return None
         known = self._classes[cls]
@@ -91,29 +148,60 @@ class Company:
         shunned = [row for kind in known.avoids for row in self._on.get(("kind", kind), ())]
         for other in self._avoided.get(known.name, ()):
             shunned += [row for row, there in self._on.get(self._classes[other].kind, {}).items() if other in there]
-        bears = np.full(max(int(rows.max(initial=0)), *on, *shunned, 0) + 1, known.limit)
+        machine, rack = np.full(self._top, known.on_machine), np.full(self._top, known.in_rack)
         for row, there in on.items():
-            bears[row] = self._left(known.limit, there)
-        bears[shunned] = 0
-        some: Ints = bears[rows]
-        return some
+            machine[row] = self._left(cls, there)
+        machine[shunned] = 0
+        if known.kind in self._spread:
+            for name, there in self._in.get(known.kind, {}).items():
+                rack[list(self._rows[name])] = self._left_in_rack(cls, there)
+        return machine[rows], rack[rows]
+
+    def room_in_rack(self, cls: int, name: Hashable) -> int:
+        """How many more tasks of the class the rack of that name bears."""
+        return self._left_in_rack(cls, self._in.get(self._classes[cls].kind, {}).get(("rack", name), {}))
 
     def admits(self, row: int, cls: int, without: Sequence[int] = ()) -> bool:
         """Whether one more task of the class may run there, but for one task each of the classes in `without`."""
         if not self.heeds(cls):
             return True
-        known = self._classes[cls]
-        gone = Counter(without)
+        known, gone = self._classes[cls], Counter(without)
 
         def there(kind: Hashable) -> dict[int, int]:
             present = self._on.get(kind, {}).get(row, {})
             return {other: n - gone[other] for other, n in present.items() if n > gone[other]}
 
-        if not self._left(known.limit, there(known.kind)) or any(there(("kind", kind)) for kind in known.avoids):
+        if not self._left(cls, there(known.kind)) or any(there(("kind", kind)) for kind in known.avoids):
             return False
+        if known.kind in self._spread:
+            around = self._in.get(known.kind, {}).get(self._rack[row], {})
+            if not self._left_in_rack(cls, {other: n - gone[other] for other, n in around.items() if n > gone[other]}):
+                return False
         return not any(other in there(self._classes[other].kind) for other in self._avoided.get(known.name, ()))
 
-    def _left(self, limit: int, there: Mapping[int, int]) -> int:
-        """How many of a limit may join those of the same kind, counted by class: the strictest one holds."""
-        strictest = min([limit, *(self._classes[cls].limit for cls in there)])
+    def _left(self, cls: int, there: Mapping[int, int]) -> int:
+        """How many may join those of the same kind on a machine, counted by class: the strictest one holds."""
+        strictest = min(self._classes[one].on_machine for one in (cls, *there))
         return max(strictest - sum(there.values()), 0)
+
+    def _left_in_rack(self, cls: int, there: Mapping[int, int]) -> int:
+        """As `_left`, in a rack."""
+        strictest = min(self._classes[one].in_rack for one in (cls, *there))
+        return max(strictest - sum(there.values()), 0)
+
+
+def _rack(row: int, name: Hashable | None) -> Hashable:
+    return ("machine", row) if name is None else ("rack", name)
+
+
+def _count(counts: dict[Hashable, dict[Any, dict[int, int]]], kind: Hashable, where: Any, cls: int, more: int) -> None:
+    """Count so many more, and forget what has come down to nothing."""
+    of_kind = counts.setdefault(kind, {})
+    there = of_kind.setdefault(where, {})
+    there[cls] = there.get(cls, 0) + more
+    if not there[cls]:
+        del there[cls]
+        if not there:
+            del of_kind[where]
+            if not of_kind:
+                del counts[kind]

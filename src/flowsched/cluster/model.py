@@ -153,8 +153,10 @@ class Task:
     prefers : mapping of str to sequence of str
         As `constraints`, but machines without such labels only cost more; see `PreferenceCost`.
     apart : int or None
-        No more than so many tasks of its kind run where it runs (of its class, if it has no `kind`): 1 keeps the others
-        off its machine.
+        No more than so many tasks of its kind run where it runs (if it has no `kind`: of those of its job that are like
+        it): 1 keeps the others off its machine.
+    apart_in_rack : int or None
+        No more than so many run in the rack where it runs.  A machine of no rack is a rack of its own.
     avoids : sequence of hashable
         Kinds with which it does not share a machine, whoever is there first.
     """
@@ -167,13 +169,14 @@ class Task:
     prefers: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
     apart: int | None = None
     avoids: Sequence[Hashable] = ()
+    apart_in_rack: int | None = None
 
     def __post_init__(self) -> None:
         demand = self.demand
-        if self.apart is not None and (
-            isinstance(self.apart, bool) or not isinstance(self.apart, int) or self.apart < 1
-        ):
-            raise InputError(f"task {self.id!r}: apart must be a whole number >= 1 or None, got {self.apart!r}")
+        for name in ("apart", "apart_in_rack"):
+            most = getattr(self, name)
+            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+                raise InputError(f"task {self.id!r}: {name} must be a whole number >= 1 or None, got {most!r}")
         if isinstance(self.avoids, str):
             raise InputError(f"task {self.id!r}: avoids must be a sequence of kinds, got {self.avoids!r}")
         object.__setattr__(self, "avoids", tuple(self.avoids))

@@ -210,7 +210,7 @@ class Cluster:
 
     def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
         record.machine, record.failed, record.drained = machine, False, False
-        self.books.describe(record.row, capacity, machine.labels, machine.slots)
+        self.books.describe(record.row, capacity, machine.labels, machine.slots, machine.rack)
         self.books.usable[record.row] = True
         if new:
             self._changes.machines[record.row] = None
@@ -294,12 +294,14 @@ class Cluster:
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
         avoids = frozenset(task.avoids)
-        wishes = tuple(task.prefers.items()), task.apart, avoids
+        spread = task.apart, task.apart_in_rack
+        of_job = job.job.id if task.kind is None and spread != (None, None) else None
+        wishes = tuple(task.prefers.items()), spread, of_job, avoids
         key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, *wishes)
         cls = self._classes.get(key)
         if cls is None:
             index = self.books.add_class(demand, task.constraints, priority)
-            self.books.company.add_class(index, task.kind, task.apart, avoids)
+            self.books.company.add_class(index, task.kind, spread, avoids)
             cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind, task.prefers)
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)

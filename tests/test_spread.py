@@ -1,0 +1,161 @@
+"""Spread over racks: at most so many of a kind in one rack, by brute force on small clusters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowsched as fs
+
+NO_COST = fs.Policy(placement=())
+
+
+def cluster(racks: list[str | None], policy: fs.Policy = NO_COST, **given: Any) -> fs.Scheduler:
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 8}, rack=rack, **given) for i, rack in enumerate(racks)))
+    return sched
+
+
+def job(name: Any, count: int, most: int | None, priority: int = 0, **given: Any) -> fs.JobSubmitted:
+    tasks = [fs.Task((name, i), {"cpu": 1}, apart_in_rack=most, **given) for i in range(count)]
+    return fs.JobSubmitted(name, tasks, priority=priority)
+
+
+def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
+    rnd = sched.schedule(now)
+    assert not sched.commit(rnd).conflicts
+    return rnd
+
+
+def in_racks(sched: fs.Scheduler) -> Counter[tuple[Any, Any]]:
+    """How many of each job run in each rack; a machine of no rack counts alone."""
+    found: Counter[tuple[Any, Any]] = Counter()
+    for task in sched.cluster.tasks.values():
+        if task.place is not None:
+            machine = sched.cluster.by_row[task.place.row].machine
+            found[task.group.job.job.id, machine.id if machine.rack is None else machine.rack] += 1
+    return found
+
+
+def test_at_most_two_in_a_rack_and_why_the_others_wait() -> None:
+    sched = cluster(["r", "r", "r", "s", "s"])
+    sched.apply(job("j", 6, 2))
+    rnd = step(sched)
+    assert in_racks(sched) == {("j", "r"): 2, ("j", "s"): 2}
+    assert rnd.stats.solves == 1, "the flow knows the limit"
+    for reason in (*rnd.waiting.values(), *sched.schedule(1.0).waiting.values(), sched.explain(("j", 5))):
+        assert reason.code is fs.ReasonCode.SPREAD and reason.detail == {"8 cpu": {"rack": 5}}
+        assert "TaskCompleted" in reason.unblocked_by
+    sched.apply(fs.MachineAdded("new", {"cpu": 8}, rack="t"))
+    assert len(step(sched, 2.0).placements) == 2
+
+
+def test_machines_of_no_rack_are_racks_of_their_own() -> None:
+    sched = cluster([None] * 3)
+    sched.apply(job("j", 5, 1))
+    step(sched)
+    assert in_racks(sched) == {("j", 0): 1, ("j", 1): 1, ("j", 2): 1}
+
+
+def test_jobs_without_a_kind_count_each_for_itself_and_those_of_one_kind_together() -> None:
+    sched = cluster(["r", "s"])
+    sched.apply(job("a", 2, 1), job("b", 2, 1))
+    step(sched)
+    assert set(in_racks(sched).values()) == {1} and len(in_racks(sched)) == 4
+    sched.apply(job("c", 2, 1, kind="web"), job("d", 2, None, kind="web"))
+    assert len(step(sched, 1.0).placements) == 2, "the strictest of those who are there holds for all of the kind"
+
+
+def test_who_ends_or_moves_makes_room_in_the_rack() -> None:
+    sched = cluster(["r", "r", "s"])
+    sched.apply(job("j", 3, 1))
+    first = step(sched)
+    (at_r,) = [task for task, machine in first.placements.items() if machine != 2]
+    sched.apply(fs.TaskCompleted(at_r))
+    (machine,) = step(sched, 1.0).placements.values()
+    assert machine != 2
+    sched.apply(
+        fs.MachineUpdated(machine, rack="t"),
+        job("k", 1, 1),
+        fs.TaskSubmitted("j", fs.Task("more", {"cpu": 1}, apart_in_rack=1)),
+    )
+    assert step(sched, 2.0).placements["more"] == 1 - machine, "its rack is left to itself"
+
+
+def test_data_draws_no_more_into_a_rack_than_it_bears() -> None:
+    sched = cluster(["r", "r", "s", "t"], fs.Policy(locality=fs.Locality()))
+    sched.apply(job("j", 4, 1, data={0: 5.0, 1: 1.0}))
+    step(sched)
+    assert sorted(in_racks(sched).values()) == [1, 1, 1]
+
+
+def test_a_running_task_is_adopted_only_where_the_rack_bears_it() -> None:
+    sched = cluster(["r", "r"])
+    sched.apply(job("j", 2, 1), fs.TaskStarted(("j", 0), 0))
+    with pytest.raises(fs.InputError, match="does not fit"):
+        sched.apply(fs.TaskStarted(("j", 1), 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    racks=st.lists(st.sampled_from(["r", "s", None]), min_size=1, max_size=3),
+    slots=st.integers(1, 2),
+    jobs=st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, 1, 2])), min_size=1, max_size=2),
+)
+def test_as_many_run_as_brute_force_finds(
+    racks: list[str | None], slots: int, jobs: list[tuple[int, int | None]]
+) -> None:
+    """Each task on each machine or nowhere, everything tried."""
+    sched = cluster(racks, slots=slots)
+    tasks = []
+    for i, (count, most) in enumerate(jobs):
+        sched.apply(job(i, count, most))
+        tasks += [(i, most)] * count
+    best = 0
+    names = [rack or i for i, rack in enumerate(racks)]
+    for choice in product(range(-1, len(racks)), repeat=len(tasks)):
+        per_machine = Counter(m for m in choice if m >= 0)
+        per_rack = Counter((j, most, names[m]) for (j, most), m in zip(tasks, choice, strict=True) if m >= 0)
+        if max(per_machine.values(), default=0) <= slots and all(
+            n <= (most or 9) for (_, most, _), n in per_rack.items()
+        ):
+            best = max(best, sum(per_machine.values()))
+    assert len(step(sched).placements) == best
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_random_histories_keep_to_the_limits(seed: int) -> None:
+    """Counted from scratch: no rack has too many, and nobody waits who may start somewhere."""
+    rng = np.random.default_rng(seed)
+    sched = cluster(["r", "r", "s", None], fs.Policy(), slots=4)
+    limits: dict[Any, int | None] = {}
+    for now in range(8):
+        for _ in range(int(rng.integers(1, 3))):
+            name, kind = len(limits), [None, "a", "b"][rng.integers(0, 3)]
+            limits[name] = [None, 1, 2][rng.integers(0, 3)]
+            sched.apply(job(name, int(rng.integers(1, 5)), limits[name], int(rng.integers(0, 3)), kind=kind))
+        action, machine = rng.integers(0, 4), int(rng.integers(0, 4))
+        if action == 0:
+            sched.apply(fs.MachineFailed(machine), fs.MachineAdded(machine, {"cpu": 8}, rack="s", slots=4))
+        rnd = step(sched, float(now))
+        if action == 1:
+            sched.apply(*(fs.TaskCompleted(task) for task in list(rnd.placements)[::2]))
+        by_kind: dict[Any, list[int]] = {}
+        for task in sched.cluster.tasks.values():
+            if task.place is not None:
+                at = sched.cluster.by_row[task.place.row].machine
+                name = task.group.job.job.id
+                kind = name if task.group.cls.kind is None else task.group.cls.kind
+                by_kind.setdefault((kind, at.id if at.rack is None else at.rack), []).append(limits[name] or 99)
+        assert all(len(there) <= min(there) for there in by_kind.values())
+        rnd = sched.schedule(now + 0.5)
+        assert not sched.commit(rnd).conflicts
+        for task_id in rnd.waiting:
+            assert not sched.cluster.fits(task_id).any()
