@@ -11,7 +11,7 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
 
 ROOMS = {
-    "exceptions": "exceptions",
+    "exceptions": "exceptions version",
     "kernel": "_cs _ns",
     "network": "network edits arrays simple",
     "dimacs": "dimacs dimacs_stream dimacs_live",
@@ -20,9 +20,9 @@ ROOMS = {
     "policy": "policy",
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
-    "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness stays",
+    "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness stays outcome",
+    "journal": "log journal image recovery",
     "scheduler": "scheduler commits",
-    "journal": "journal",
     "front": "__init__",
     "fgm": "fgm",
     "hrm": "hrm",
@@ -45,8 +45,8 @@ MAY = {
     "sharing": "exceptions cluster policy",
     "rounds": "exceptions cluster policy",
     "builder": "exceptions network cluster policy sharing rounds",
-    "scheduler": "exceptions network cluster policy sharing rounds builder",
-    "journal": WORLD,
+    "journal": "exceptions network cluster policy rounds builder",
+    "scheduler": "exceptions network cluster policy sharing rounds builder journal",
     "front": "network dimacs journal " + WORLD,
     "fgm": WORLD,
     "hrm": WORLD,

@@ -149,6 +149,11 @@ def test_drf_of_the_paper() -> None:
     assert DRF()(claims([9, 9], 6, [2.0, 1.0])).tolist() == [4, 2]  # slots alone: weighted max-min
     starved = replace(c, capacity=np.array([9.0, 0.0]))
     assert DRF()(starved).tolist() == [0, 0]
+    one_of_three = replace(
+        claims([9, 9, 9], 6), demand=np.array([[1.0, 4.0], [2.0, 0.0], [1.0, 1.0]]), capacity=np.array([9.0, 0.0])
+    )
+    assert DRF()(one_of_three).tolist() == [0, 4, 0]
+    assert DRF()(replace(one_of_three, tasks=np.array([0, 9, 9]))).tolist() == [0, 4, 0]
 
 
 def test_static_quotas() -> None:

@@ -50,12 +50,15 @@ from flowsched.cluster.model import Job, Machine, Resources, Task, User
 from flowsched.cluster.state import Cluster
 from flowsched.dimacs import FlowProblem, read_dimacs, write_dimacs
 from flowsched.exceptions import (
+    CorruptJournalError,
     CostRangeError,
     DimacsError,
     DuplicateIdError,
     FlowschedError,
     InfeasibleError,
     InputError,
+    JournalError,
+    JournalMismatchError,
     TimeLimitError,
     TraceError,
     UnboundedError,
@@ -63,6 +66,7 @@ from flowsched.exceptions import (
     UnknownMachineError,
     UnknownTaskError,
 )
+from flowsched.journal import Journal
 from flowsched.network import INF, FlowNetwork, FlowResult, FlowSolution, certify, min_cost_flow
 from flowsched.policy import (
     DRF,
@@ -88,6 +92,7 @@ from flowsched.policy import (
     WeightedMaxMin,
     WeightedPriority,
 )
+from flowsched.recovery import Recovery
 from flowsched.rounds import (
     Commit,
     Delta,
@@ -101,10 +106,9 @@ from flowsched.rounds import (
     RoundStats,
     Share,
 )
-from flowsched.scheduler import Scheduler
+from flowsched.scheduler import Scheduler, replay
 from flowsched.simple import SimpleMinCostFlow
-
-__version__ = "0.1.0"
+from flowsched.version import __version__ as __version__
 
 __all__ = [
     "DRF",
@@ -112,6 +116,7 @@ __all__ = [
     "BatchShare",
     "Cluster",
     "Commit",
+    "CorruptJournalError",
     "CostRangeError",
     "CustomCost",
     "Delta",
@@ -131,6 +136,9 @@ __all__ = [
     "Job",
     "JobRemoved",
     "JobSubmitted",
+    "Journal",
+    "JournalError",
+    "JournalMismatchError",
     "Limits",
     "LoadCost",
     "Locality",
@@ -152,6 +160,7 @@ __all__ = [
     "PriorityCost",
     "Reason",
     "ReasonCode",
+    "Recovery",
     "Resources",
     "Round",
     "RoundStats",
@@ -188,6 +197,7 @@ __all__ = [
     "from_incidence",
     "min_cost_flow",
     "read_dimacs",
+    "replay",
     "scale_costs",
     "write_dimacs",
 ]

@@ -40,7 +40,8 @@ def happen(
     Parameters
     ----------
     turns : mapping of task to int, optional
-        The tasks' turns when this was decided: with any other by now, nothing happens.
+        The tasks' turns when this was decided: with any other by now, nothing happens.  None where it did happen once,
+        so that only what is impossible is refused.
     """
     trial = Trial(cluster, now)
     records: dict[Hashable, TaskRecord] = {}
@@ -56,7 +57,7 @@ def happen(
         trial.stop(record)
     starting = ((records[delta.task], delta) for delta in unit if not isinstance(delta, Preempt))
     for _, alike in groupby(starting, _together):
-        refusal = _start(trial, list(alike))
+        refusal = _start(trial, list(alike), turns is None)
         if refusal is not None:
             trial.undo()
             return refusal
@@ -70,13 +71,13 @@ def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tupl
     return delta.machine, delta.devices, id(record.group)
 
 
-def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]]) -> Reason | None:
+def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]], unwelcome: bool) -> Reason | None:
     """Start tasks of one group on one machine and the same devices; the reason where one of them cannot."""
     books, (first, delta) = trial.cluster.books, alike[0]
     machine, cls = trial.cluster.machines.get(delta.machine), first.group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not books.welcomes(machine.row, cls):
+    if not (unwelcome or books.welcomes(machine.row, cls)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
     if not delta.devices and books.spare(machine.row, cls) >= len(records):

@@ -13,12 +13,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "CorruptJournalError",
     "CostRangeError",
     "DimacsError",
     "DuplicateIdError",
     "FlowschedError",
     "InfeasibleError",
     "InputError",
+    "JournalError",
+    "JournalMismatchError",
     "TimeLimitError",
     "TraceError",
     "UnboundedError",
@@ -104,6 +107,35 @@ class DimacsError(FlowschedError, ValueError):
 
 class TraceError(FlowschedError, ValueError):
     """A trace is malformed or lacks a column; the message names the file, the line and the column."""
+
+
+class JournalError(FlowschedError):
+    """A journal or snapshot cannot be written or read; the message names the file and the offset.
+
+    Attributes
+    ----------
+    path : str
+        "" for a snapshot in memory.
+    offset : int or None
+        Byte where it goes wrong, where that can be told.
+    """
+
+    def __init__(self, message: str, path: str = "", offset: int | None = None) -> None:
+        super().__init__(message, path, offset)
+        self.path = path
+        self.offset = offset
+
+    def __str__(self) -> str:
+        where = "" if self.offset is None else f" at byte {self.offset}"
+        return f"{self.path or 'snapshot'}{where}: {self.args[0]}"
+
+
+class CorruptJournalError(JournalError, ValueError):
+    """A record that was written is damaged: nothing after it can be trusted, and nothing has been cut off."""
+
+
+class JournalMismatchError(JournalError, ValueError):
+    """A journal or snapshot was made in another format, or by a scheduler with another policy or other resources."""
 
 
 class UnknownIdError(FlowschedError, KeyError):

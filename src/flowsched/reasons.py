@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -56,11 +56,21 @@ class Verdict:
     ever: NDArray[np.uint8]
     resources: Resources
     code: ReasonCode | None
+    _found: list[ReasonCode] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def reason(self, price: float | None = None) -> Reason:
         """The reason in full, with counts by shape of machine."""
-        code = self.code or self._code()
+        code = self.said
         return Reason(code, self._detail(), price, _UNBLOCKED_BY.get(code, ()))
+
+    @property
+    def said(self) -> ReasonCode:
+        """The code."""
+        if self.code is not None:
+            return self.code
+        if not self._found:
+            self._found.append(self._code())
+        return self._found[0]
 
     def _code(self) -> ReasonCode:
         live = self.shapes.of_row >= 0
@@ -180,6 +190,10 @@ class Waiting(Mapping[Hashable, Reason]):
         if not self._group_of:
             self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
         return self._group_of[task]
+
+    def summary(self) -> list[tuple[int, str, float | None]]:
+        """Codes and prices, group by group, with how many tasks they hold for."""
+        return [(len(tasks), why.said.value, price) for tasks, why, price in self._groups]
 
     def __repr__(self) -> str:
         return f"<{self._size} waiting tasks>"

@@ -157,6 +157,8 @@ class RoundStats:
         Altering the network; optimising it; reading, checking and explaining its flow.
     gap : float
         Bound on how far the last flow's cost is from the optimum, 0 where it is the optimum.
+    cost : int
+        Cost of the last flow, exactly.
     """
 
     nodes: int
@@ -167,6 +169,7 @@ class RoundStats:
     seconds_solve: float
     seconds_read: float
     gap: float = 0.0
+    cost: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,45 +15,44 @@
 
 from __future__ import annotations
 
+import io
 import math
+import os
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from weakref import WeakSet
 
-import numpy as np
-
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.books import SPREAD, Shapes
 from flowsched.cluster.events import Event
-from flowsched.cluster.records import Before, ClassRecord, JobRecord, TaskRecord
 from flowsched.cluster.trial import Trial
-from flowsched.commits import carry_out
+from flowsched.commits import carry_out, happen
 from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.gangs import Gangs
+from flowsched.image import State, form, pack, twin, unpack
+from flowsched.journal import Header, Journal, encode
+from flowsched.log import MAGIC, framed
 from flowsched.network import FlowNetwork
+from flowsched.outcome import Verdicts, outcome
 from flowsched.policy import Policy
-from flowsched.reasons import Verdict, Waiting, judge
+from flowsched.policy.describe import describe
 from flowsched.reclaim import reclaim
+from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import (
     Commit,
     Delta,
-    Migrate,
     Place,
-    Preempt,
-    Preemption,
     Reason,
-    ReasonCode,
     Round,
     RoundStats,
-    Share,
 )
 from flowsched.sharereport import ShareReport
 from flowsched.verify import Verify
+from flowsched.version import __version__
 
-__all__ = ["Scheduler"]
+__all__ = ["Scheduler", "replay"]
 
 
 @dataclass(slots=True)
@@ -65,6 +64,7 @@ class _Clock:
     solve: float = 0.0
     solves: int = 0
     gap: float = 0.0
+    cost: int = 0
     late: bool = False
 
     def run(self, network: FlowNetwork, start: float) -> bool:
@@ -78,31 +78,9 @@ class _Clock:
             return False
         finally:
             self.solve += time.perf_counter() - start
-        self.gap = float(solution.stats["gap"])
+        self.gap, self.cost = float(solution.stats["gap"]), solution.cost
         self.late = time.perf_counter() > self.deadline
         return True
-
-
-@dataclass(slots=True)
-class _Outcome:
-    """The parts of a round as they are collected."""
-
-    placements: dict[Hashable, Hashable] = field(default_factory=dict)
-    preemptions: dict[Hashable, Preemption] = field(default_factory=dict)
-    migrations: dict[Hashable, tuple[Hashable, Hashable]] = field(default_factory=dict)
-    devices: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    turns: dict[Hashable, int] = field(default_factory=dict)
-    gangs: dict[Hashable, int] = field(default_factory=dict)
-    preempts: list[Delta] = field(default_factory=list)
-    migrates: list[Delta] = field(default_factory=list)
-    places: list[Delta] = field(default_factory=list)
-
-    def round(self, now: float, waiting: Waiting, stats: RoundStats, shares: Mapping[Hashable, Share]) -> Round:
-        """All of it as one value."""
-        return Round(
-            now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
-            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs,
-        )  # fmt: skip
 
 
 class Scheduler:
@@ -115,6 +93,9 @@ class Scheduler:
         What machines have and tasks take; "gpu" is counted device by device.
     seed : int
         For policies that draw lots; those here do not.
+    journal : Journal or path, optional
+        Where to write down what happens.  If something is in it, the scheduler goes on from there; policy, resources and
+        seed must be those with which it was begun (`JournalMismatchError` says what is not).
 
     Attributes
     ----------
@@ -122,17 +103,31 @@ class Scheduler:
         What is.
     network : FlowNetwork
         What the last round optimised.
+    journal : Journal or None
+    recovery : Recovery or None
+        What it was recovered from.
     """
 
     def __init__(
-        self, policy: Policy | None = None, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu"), seed: int = 0
+        self,
+        policy: Policy | None = None,
+        resources: Resources | Sequence[str] = ("cpu", "mem", "gpu"),
+        seed: int = 0,
+        *,
+        journal: Journal | str | os.PathLike[str] | None = None,
     ) -> None:
         self.cluster = Cluster(resources)
         self.network = FlowNetwork()
         self.builder = Builder(self.cluster, self.network, Policy() if policy is None else policy)
         self.seed = seed
-        self._verdicts: dict[ClassRecord, Verdict] = {}
+        self._verdicts = Verdicts(self.builder)
         self._aborted: WeakSet[Round] = WeakSet()
+        self.journal: Journal | None = None
+        self.recovery: Recovery | None = None
+        if journal is not None:
+            journal = journal if isinstance(journal, Journal) else Journal(journal)
+            self.recovery = attach(self, journal, self._header())
+            self.journal = journal
 
     @property
     def policy(self) -> Policy:
@@ -144,10 +139,15 @@ class Scheduler:
         if not isinstance(policy, Policy):
             raise InputError(f"policy: a Policy expected, got {policy!r}")
         self.builder.replace_policy(policy)
+        if self.journal is not None:
+            self.journal.policy(policy)
 
     def apply(self, *events: Event) -> None:
         """Tell what happened; see `Cluster.apply`."""
-        self.cluster.apply(*events)
+        if self.journal is None:
+            self.cluster.apply(*events)
+        else:
+            self.journal.events(events, self.cluster.apply)
 
     def look_anew(self, classes: Collection[int]) -> None:
         """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.books.rule``."""
@@ -176,6 +176,19 @@ class Scheduler:
             raise InputError(f"now: a finite number expected, got {now!r}")
         if time_limit is not None and not time_limit > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
+        if self.journal is None:
+            return self._decide(now, time_limit)[0]
+        if self.cluster.books.rule is not None:
+            raise InputError("journal: it cannot hold what a fit rule knows, so a scheduler with one has none")
+        round, late = None, False
+        try:
+            round, late = self._decide(now, time_limit)
+        finally:
+            self.journal.round(now, time_limit if late else None, round)
+        return round
+
+    def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """A round, and whether time has had a part in it."""
         before = self.builder.edits.count
         start = time.perf_counter()
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
@@ -186,9 +199,9 @@ class Scheduler:
             had_room = self._settle(check, clock)
             while not gangs.settled(clock.late):
                 had_room |= self._settle(check, clock)
-            out = self._deltas(check)
+            out = outcome(check)
             shares = self.builder.shares.report(task.group.job for task in trial.before)
-            waiting = self._waiting(had_room, clock.late, gangs.out)
+            waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
         finally:
             trial.undo()
             self.builder.end_round()
@@ -201,8 +214,9 @@ class Scheduler:
             seconds_solve=clock.solve,
             seconds_read=time.perf_counter() - start - clock.update - clock.solve,
             gap=clock.gap,
+            cost=clock.cost,
         )
-        return out.round(now, waiting, stats, shares or MappingProxyType({}))
+        return out.round(now, waiting, stats, shares or MappingProxyType({})), clock.late or clock.gap > 0
 
     def _settle(self, check: Verify, clock: _Clock) -> set[int]:
         """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
@@ -221,69 +235,6 @@ class Scheduler:
             offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
             if clock.late or not (again or offered):
                 return had_room
-
-    def _deltas(self, check: Verify) -> _Outcome:
-        """What the trial changed, as values."""
-        out = _Outcome()
-        policy = self.builder.policy
-        price = policy.preemption.price if policy.preemption else 0.0
-        by_row = self.cluster.by_row
-        for task, before in sorted(check.trial.before.items(), key=_turn):
-            place, was = task.place, before.place
-            if was is None and place is not None:
-                machine = by_row[place.row].machine.id
-                out.placements[task.id] = machine
-                if task.group.job.job.gang is not None:
-                    out.gangs[task.id] = task.group.job.serial
-                out.places.append(Place(task.id, machine, place.devices))
-            elif was is not None and place is None:
-                machine, by = by_row[was.row].machine.id, check.by[task].id
-                lost = policy.waiting.bucket(check.trial.now - was.since)
-                out.preemptions[task.id] = Preemption(machine, by, price * (1 + lost))
-                out.preempts.append(Preempt(task.id, machine, by))
-            elif was is not None and place is not None and task.turn != before.turn:
-                old, machine = by_row[was.row].machine.id, by_row[place.row].machine.id
-                out.migrations[task.id] = (old, machine)
-                out.migrates.append(Migrate(task.id, old, machine, place.devices, check.by[task].id))
-            else:
-                continue
-            out.turns[task.id] = before.turn
-            if place is not None:
-                out.devices[task.id] = place.devices
-        return out
-
-    def _waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
-        """Who waits at the end of the trial, and why."""
-        groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
-        known, self._verdicts = self._verdicts, {}
-        outbid = [cls for cls in self.cluster.waiting if late or cls.index in had_room]
-        whys = dict(zip(outbid, self.builder.places.look_again([cls.index for cls in outbid]), strict=True))
-        prices = {} if late else self.builder.prices([group for cls in outbid for group in self.cluster.waiting[cls]])
-        for cls, members in self.cluster.waiting.items():
-            if cls not in whys:
-                verdict = self._verdicts[cls] = self._verdict(cls, known.get(cls))
-                groups.append((self.cluster.waiting_ids(cls), verdict, None))
-                continue
-            code = ReasonCode.OUTBID if cls.index in had_room and not (whys[cls] == SPREAD).any() else None
-            if (whys[cls] == 0).any():
-                code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
-            verdict = judge(self.cluster.books, cls, whys[cls], code)
-            at_share, too_few = (
-                judge(self.cluster.books, cls, whys[cls], c) for c in (ReasonCode.SHARE, ReasonCode.GANG_SHORT)
-            )
-            for group in members:
-                held = not late and self.builder.shares.full(group.job)
-                ids = tuple(task.id for task in group.waiting)
-                why = too_few if group.job in short else at_share if held else verdict
-                groups.append((ids, why, prices.get(group)))
-        return Waiting(groups)
-
-    def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
-        """For a class that never had room; another one only if something has changed for it."""
-        why, shapes = self.builder.places.why(cls.index), self.cluster.books.shapes()
-        if known is not None and known.why is why and known.shapes is shapes:
-            return known
-        return judge(self.cluster.books, cls, why)
 
     # -- afterwards ---------------------------------------------------------------------------------------------
 
@@ -307,17 +258,49 @@ class Scheduler:
             raise InputError(f"round: a Round expected, got {round!r}")
         if round in self._aborted:
             raise InputError("round: it was aborted")
+        if self.journal is not None:
+            self.journal.check(round)
         done = carry_out(self.cluster, round, only)
-        if isinstance(round.shares, ShareReport):
-            started = (delta.task for delta in done.accepted if isinstance(delta, Place))
-            round.shares.book(self.cluster.task(task).group.job for task in started)
+        self._book(round, done.accepted)
+        if self.journal is not None:
+            self.journal.commit(round, only, done)
         return done
+
+    def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
+        """Tell who keeps accounts of shares."""
+        if isinstance(round.shares, ShareReport):
+            started = (delta.task for delta in deltas if isinstance(delta, Place))
+            round.shares.book(self.cluster.task(task).group.job for task in started)
 
     def abort(self, round: Round) -> None:
         """Forget a round: it can no longer be committed.  Nothing of it had happened."""
         if not isinstance(round, Round):
             raise InputError(f"round: a Round expected, got {round!r}")
         self._aborted.add(round)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def what_if(self, *events: Event, now: float) -> Round:
+        """The round that `schedule` would make if these events happened.
+
+        Nothing of it happens, and nothing of it is left: it is made by a `copy`, whose cost grows with the cluster (about
+        15 microseconds for each task and more than that for each class and machine; ask several questions of one copy).
+
+        Parameters
+        ----------
+        *events : Event
+        now : float
+
+        Returns
+        -------
+        Round
+            It cannot be committed.
+        """
+        twin = self.copy()
+        twin.apply(*events)
+        round = twin.schedule(now)
+        self._aborted.add(round)
+        return round
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """Why a task waits as things are now, or why it is not on a certain machine.
@@ -333,22 +316,105 @@ class Scheduler:
             Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is room,
             but its job or user was at its share in the last round.
         """
-        record = self.cluster.task(task)
-        row = None if machine is None else self.cluster.machine(machine).row
-        if record.place is not None and row in (None, record.place.row):
-            return Reason(ReasonCode.RUNNING)
-        books, cls = self.cluster.books, record.group.cls
-        shapes = books.shapes()
-        if row is None:
-            (why,) = self.builder.places.look_again([cls.index])
-        else:
-            shapes = Shapes(shapes.of_row[[row]], shapes.keys)
-            why = books.room(np.array([cls.index]), np.array([row]))[1][0]
-        code = None
-        if (why[shapes.of_row >= 0] == 0).any():
-            code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
-        return judge(books, cls, why, code, shapes).reason()
+        return self._verdicts.explain(task, machine)
+
+    # -- state that survives ------------------------------------------------------------------------------------
+
+    def copy(self) -> Scheduler:
+        """A scheduler in the same state, without journal: given the same, both make the same rounds from now on."""
+        other = Scheduler(self.policy, self.cluster.resources, self.seed)
+        other._take(twin(self._state()))
+        return other
+
+    def snapshot(self) -> bytes:
+        """The whole state with flow and potentials, for `restore`; written to a file, it may also begin a journal.
+
+        A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
+        """
+        return MAGIC + framed((self._header().body(), self._state_record()))[0]
+
+    @classmethod
+    def restore(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Scheduler:
+        """The scheduler that a snapshot or a journal tells of.  Its next round is warm, and the one that would have come.
+
+        Parameters
+        ----------
+        source : bytes or path
+            What `snapshot` returned; or a file with that in it, or a journal, of which nothing is altered.
+        policy : Policy, optional
+            The one with which it was begun; needed if it has parts of the caller's own.
+        policies : sequence of Policy
+            See `Journal`.
+
+        Returns
+        -------
+        Scheduler
+            Without journal; `recovery` tells what was read.
+
+        Raises
+        ------
+        JournalError
+            Which of its kinds says what is wrong, and where.
+        """
+        name = "" if isinstance(source, bytes) else os.fspath(source)
+        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+            header = read_header(file, name)
+            given = () if policy is None else (policy,)
+            first = policy or policy_of(header.policy, policies, name, 0)
+            sched = cls(first, header.cluster_resources, header.seed)
+            sched._header().check(header, name)
+            file.seek(0)
+            sched.recovery, _ = recover(sched, file, name, (*given, *policies))
+        return sched
+
+    def compact(self) -> None:
+        """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
+        if self.journal is None:
+            raise InputError("compact: this scheduler has no journal")
+        self.journal.restart(self._state_record())
+
+    def _header(self) -> Header:
+        resources = self.cluster.resources
+        return Header(__version__, resources.names, resources.device, self.seed, describe(self.policy))
+
+    def _state(self) -> State:
+        return State(self.cluster, self.network, self.builder)
+
+    def _state_record(self) -> bytes:
+        return b"S" + encode([form(), describe(self.policy)]) + b"\n" + pack(self._state())
+
+    def _take(self, state: State) -> None:
+        self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
+        self._verdicts = Verdicts(self.builder)
+
+    def _load(self, image: bytes, policy: Policy) -> None:
+        """Be what the image says; for `recover`."""
+        self._take(unpack(image, policy))
+
+    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let deltas happen that did happen after this round, whatever it says; False if they cannot.  For `recover`."""
+        if happen(self.cluster, deltas, round.now) is not None:
+            return False
+        self._book(round, deltas)
+        return True
 
 
-def _turn(moved: tuple[TaskRecord, Before]) -> int:
-    return moved[0].turn
+def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:
+    """Make all rounds of a journal again, and say which come out otherwise.
+
+    Parameters
+    ----------
+    path : str or path
+        Nothing of it is altered.
+    policy, policies
+        See `Scheduler.restore`, which gives the scheduler as well.
+
+    Returns
+    -------
+    Recovery
+    """
+    recovery = Scheduler.restore(path, policy, policies).recovery
+    assert recovery is not None
+    return recovery

@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import Indices, grown
+from flowsched.cluster.books import Indices, Viewed, grown
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Stays:
+class Stays(Viewed):
     """Keeps one arc for each group and machine where some of its tasks run.
 
     Parameters

@@ -31,6 +31,7 @@ __all__ = [
     "Indices",
     "ShapeKey",
     "Shapes",
+    "Viewed",
     "grown",
 ]
 
@@ -121,7 +122,21 @@ class _Asks:
     level: int
 
 
-class Books:
+class Viewed:
+    """Something with arrays that are read through memory views, made by `_view`; a copy makes its own."""
+
+    def _view(self) -> None:
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if not isinstance(value, memoryview)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._view()
+
+
+class Books(Viewed):
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
     Attributes

@@ -177,6 +177,8 @@ class DRF:
         dominant = part.max(axis=1, initial=0.0) / np.where(claims.weight > 0, claims.weight, 1e-9)
         share = np.where(dominant > 0, 0, claims.tasks)
         open_ = (dominant > 0) & np.isfinite(dominant)
+        nowhere = np.isinf(dominant)  # no machine has what these ask for: none of theirs runs
+        part[nowhere] = dominant[nowhere] = 0.0
         while (open_ & (share < claims.tasks)).any():
             share = _level(share, open_, claims.tasks, dominant, part)
             left = 1.0 + 1e-9 - share @ part

@@ -1,0 +1,198 @@
+"""The whole state of a scheduler as bytes: what is, the network with its flow and potentials, and what mirrors both.
+
+An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so that all later rounds are
+those that it would have made.  That ties it to one version of the package (`form`).  A policy is code and stays outside;
+of it only the accounts are kept that some share providers hold.  Bytes are read back by an unpickler that knows the
+package's own classes and NumPy's arrays, and nothing else.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache
+from inspect import signature
+from types import FunctionType, MappingProxyType
+from typing import Any
+from zlib import crc32
+
+from flowsched.builder import Builder
+from flowsched.cluster import Cluster, records
+from flowsched.exceptions import InputError
+from flowsched.network import FlowNetwork
+from flowsched.policy import Fairness, Policy
+
+__all__ = ["State", "form", "pack", "twin", "unpack"]
+
+_MEANING = 1
+"""Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
+
+_OWN = frozenset(
+    f"flowsched.{name}" for name in "_cs network edits builder places shares outlets holds nearness stays image".split()
+)
+_NUMPY = frozenset(
+    (module, name)
+    for core in ("numpy.core", "numpy._core")
+    for module, name in (
+        ("numpy", "ndarray"), ("numpy", "dtype"), (f"{core}.multiarray", "_reconstruct"), (f"{core}.multiarray", "scalar"),
+        (f"{core}.numeric", "_frombuffer"),
+    )
+)  # fmt: skip
+
+
+@dataclass
+class State:
+    """All that a scheduler goes by."""
+
+    cluster: Cluster
+    network: FlowNetwork
+    builder: Builder
+
+
+@cache
+def form() -> int:
+    """A number of what images consist of: an image of another form cannot be read."""
+    cluster, network = Cluster(("cpu",)), FlowNetwork()
+    kept: dict[str, list[str]] = {}
+    look: list[Any] = [cluster, Builder(cluster, network, Policy())]
+    while look:
+        thing = look.pop()
+        kind = type(thing)
+        own = kind.__module__ in _OWN or kind.__module__.startswith("flowsched.cluster.")
+        if own and kind.__name__ not in kept and hasattr(thing, "__dict__"):
+            kept[kind.__name__] = sorted(vars(thing))
+            look += vars(thing).values()
+    fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
+    kernel, numbers = network.__getstate__()
+    return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
+
+
+def pack(state: State) -> bytes:
+    """The state as bytes.
+
+    Raises
+    ------
+    InputError
+        An id or a provider's account is of a kind that cannot be written down, or a fit rule keeps a state of its own.
+    """
+    return _written(state, _accounts(state.builder.policy), None)
+
+
+def unpack(image: bytes, policy: Policy) -> State:
+    """The state that `pack` wrote, under a policy that says the same; its providers' accounts become those of then."""
+    with _uncollected():
+        state, accounts = _Reader(image, policy, ()).load()
+    for provider, account in zip(_keepers(policy), accounts, strict=True):
+        vars(provider).update(account)
+    assert isinstance(state, State)
+    return state
+
+
+def twin(state: State) -> State:
+    """A state of its own that equals this one; ids and whatever else is the caller's are the same objects."""
+    policy, fairness = state.builder.policy, state.builder.policy.fairness
+    if fairness is not None and _keepers(policy):
+        fairness = replace(fairness, share=deepcopy(fairness.share), within=deepcopy(fairness.within))
+        policy = replace(policy, fairness=fairness)
+    shared: list[Any] = []
+    image = _written(state, [], shared)
+    with _uncollected():
+        other, _ = _Reader(image, policy, shared).load()
+    assert isinstance(other, State)
+    return other
+
+
+def _keepers(policy: Policy) -> list[Any]:
+    """Share providers that keep accounts."""
+    fairness = policy.fairness
+    providers = () if fairness is None else (fairness.share, fairness.within)
+    return [provider for provider in providers if hasattr(provider, "committed")]
+
+
+def _accounts(policy: Policy) -> list[dict[str, Any]]:
+    return [vars(provider) for provider in _keepers(policy)]
+
+
+def _written(state: State, accounts: list[dict[str, Any]], shared: list[Any] | None) -> bytes:
+    if state.cluster.books.rule is not None:
+        raise InputError(f"a fit rule keeps a state of its own, which cannot be copied: {state.cluster.books.rule!r}")
+    file = io.BytesIO()
+    with _uncollected():
+        _Writer(file, state.builder.policy, shared).dump((state, accounts))
+    return file.getvalue()
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look at every object again and again and find nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _given(name: str | int) -> Any:
+    """Stands for a thing that the reader brings along."""
+    raise AssertionError(name)
+
+
+def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
+    return MappingProxyType(mapping)
+
+
+class _Writer(pickle.Pickler):
+    """Writes the package's objects and arrays; others go to `shared`, or nowhere."""
+
+    def __init__(self, file: io.BytesIO, policy: Policy, shared: list[Any] | None) -> None:
+        super().__init__(file, protocol=5)
+        self._policy = policy
+        self._shared = shared
+        self._own: dict[type, bool] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if self._own.get(kind):
+            return NotImplemented
+        if obj is self._policy:
+            return _given, ("policy",)
+        if obj is self._policy.fairness:
+            return _given, ("fairness",)
+        if kind is Policy or kind is Fairness:  # one that has been replaced: only that it was another one matters
+            return kind, ()
+        if kind is MappingProxyType:
+            return _frozen, (dict(obj),)
+        home = obj.__module__ if kind is type or kind is FunctionType else kind.__module__
+        if home.startswith(("flowsched.", "numpy")):
+            self._own[kind] = kind is not type and kind is not FunctionType
+            return NotImplemented
+        if self._shared is None:
+            raise InputError(f"only strings, numbers and tuples of them can be written down, not {obj!r}")
+        self._shared.append(obj)
+        return _given, (len(self._shared) - 1,)
+
+
+class _Reader(pickle.Unpickler):
+    """Reads what `_Writer` wrote."""
+
+    def __init__(self, image: bytes, policy: Policy, shared: Sequence[Any]) -> None:
+        super().__init__(io.BytesIO(image))
+        self._things: dict[str | int, Any] = {"policy": policy, "fairness": policy.fairness, **dict(enumerate(shared))}
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == (__name__, "_given"):
+            return self._things.__getitem__
+        if (module, name) == (__name__, "_frozen"):
+            return _frozen
+        own = module in _OWN or module.startswith(("flowsched.cluster.", "flowsched.policy"))
+        found = super().find_class(module, name) if (own and "." not in name) or (module, name) in _NUMPY else None
+        if found is None or (own and not isinstance(found, type)):
+            raise InputError(f"image: {module}.{name} does not belong there")
+        return found

@@ -1,0 +1,313 @@
+"""The journal of a scheduler: what it was told, what it decided and what happened, in the order of happening.
+
+A journal is a `log` of these records (a letter, then JSON unless said otherwise):
+
+====  ======================================================================================================
+H     the first one: version of the package, resources, seed, policy in words
+E     events, all those of one `Scheduler.apply`
+R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
+C     a commit: number of the round, `only`, and the deltas that happened
+P     another policy, in words
+S     in front of the others, after H: policy in words, a line feed, and a whole state (see `image`)
+====  ======================================================================================================
+
+What happened is written down before the caller is told: a call that has returned has its record.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+from zlib import crc32
+
+import numpy as np
+
+from flowsched.cluster import Resources, Task
+from flowsched.cluster.events import Event
+from flowsched.exceptions import InputError, JournalError, JournalMismatchError
+from flowsched.log import Log
+from flowsched.policy import Policy
+from flowsched.policy.describe import describe, difference
+from flowsched.reasons import Waiting
+from flowsched.rounds import Commit, Delta, Migrate, Place, Preempt, Round
+
+__all__ = ["Fsync", "Header", "Journal", "Seal", "as_ids", "decode", "deltas_of", "encode"]
+
+Fsync = Literal["commit", "always", "never"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a journal or snapshot begins with."""
+
+    version: str
+    resources: tuple[str, ...]
+    device: str | None
+    seed: int
+    policy: Any
+
+    def body(self) -> bytes:
+        """The record."""
+        return b"H" + encode(asdict(self))
+
+    @classmethod
+    def read(cls, body: bytes) -> Header:
+        """From its record."""
+        known = json.loads(body[1:])
+        return cls(**{**known, "resources": tuple(known["resources"])})
+
+    def check(self, then: Header, path: str) -> None:
+        """Refuse a file that was begun otherwise."""
+        if then.cluster_resources != self.cluster_resources:
+            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
+        if then.seed != self.seed:
+            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
+        other = difference(then.policy, self.policy)
+        if other is not None:
+            raise JournalMismatchError(other, path, 0)
+
+    @property
+    def cluster_resources(self) -> Resources:
+        """As `Cluster` takes them."""
+        return Resources(self.resources, self.device)
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A round in a few numbers: two rounds of equal seals are the same but by chance (1 in 4 billion).
+
+    Parameters
+    ----------
+    preempted, migrated, placed, waiting : int
+        How many.
+    deltas : int
+        Checksum of all deltas with devices and prices.
+    cost : int
+        Of the flow.
+    reasons : int
+        Checksum of the reasons for waiting: codes and prices, with how many tasks they hold for.
+    """
+
+    preempted: int
+    migrated: int
+    placed: int
+    waiting: int
+    deltas: int
+    cost: int
+    reasons: int
+
+    @classmethod
+    def of(cls, round: Round) -> Seal:
+        """The seal of a round."""
+        prices = [preemption.price for preemption in round.preemptions.values()]
+        reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
+        return cls(
+            len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
+            crc32(encode([[_plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
+            crc32(encode(reasons)),
+        )  # fmt: skip
+
+
+class Journal:
+    """Where a scheduler writes down what happens; given to `Scheduler(journal=...)`, which recovers from what is in it.
+
+    One process at a time may have it open.
+
+    Parameters
+    ----------
+    path : str or path
+        Created if absent.
+    fsync : {"commit", "always", "never"}
+        What has been told to the caller survives the end of the process at any moment, whatever is chosen here.  The end
+        of the machine (power, kernel) it survives if the disk has been waited for: "commit" does that before `commit`
+        returns, for that commit and everything before it; "always" before `apply` returns as well; "never" leaves it
+        to the operating system.
+    policies : sequence of Policy
+        Those that the scheduler was given while it ran, as far as they have parts of the caller's own; others are
+        made again from the journal.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, fsync: Fsync = "commit", policies: Sequence[Policy] = ()
+    ) -> None:
+        if fsync not in ("commit", "always", "never"):
+            raise InputError(f"fsync: 'commit', 'always' or 'never' expected, got {fsync!r}")
+        self.path = Path(path)
+        self.fsync = fsync
+        self.policies = tuple(policies)
+        self._log: Log | None = None
+        self._numbers: WeakKeyDictionary[Round, int] = WeakKeyDictionary()
+        self._count = 0
+        self._header: Header | None = None
+
+    def __repr__(self) -> str:
+        return f"<Journal {str(self.path)!r}, {self.size} bytes>"
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return 0 if self._log is None else self._log.size
+
+    @property
+    def log(self) -> Log:
+        """The file, opened and locked at the first use."""
+        if self._log is None:
+            self._log = Log(self.path)
+        return self._log
+
+    def close(self) -> None:
+        """Let another scheduler have it; this one can decide nothing more."""
+        self.log.close()
+
+    # -- what a scheduler tells ---------------------------------------------------------------------------------
+
+    def begin(self, header: Header) -> None:
+        """The first record of a new journal."""
+        self._header = header
+        self._append(header.body(), self.fsync != "never")
+
+    def events(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
+        """Let events happen, and write down those that did."""
+        happened: list[bytes] = []
+        try:
+            for event in events:
+                record = encode(event) if isinstance(event, Event) else b""
+                happen(event)
+                happened.append(record)
+        finally:
+            if happened:
+                self._append(b"E[" + b",".join(happened) + b"]", self.fsync == "always")
+
+    def round(self, now: float, limit: float | None, round: Round | None) -> None:
+        """A round was made, or failed (None)."""
+        self._count += 1
+        if round is not None:
+            self._numbers[round] = self._count
+        seal = None if round is None else list(asdict(Seal.of(round)).values())
+        self._append(b"R" + encode([self._count, now, limit, seal]), False)
+
+    def check(self, round: Round) -> None:
+        """Refuse a round that is not in the journal."""
+        if round not in self._numbers:
+            raise InputError(
+                "round: this scheduler did not make it, or its journal was started anew since; schedule again"
+            )
+
+    def commit(self, round: Round, only: Collection[Hashable] | None, done: Commit) -> None:
+        """A round happened, as far as it did."""
+        deltas = [_plain_delta(delta) for delta in done.accepted]
+        record = [self._numbers[round], None if only is None else list(only), deltas]
+        self._append(b"C" + encode(record), self.fsync != "never")
+
+    def policy(self, policy: Policy) -> None:
+        """Another policy holds."""
+        self._append(b"P" + encode(describe(policy)), self.fsync == "always")
+
+    def go_on(self, header: Header, rounds: int) -> None:
+        """An old journal is continued, so many rounds being in it."""
+        self._header, self._count = header, rounds
+
+    def restart(self, state: bytes) -> None:
+        """Begin anew with a state; rounds made so far can no longer be committed."""
+        assert self._header is not None
+        self.log.restart(self._header.body(), state)
+        self._numbers.clear()
+        self._count = 0
+
+    def _append(self, body: bytes, sync: bool) -> None:
+        self.log.append(body)
+        if sync:
+            self.log.sync()
+
+
+# -- values <-> JSON --------------------------------------------------------------------------------------------------
+
+
+def deltas_of(records: Sequence[Sequence[Any]]) -> tuple[Delta, ...]:
+    """Deltas from a commit's record."""
+    return tuple(_DELTAS[letter](*map(as_ids, values)) for letter, *values in records)
+
+
+_DELTAS: dict[str, Callable[..., Delta]] = {"p": Preempt, "m": Migrate, "s": Place}
+
+
+def _plain_delta(delta: Delta) -> list[Any]:
+    match delta:
+        case Place(task, machine, devices):
+            return ["s", task, machine, devices]
+        case Preempt(task, machine, by):
+            return ["p", task, machine, by]
+        case Migrate(task, old, machine, devices, by):
+            return ["m", task, old, machine, devices, by]
+
+
+def as_ids(value: Any) -> Any:
+    """What JSON made of ids: its lists become tuples again."""
+    return tuple(map(as_ids, value)) if isinstance(value, list) else value
+
+
+def _settings(kind: type) -> list[tuple[str, Any]]:
+    """Fields of an event or a task, and their defaults."""
+    return [(f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in fields(kind)]
+
+
+_FIELDS: dict[type, list[tuple[str, Any]]] = {}
+
+
+def _terse(value: Any) -> dict[str, Any]:
+    """An event or a task without what is as by default; `events.from_dict` reads it."""
+    kind = type(value)
+    known = _FIELDS.get(kind)
+    if known is None:
+        known = _FIELDS[kind] = _settings(kind)
+    record: dict[str, Any] = {} if kind is Task else {"kind": kind.__name__}
+    for name, default in known:
+        setting = getattr(value, name)
+        if setting is default:
+            continue
+        if isinstance(setting, Mapping):
+            if not setting and isinstance(default, Mapping):
+                continue
+            if not all(isinstance(key, str) for key in setting):
+                raise InputError(f"{kind.__name__}: {name}: names must be strings, got {dict(setting)!r}")
+            setting = dict(setting)
+        elif type(default) in (int, float, bool, tuple) and type(setting) is type(default) and setting == default:
+            continue
+        record[name] = setting
+    return record
+
+
+def _other(value: Any) -> Any:
+    """What JSON does not know itself."""
+    if isinstance(value, Event | Task):
+        return _terse(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise InputError(f"a journal can only hold ids that are strings, numbers, None or tuples of them, not {value!r}")
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_other)
+
+
+def encode(value: Any) -> bytes:
+    """As JSON, without any space."""
+    return _ENCODER.encode(value).encode("ascii")
+
+
+def decode(body: bytes, path: str, offset: int) -> Any:
+    """A record's JSON."""
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise JournalError(f"a record that cannot be read: {error}", path, offset) from None

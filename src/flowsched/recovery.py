@@ -1,0 +1,285 @@
+"""From a journal back to the state that it tells of.
+
+Rounds are decided again, so that the network is as it was, and what happened is taken from the commits' records.  Where
+a round comes out otherwise (it had run into its time limit, or another version of the package made it), the record's
+word holds: every task is where it was, and only the network's choice among equally good flows may be another one later.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, BinaryIO, Protocol
+
+from flowsched.cluster.events import Event, from_dict
+from flowsched.exceptions import FlowschedError, JournalMismatchError, UnknownIdError
+from flowsched.image import form
+from flowsched.journal import Header, Journal, Seal, as_ids, decode, deltas_of
+from flowsched.log import Reader
+from flowsched.policy import Policy
+from flowsched.policy.describe import describe, difference, rebuild
+from flowsched.rounds import Commit, Delta, Round
+
+__all__ = ["Difference", "Recovery", "Target", "attach", "policy_of", "read_header", "recover"]
+
+
+class Target(Protocol):
+    """A scheduler as recovery sees it; it writes nothing down meanwhile."""
+
+    policy: Policy
+
+    def apply(self, *events: Event) -> None:
+        """See `Scheduler`; so for those that follow."""
+        ...
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round: ...
+
+    def commit(self, round: Round, only: Any = None) -> Commit: ...
+
+    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let just these happen, whatever the round says; False if they cannot."""
+        ...
+
+    def _load(self, image: bytes, policy: Policy) -> None:
+        """Take over the state of an image."""
+        ...
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A round that came out otherwise than when it was made.
+
+    Parameters
+    ----------
+    round : int
+        Its number in the journal.
+    offset : int
+        Where the journal tells of it.
+    what : tuple of str
+        Which of the parts of a `Seal` differ; "time limit" where it ran into one.
+    then, now : Seal
+    """
+
+    round: int
+    offset: int
+    what: tuple[str, ...]
+    then: Seal
+    now: Seal
+
+
+@dataclass
+class Recovery:
+    """What was in a journal.
+
+    Parameters
+    ----------
+    header : Header
+    path : str
+    events : Counter of str
+        By kind.
+    rounds, commits, policies : int
+        How many there are; rounds that raised an error are among them.
+    preempted, migrated, placed : int
+        What happened to tasks.
+    snapshot : bool
+        It begins with a state, not with nothing.
+    differences : list of Difference
+    size, torn : int
+        Bytes; `torn` more at its end were never acknowledged, and were left out.
+    seconds : float
+        That it took.
+    """
+
+    header: Header
+    path: str
+    events: Counter[str] = field(default_factory=Counter)
+    rounds: int = 0
+    commits: int = 0
+    policies: int = 0
+    preempted: int = 0
+    migrated: int = 0
+    placed: int = 0
+    snapshot: bool = False
+    differences: list[Difference] = field(default_factory=list)
+    size: int = 0
+    torn: int = 0
+    seconds: float = 0.0
+
+
+def read_header(file: BinaryIO, path: str) -> Header:
+    """The header of a journal or snapshot."""
+    for _, body in Reader(file, path):
+        return Header.read(body)
+    raise JournalMismatchError("nothing is in it", path, 0)
+
+
+def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
+    """Let a new scheduler go on where a journal ends; what is in it, None where it is new."""
+    try:
+        with open(journal.log.path, "rb") as file:
+            reader = journal.log.reader(file)
+            if not any(True for _ in reader):
+                journal.log.go_on(reader)
+                journal.begin(header)
+                return None
+            file.seek(0)
+            path = str(journal.path)
+            header.check(read_header(file, path), path)
+            file.seek(0)
+            found, reader = recover(target, file, path, journal.policies)
+            journal.log.go_on(reader)
+            journal.go_on(found.header, found.rounds)
+    except BaseException:
+        journal.close()
+        raise
+    return found
+
+
+def policy_of(description: Any, given: Sequence[Policy], path: str, offset: int) -> Policy:
+    """The policy that was described: one of those given, or made again."""
+    for policy in given:
+        if describe(policy) == description:
+            return policy
+    try:
+        policy = rebuild(description)
+    except UnknownIdError as error:
+        raise JournalMismatchError(
+            f"the policy has a part of the caller's own, {error}, and none of the policies given is that one"
+            + (f": {difference(description, describe(given[0]))}" if given else ""), path, offset,
+        ) from None  # fmt: skip
+    assert isinstance(policy, Policy)
+    return policy
+
+
+def recover(target: Target, file: BinaryIO, path: str, policies: Sequence[Policy] = ()) -> tuple[Recovery, Reader]:
+    """Bring a new scheduler to the state that a journal ends with.
+
+    Parameters
+    ----------
+    target : Target
+        As new, made after the journal's header.
+    file : binary file
+    path : str
+        For error messages.
+    policies : sequence of Policy
+        Where to find those with parts of the caller's own.
+
+    Returns
+    -------
+    recovery : Recovery
+    reader : Reader
+        At the end of the last good record.
+    """
+    start = time.perf_counter()
+    last = _last_commits(file, path)
+    file.seek(0)
+    reader = Reader(file, path)
+    records = iter(reader)
+    _, body = next(records)
+    rerun = _Rerun(target, Recovery(Header.read(body), path), (target.policy, *policies), last)
+    for offset, body in records:
+        rerun.step(offset, body)
+    found = rerun.found
+    found.size, found.torn, found.seconds = reader.end, reader.torn, time.perf_counter() - start
+    return found, reader
+
+
+def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
+    """Where each round was committed last; all checksums have been looked at then, so nothing is begun in vain."""
+    last: dict[int, int] = {}
+    for offset, body in Reader(file, path):
+        if body[:1] == b"C":
+            last[int(body[2 : body.index(b",")])] = offset
+    return last
+
+
+class _Rerun:
+    """One recovery."""
+
+    def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
+        self.target = target
+        self.found = found
+        self.policies = list(policies)
+        self._last = last
+        self._open: dict[int, tuple[Round, bool]] = {}
+        self._steps: dict[bytes, Callable[[int, bytes], None]] = {
+            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
+        }  # fmt: skip
+
+    def step(self, offset: int, body: bytes) -> None:
+        """Go on by one record."""
+        step = self._steps.get(body[:1])
+        if step is None:
+            raise JournalMismatchError(f"a record of unknown kind {body[:1]!r}", self.found.path, offset)
+        step(offset, body[1:])
+
+    def _events(self, offset: int, body: bytes) -> None:
+        records = decode(body, self.found.path, offset)
+        try:
+            events = [from_dict(record) for record in records]
+            self.target.apply(*events)
+        except FlowschedError as error:
+            raise JournalMismatchError(f"an event that cannot happen here: {error}", self.found.path, offset) from error
+        self.found.events.update(type(event).__name__ for event in events)
+
+    def _round(self, offset: int, body: bytes) -> None:
+        number, now, limit, seal = decode(body, self.found.path, offset)
+        self.found.rounds += 1
+        if seal is None:
+            try:
+                self.target.schedule(now)
+            except Exception:  # as it did then, whatever a caller's cost function raises
+                pass
+            return
+        round = self.target.schedule(now, limit)
+        then, again = Seal(*seal), Seal.of(round)
+        what = tuple(f.name for f in fields(Seal) if getattr(then, f.name) != getattr(again, f.name))
+        if what:
+            what = ("time limit", *what) if limit is not None else what
+            self.found.differences.append(Difference(number, offset, what, then, again))
+        if number in self._last:
+            self._open[number] = round, not what
+
+    def _commit(self, offset: int, body: bytes) -> None:
+        number, only, records = decode(body, self.found.path, offset)
+        round, same = self._open[number]
+        deltas = deltas_of(records)
+        if same:
+            same = self.target.commit(round, as_ids(only)).accepted == deltas
+            happened = same
+        else:
+            happened = self.target._impose(deltas, round)
+        if not happened:
+            raise JournalMismatchError("what was committed cannot happen here", self.found.path, offset)
+        if self._last[number] == offset:
+            del self._open[number]
+        self.found.commits += 1
+        kinds = Counter(letter for letter, *_ in records)
+        self.found.preempted += kinds["p"]
+        self.found.migrated += kinds["m"]
+        self.found.placed += kinds["s"]
+
+    def _policy(self, offset: int, body: bytes) -> None:
+        description = decode(body, self.found.path, offset)
+        self.target.policy = self._known(description, offset)
+        self.found.policies += 1
+
+    def _state(self, offset: int, body: bytes) -> None:
+        front, _, image = body.partition(b"\n")
+        made, description = decode(front, self.found.path, offset)
+        if made != form():
+            raise JournalMismatchError(
+                f"a state in a form that only flowsched {self.found.header.version} reads, as it was then",
+                self.found.path, offset,
+            )  # fmt: skip
+        self.target._load(image, self._known(description, offset))
+        self.found.snapshot = True
+
+    def _known(self, description: Any, offset: int) -> Policy:
+        """The same object for the same description, since providers may keep accounts."""
+        policy = policy_of(description, self.policies, self.found.path, offset)
+        if not any(policy is known for known in self.policies):
+            self.policies.append(policy)
+        return policy
