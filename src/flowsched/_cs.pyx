@@ -46,6 +46,12 @@ Goldberg and Tarjan's successive approximation, with raw costs: epsilon = the la
 turns an epsilon'-optimal flow (rc >= -epsilon' on residual half-arcs) into an epsilon-optimal one by FIFO push-relabel.  The flow is then *not yet* optimal (that would take
 epsilon < 1/n); `repair` finishes it exactly: every residual half-arc of negative reduced cost is saturated, which restores (I), and the excesses are routed.
 
+The simplex (_ns.pyx)
+---------------------
+It takes over where repair has scanned so much that it is likely to be faster, and brings flow and potentials back with (I).  Its basis is kept as
+long as nodes and arcs stay: ``news`` lists what changed since, and the next solve goes to it at once if that is likely to be cheaper than repair, by
+what both have cost lately.
+
 Complexity: `walk` and `search` look only at the adjacency of nodes that they reach; `refine` is O(V^2 E) a phase.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990);
 A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); the Sirius paper (incremental cost scaling, ICS).
@@ -135,10 +141,14 @@ cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
 cdef int64_t ALPHA = 8
-# When local repair has scanned so many half-arcs for each arc of the network, the simplex is likely to be faster: after a change; from nothing.
+# When local repair has scanned so many half-arcs for each arc of the network, the simplex is likely to be faster: after a change; from nothing; after
+# a change that leaves all nodes and arcs where they are, because then its basis will serve the next time, too.
 cdef int64_t LAVISH = 16
 cdef int64_t FRUGAL = 9
+cdef int64_t MEAN = 4
 cdef int64_t PATIENT = 250       # and cost scaling in all its phases
+cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose between ways that all lead to the optimum
+cdef int64_t SEARCH_NS = 10
 
 cdef enum:
     OK = 0
@@ -250,6 +260,15 @@ cdef class Network:
     cdef Heap heap[2]
     cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
     cdef object told               # what the simplex counted
+    # -- the simplex's last basis -----------------------------------------------------------------------------
+    cdef object basis              # a `_ns.Simplex`, None without one
+    cdef bint based                # there is one
+    cdef int32_t[::1] news         # what has changed since: arc ids, ~v for the supply of v; repeated, too
+    cdef int32_t nnews
+    cdef int64_t[::1] known        # the supplies that it knows
+    cdef bint reshaped             # nodes or arcs came or went since the last solution
+    cdef int64_t simplex_work      # estimates, in ns: of its next solve
+    cdef int64_t repair_work       # and of repair for each excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
     cdef unsigned long solver      # the thread that holds the lock to solve
@@ -281,6 +300,8 @@ cdef class Network:
         self.budget = 3000
         self.patience = -1
         self.cycle = np.zeros(0, np.int32)
+        self.news = np.zeros(0, np.int32)
+        self.known = np.zeros(0, np.int64)
 
     # == arrays that grow =====================================================================================
 
@@ -532,6 +553,28 @@ cdef class Network:
 
     # == mutations ============================================================================================
 
+    cdef int tell(self, int32_t what) except -1:
+        """Note for the simplex's basis what changed: an arc, or ~v for the supply of v."""
+        if self.based:
+            if self.nnews == self.news.shape[0]:
+                if self.nnews > self.live_arcs // 4:
+                    return self.drop_basis()
+                self.news = _grown(self.news, 2 * self.nnews + 16, 0)
+            self.news[self.nnews] = what
+            self.nnews += 1
+        return 0
+
+    cdef int reshape(self) except -1:
+        """Nodes or arcs come or go."""
+        self.reshaped = True
+        return self.drop_basis()
+
+    cdef int drop_basis(self) except -1:
+        if self.based:
+            self.basis, self.based, self.nnews = None, False, 0
+            self.news, self.known = np.zeros(0, np.int32), np.zeros(0, np.int64)
+        return 0
+
     cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
         cdef Py_ssize_t i
         for i in range(ids.shape[0]):
@@ -601,6 +644,7 @@ cdef class Network:
             self.check_volume(supply, "supply")
             self.check_cost(supply[:0], self.live_nodes + k)
             self.grow_nodes(self.live_nodes + k if self.free_node >= 0 else self.n + k)
+            self.reshape()
             out = np.empty(k, np.int64)
             ids = out
             for i in range(k):
@@ -644,6 +688,7 @@ cdef class Network:
             self.grow_arcs(self.live_arcs + k if self.free_arc >= 0 else self.m + k)
             if lower.shape[0] and not self.low.shape[0]:
                 self.low = np.zeros(self.alog.shape[0], np.int64)
+            self.reshape()
             if k > 1000 and k > self.n // 8:    # in bulk: every block is laid out once, at its size
                 want = np.zeros(self.n, np.int32)
                 for i in range(k):
@@ -718,6 +763,7 @@ cdef class Network:
         with self.lock:
             self.check_arcs(arcs, "arcs")
             _unique(arcs, "arcs")
+            self.reshape()
             for i in range(arcs.shape[0]):
                 self.drop_arc(<int32_t>arcs[i])
 
@@ -728,6 +774,7 @@ cdef class Network:
         with self.lock:
             self.check_nodes(nodes, "nodes")
             _unique(nodes, "nodes")
+            self.reshape()
             for i in range(nodes.shape[0]):
                 v = <int32_t>nodes[i]
                 while self.node[v].d[3]:
@@ -755,6 +802,7 @@ cdef class Network:
             for i in range(nodes.shape[0]):
                 v = <int32_t>nodes[i]
                 if supply[i] != self.sup[v]:
+                    self.tell(~v)
                     self.book(v, supply[i] - self.sup[v])
                     self.supply_sum += supply[i] - self.sup[v]
                     self.volume += mag(supply[i]) - mag(self.sup[v])
@@ -774,6 +822,7 @@ cdef class Network:
                         raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
             for i in range(arcs.shape[0]):
                 h = <int32_t>(2 * arcs[i])
+                self.tell(h >> 1)
                 flow = self.flow_of(h >> 1)
                 cap = min(capacity[i], CINF)
                 if flow > cap:
@@ -798,6 +847,7 @@ cdef class Network:
                 cap = self.res[2 * a] + self.flow_of(a)
                 if lower[i] > cap:
                     raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
+            self.drop_basis()
             for i in range(arcs.shape[0]):
                 self.raise_lower(<int32_t>arcs[i], lower[i])
                 self.bend(<int32_t>(2 * arcs[i] + 1))
@@ -811,6 +861,7 @@ cdef class Network:
             self.check_cost(cost, self.live_nodes)
             for i in range(arcs.shape[0]):
                 h = <int32_t>(2 * arcs[i])
+                self.tell(h >> 1)
                 fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
                 self.half[self.pos[h]].cost = cost[i]
                 self.half[self.pos[h ^ 1]].cost = -cost[i]
@@ -1351,7 +1402,11 @@ cdef class Network:
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         cdef int status
+        cdef int32_t excesses = self.nactive
+        cdef int64_t work
         self.allowance = FAR
+        if self.based and algorithm == AUTO and excesses * self.repair_work > self.simplex_work:
+            return SPENT
         status = self.unbend()
         if status != OK:
             return status
@@ -1359,10 +1414,18 @@ cdef class Network:
             return SPENT if self.uneven() else OK
         if algorithm != SCALING:
             if algorithm == AUTO:
-                self.allowance = (LAVISH if warm else FRUGAL) * (<int64_t>self.live_arcs + 1000)
+                self.allowance = (FRUGAL if not warm else LAVISH if self.reshaped else MEAN) * (<int64_t>self.live_arcs + 1000)
+                if self.based:
+                    self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
                 if self.patience >= 0:
                     self.allowance = self.patience
-            return self.repair()
+            status = self.repair()
+            if excesses:
+                work = (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS]) // excesses + 1
+                if status == SPENT:
+                    work *= 2
+                self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
+            return status
         self.settle_hub()
         status = self.scale(max(self.broken if warm else self.cost_bound, 1))
         if status != OK and status != HANDOVER and status != SPENT:
@@ -1407,7 +1470,7 @@ cdef class Network:
                 self.forget_potentials()
                 status = self.run(algorithm, False)
         if status == SPENT:
-            status = self.simplex(warm or algorithm == SCALING)
+            status = self.simplex(warm or algorithm == SCALING, warm or algorithm == SIMPLEX)
         if status == SPENT:
             self.allowance = FAR
             with nogil:
@@ -1433,55 +1496,79 @@ cdef class Network:
         stats["seconds"] = time.perf_counter() - start
         return cost, changed, stats
 
-    cdef int simplex(self, bint warm) except -1:
-        """Hand the network to the simplex, with flow and potentials as they are if `warm`, and take over its optimum.
+    cdef int simplex(self, bint warm, bint kept) except -1:
+        """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
+
+        The basis is `kept` for next time.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
-        cdef int64_t[:, ::1] arc = np.empty((6, self.live_arcs), np.int64)
         cdef int64_t[::1] flow, pot
-        cdef int32_t v, i, a, k = 0
+        cdef int32_t v, a
         cdef int64_t delta
-        for v in range(self.n):
-            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # none if v is no node: d[3] < 0
-                if self.half[i].code & 1 == 0:
-                    a = self.half[i].code >> 1
-                    arc[0, k], arc[1, k], arc[2, k], arc[3, k] = v, self.half[i].head, self.half[i].cost, a
-                    arc[4, k] = self.flow_of(a)
-                    arc[5, k] = self.res[2 * a] + arc[4, k]
-                    k += 1
-        ids = np.asarray(arc[3])
-        none = np.zeros(0, np.int64)
-        status, answer, potential, stats = _ns.solve(
-            arc[0], arc[1], arc[5], arc[2], np.where(self.alive(), np.asarray(self.sup)[:self.n], 0),
-            np.asarray(self.low)[ids] if self.low.shape[0] else none,
-            max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0,
-            arc[4] if warm else none, self.pot[:self.n] if warm else none)
+        limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
+        basis = self.basis
+        outcome = self.resume(limit) if self.based else None
+        if outcome is None:
+            basis = self.basis_of_all(warm, kept)
+            outcome = basis.solve(limit)
+        status, answer, potential, told = outcome
         if status == _ns.RANGE:
             return SPENT
         if status == _ns.LATE:
             return LATE
-        self.told = stats
         if status == _ns.INFEASIBLE:
             raise InfeasibleError("no flow meets the supplies", answer & self.alive())
         if status == _ns.UNBOUNDED:
-            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", ids[answer])
+            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        self.told = told
+        if kept:
+            self.basis, self.based, self.known = basis, True, self.supplies()
+            self.simplex_work = 5 * self.m + told["priced"] + 3 * told["moved"] + 700 * told["pivots"]
         flow, pot = answer, potential
         for v in range(self.n):
-            if self.node[v].d[3] >= 0:
+            if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
                 self.set_pot(v, pot[v])
-        for k in range(self.live_arcs):
-            a = <int32_t>arc[3, k]
-            delta = flow[k] - self.flow_of(a)
-            if delta > 0:
-                self.push(2 * a, delta)
-            elif delta < 0:
-                self.push(2 * a + 1, -delta)
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                delta = flow[a] - self.flow_of(a)
+                if delta > 0:
+                    self.push(2 * a, delta)
+                elif delta < 0:
+                    self.push(2 * a + 1, -delta)
         self.clear_active()
         self.nbent = 0
         self.allowance = FAR
         self.settle_hub()
         return OK if self.hub < 0 else self.centre()
+
+    cdef object resume(self, double limit):
+        """Let the simplex go on from its last basis, which is ours again only when that has succeeded; None if that does not go."""
+        basis, known = self.basis, _whole(self.known)
+        changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
+        self.drop_basis()
+        nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
+        return basis.resume(arcs, self.read_arcs(arcs, 3), self.read_arcs(arcs, 2), nodes, (self.supplies() - known)[nodes], limit)
+
+    cdef object supplies(self):
+        """By node id; 0 where an id is free."""
+        return np.where(self.alive(), _whole(self.sup)[:self.n], 0)
+
+    cdef object basis_of_all(self, bint warm, bint kept):
+        """The network as the simplex takes it; arc ids that are free become arcs of capacity 0."""
+        cdef int64_t[:, ::1] arc = np.zeros((5, self.m), np.int64)
+        cdef int32_t v, i, a
+        for v in range(self.n):
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # none if v is no node: d[3] < 0
+                if self.half[i].code & 1 == 0:
+                    a = self.half[i].code >> 1
+                    arc[0, a], arc[1, a], arc[2, a] = v, self.half[i].head, self.half[i].cost
+                    arc[3, a] = self.flow_of(a)
+                    arc[4, a] = self.res[2 * a] + arc[3, a]
+        none = np.zeros(0, np.int64)
+        return _ns.Simplex(
+            arc[0], arc[1], arc[4], arc[2], self.supplies(), np.array(self.low[:self.m]) if self.low.shape[0] else none,
+            arc[3] if warm else none, self.pot[:self.n] if warm else none, kept)
 
     cdef int centre(self) except -1 nogil:
         """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
@@ -1550,7 +1637,7 @@ cdef class Network:
                 f"a cycle of {len(cycle)} arcs of unlimited capacity has negative cost", np.array(cycle, np.int64))
         if status == INFEASIBLE:
             self.reach(self.stuck, self.stuck_sign, False)
-            marked = np.asarray(self.mark)[:self.n] == self.stamp
+            marked = _whole(self.mark)[:self.n] == self.stamp
             raise InfeasibleError(
                 f"no flow meets the supplies: node {self.stuck} " +
                 ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
@@ -1561,6 +1648,7 @@ cdef class Network:
         """Forget the last solution: the present flow takes its place; the ids of arcs whose flow differs from it, ascending."""
         cdef int32_t i, a, kept = 0
         cdef int64_t[::1] ids
+        self.reshaped = False
         if not self.solved:
             self.solved = True
             flows = self.flows(None)
@@ -1599,13 +1687,13 @@ cdef class Network:
 
     def alive(self):
         """Bool by node id: whether it is in use."""
-        return np.asarray(self.node)[:self.n]["d"][:, 3] >= 0
+        return _whole(self.node)[:self.n]["d"][:, 3] >= 0
 
     def node_ids(self):
         return np.flatnonzero(self.alive())
 
     def arc_ids(self):
-        return np.flatnonzero(np.asarray(self.pos)[:2 * self.m:2] >= 0)
+        return np.flatnonzero(_whole(self.pos)[:2 * self.m:2] >= 0)
 
     cdef object chosen_arcs(self, ids):
         if ids is None:
@@ -1665,28 +1753,29 @@ cdef class Network:
 
     def arc_data(self, ids, int what):
         """0 tail, 1 head, 2 capacity, 3 cost, 4 lower bound of the arcs."""
-        cdef const int64_t[::1] arcs
+        self.alone()
+        with self.lock:
+            return self.read_arcs(self.chosen_arcs(ids), what)
+
+    cdef object read_arcs(self, const int64_t[::1] arcs, int what):
         cdef int64_t[::1] value
         cdef Py_ssize_t i
         cdef int32_t a
-        self.alone()
-        with self.lock:
-            arcs = self.chosen_arcs(ids)
-            out = np.zeros(arcs.shape[0], np.int64)
-            value = out
-            for i in range(arcs.shape[0]):
-                a = <int32_t>arcs[i]
-                if what == 0:
-                    value[i] = self.tail(2 * a)
-                elif what == 1:
-                    value[i] = self.head(2 * a)
-                elif what == 2:
-                    value[i] = self.res[2 * a] + self.flow_of(a)
-                elif what == 3:
-                    value[i] = self.half[self.pos[2 * a]].cost
-                elif self.low.shape[0]:
-                    value[i] = self.low[a]
-            return out
+        out = np.zeros(arcs.shape[0], np.int64)
+        value = out
+        for i in range(arcs.shape[0]):
+            a = <int32_t>arcs[i]
+            if what == 0:
+                value[i] = self.tail(2 * a)
+            elif what == 1:
+                value[i] = self.head(2 * a)
+            elif what == 2:
+                value[i] = self.res[2 * a] + self.flow_of(a)
+            elif what == 3:
+                value[i] = self.half[self.pos[2 * a]].cost
+            elif self.low.shape[0]:
+                value[i] = self.low[a]
+        return out
 
     def sizes(self):
         """(live nodes, live arcs)."""
@@ -1695,8 +1784,9 @@ cdef class Network:
     def nbytes(self):
         """Memory of all arrays."""
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
-                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent]
-        return sum([np.asarray(a).nbytes for a in arrays])
+                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent,
+                  self.news, self.known]
+        return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
     def set_budget(self, int64_t budget, int64_t patience):
         self.budget = budget
@@ -1708,7 +1798,7 @@ cdef class Network:
         cdef int32_t n = self.n, m = self.m
         self.alone()
         with self.lock:
-            arrays = {name: np.asarray(a)[:k].copy() for name, a, k in (
+            arrays = {name: _whole(a)[:k].copy() for name, a, k in (
                 ("pot", self.pot, n), ("exc", self.exc, n), ("sup", self.sup, n), ("node", self.node, n), ("active", self.active, self.nactive),
                 ("plog", self.plog, n), ("listed", self.listed, n), ("res", self.res, 2 * m), ("pos", self.pos, 2 * m), ("alog", self.alog, m),
                 ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, 160), ("jarc", self.jarc, self.njarc),
@@ -1741,9 +1831,14 @@ cdef class Network:
         self.bent = _grown(own["bent"], self.nbent + 4, 0)
 
 
+def _whole(view):
+    """The array behind a memoryview.  np.asarray would parse the format of records in Python, where Ctrl-C turns into a ValueError."""
+    return view if isinstance(view, np.ndarray) else view.base
+
+
 def _grown(array, size, fill):
     """A copy of length `size`, the new part filled."""
-    array = np.asarray(array)
+    array = _whole(array)
     out = np.full(size, fill, array.dtype) if fill else np.zeros(size, array.dtype)
     out[:len(array)] = array
     return out

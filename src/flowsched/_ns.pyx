@@ -32,17 +32,25 @@ v -> root are a cut: every arc that leaves them is full, every arc that enters t
 
 A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
 
+The last basis
+--------------
+It may serve again after changes of costs, capacities and supplies (`resume`).  A new cost of a tree arc shifts the potentials of a subtree; a new
+supply, and flow that a capacity has no more room for, goes up the tree as far as there is room, and what finds none hangs from the root as in the first tree.  So (T),
+(S) and (P) hold again before `loop` goes on.  What the bounds of the first solve do not cover (below) needs a new basis.
+
 Capacities
 ----------
 If no arc of negative cost is unlimited, an optimum never sends more through an arc than B = all supplies + all
 capacities of negative arcs, so capacities are clipped to B + 1 and nothing overflows.  Out of a *pure* source (no
 arc enters it) of supply s an arc of capacity >= s never binds and is given B + 1, too; likewise into a pure sink.  Otherwise unlimited is 2**62, all the
-rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.
+rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  A basis that is to be kept has B four times as large, for
+changes to come; it knows no pure sources, and cannot be kept while unlimited arcs have negative costs.
 
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `pivot` -> `regraft`; `finish`.
+Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `pivot` -> `regraft`; `finish`;
+after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -81,6 +89,8 @@ cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has 
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
 cdef int64_t DRIFT_MAX = <int64_t> 1 << 59
+cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
+cdef int32_t NOWHERE = -2147483648
 cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -114,11 +124,16 @@ cdef class Simplex:
     cdef Slot[::1] slot            # of a dead one the cost is 0 and tail == head
     cdef int64_t[::1] room         # the arc's capacity
     cdef int64_t[::1] load         # flow in the slot's direction, while starting from a given flow; else of length 0
+    cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
+    cdef bint placed
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
     cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
-    cdef int32_t slots, dead
+    cdef int32_t slots
+    cdef int32_t spare             # a dead slot, -1 without one; room[spare] is the next
     # ------------------------------------------------------------------------------------------------------------
-    cdef int64_t volume            # sum of |b|
+    cdef bint kept                 # the basis is to serve again, after changes
+    cdef int64_t volume            # no less than the sum of |b|
+    cdef int64_t negative          # no less than the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t top_cost          # C
     cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
@@ -126,11 +141,10 @@ cdef class Simplex:
     cdef int64_t fuel
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
-    cdef int32_t looped            # a self-loop that is an unlimited cycle
     cdef int64_t pivots, degenerate, scanned, moved
 
     def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-                 const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential):
+                 const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
@@ -149,15 +163,16 @@ cdef class Simplex:
         self.dist = np.empty(n, np.int64)
         self.load = np.empty(m if flow.shape[0] else 0, np.int64)
         self.code = np.empty(m, np.int32)
-        self.looped = self.cycle_slot = -1
+        self.cycle_slot = self.spare = -1
+        self.kept = kept
         self.fuel = FUEL
 
     # == loading ===============================================================================================
 
     cdef int survey(self) except -1 nogil:
-        """One pass over the arcs: ranges, degrees, flows that are fixed; RANGE or UNBOUNDED (a self-loop) if it ends here."""
+        """One pass over the arcs: ranges, degrees, flows that are fixed."""
         cdef int32_t a, u, v
-        cdef int64_t lo = 0, cap, w, limited = 0, negative = 0
+        cdef int64_t lo = 0, cap, w, limited = 0
         cdef bint endless = False, lowers = self.lower.shape[0] > 0
         self.volume = 0
         for a in range(self.m):
@@ -174,12 +189,6 @@ cdef class Simplex:
             if w > RISE_MAX or w < -RISE_MAX:
                 return C_RANGE
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
-            if u == v:
-                if w < 0:
-                    if cap >= CINF:
-                        self.looped = a
-                    self.flow[a] = cap
-                continue
             if cap == lo:
                 continue
             self.kind[u] |= 1
@@ -191,7 +200,7 @@ cdef class Simplex:
             else:
                 limited = min(limited + (cap - lo), CINF)
                 if w < 0:
-                    negative = min(negative + (cap - lo), CINF)
+                    self.negative = min(self.negative + (cap - lo), CINF)
         for u in range(self.n):
             w = self.b[u]
             if w > VOLUME_MAX or w < -VOLUME_MAX:
@@ -200,12 +209,15 @@ cdef class Simplex:
             if self.volume > VOLUME_MAX:
                 return C_RANGE
             self.first[u + 1] += self.first[u]
-        if self.looped >= 0:
-            return C_UNBOUNDED
         if self.top_cost >= RISE_MAX // (self.n + 1):
             return C_RANGE
-        self.wide = CINF if endless else self.volume + negative + 1
-        return C_RANGE if self.volume + (limited if endless else negative) > VOLUME_MAX else C_OK
+        if self.volume + (limited if endless else self.negative) > VOLUME_MAX:
+            return C_RANGE
+        self.kept &= not endless
+        self.wide = CINF if endless else self.volume + self.negative + 1
+        if self.kept:               # room for supplies to grow and costs to turn negative
+            self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
+        return C_OK
 
     cdef int level(self) except -1 nogil:
         """Let the potentials to start from begin at 0, or forget them if they are farther apart than any path is long."""
@@ -229,10 +241,10 @@ cdef class Simplex:
             u, v, cap = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
-            if u == v or cap == lo:
+            if cap == lo:
                 continue
             cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
-            if (self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0):
+            if not self.kept and ((self.kind[u] == 1 and cap >= self.b[u] > 0) or (self.kind[v] == 2 and cap >= -self.b[v] > 0)):
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
@@ -246,7 +258,6 @@ cdef class Simplex:
                     self.swap(place)
                     flow = 0
                 self.load[place] = flow
-
         for e in range(self.slots if loaded else 0):        # only now: `b` was the supply above
             flow = self.load[e] if self.code[e] & 1 == 0 else self.room[e]
             u, v = self.slot[e].tail, self.slot[e].head
@@ -458,13 +469,21 @@ cdef class Simplex:
         self.slot[e].tail = self.slot[e].head = self.n
         self.slot[e].cost = 0
         self.code[e] = -1
-        self.dead += 1
+        self.room[e], self.spare = self.spare, e
         return 0
 
     cdef inline int swap(self, int32_t e) except -1 nogil:
         self.slot[e].tail, self.slot[e].head = self.slot[e].head, self.slot[e].tail
         self.slot[e].cost = -self.slot[e].cost
         self.code[e] ^= 1
+        return self.note(e)
+
+    cdef inline int note(self, int32_t e) except -1 nogil:
+        """Write down the flow of the arc in slot e, which is at a bound."""
+        cdef int32_t a = self.code[e] >> 1
+        self.flow[a] = (self.lower[a] if self.lower.shape[0] else 0) + (self.room[e] if self.code[e] & 1 else 0)
+        if self.placed:
+            self.place[a] = e
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -486,6 +505,7 @@ cdef class Simplex:
                 elif status != C_OK or self.fuel <= 0 and self.poll() != C_OK:
                     return status if status != C_OK else C_LATE
         return C_OK
+
     # == the simplex ===============================================================================================
 
     cdef int poll(self) except -1 nogil:
@@ -496,14 +516,14 @@ cdef class Simplex:
                 return C_LATE
         return C_OK
 
-    cdef int loop(self) except -1 nogil:
-        """Pivot until no slot has a negative reduced cost."""
+    cdef int loop(self, int32_t block) except -1 nogil:
+        """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`."""
         cdef Slot[::1] slot = self.slot
         cdef int64_t[::1] pot = self.pot
-        cdef int32_t at = 0, stop, e, enter, left, block
+        cdef int32_t at = 0, stop, e, enter, left
         cdef int64_t rc, best
         cdef int status
-        block = max(<int32_t>sqrt(<double>self.slots), 10)
+        block = max(block * <int32_t>sqrt(<double>self.slots), 10)
         while True:
             best, enter, left = 0, -1, self.slots
             while left > 0 and enter < 0:
@@ -534,10 +554,9 @@ cdef class Simplex:
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
         """Send what can be sent round the cycle that slot e (with `load` on it) closes; exchange the arc that blocks for it."""
-        cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out_u = -1, out_v = -1, out, apex, far, near, parent
+        cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out_u = -1, out_v = -1, out, apex, far, near
         cdef int64_t room = self.room[e], delta_u = CINF, delta_v = CINF, delta, up, down
         cdef int32_t code = self.code[e]
-        cdef Node *x
         # towards the apex: the cycle runs down to the tail and up from the head
         while u != v:
             if self.node[u].size < self.node[v].size:
@@ -581,20 +600,23 @@ cdef class Simplex:
         else:
             near, far = self.slot[e].tail, self.slot[e].head
             up, down, rc = room - load, load, -rc
-        # the leaving arc takes the slot, in the direction in which it has room
-        x = &self.node[out]
-        parent = x.parent
-        if x.code < 0:
-            self.kill(e)
-        elif x.down == 0:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, parent, self.pot[parent] - self.pot[out]
-            self.room[e], self.code[e] = x.up, x.code
-        else:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = parent, out, self.pot[out] - self.pot[parent]
-            self.room[e], self.code[e] = x.down, x.code ^ 1
+        self.leave(out, e)
         self.regraft(out, near, far, apex, up, down, code)
         self.shift(near, rc)
         return C_OK
+
+    cdef int leave(self, int32_t out, int32_t e) except -1 nogil:
+        """Put the arc from `out` to its parent, which is at a bound, into slot e, in the direction in which it has room."""
+        cdef Node *x = &self.node[out]
+        if x.code < 0:
+            return self.kill(e)
+        if x.down == 0:
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, x.parent, self.pot[x.parent] - self.pot[out]
+            self.room[e], self.code[e] = x.up, x.code
+        else:
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = x.parent, out, self.pot[out] - self.pot[x.parent]
+            self.room[e], self.code[e] = x.down, x.code ^ 1
+        return self.note(e)
 
     cdef int shift(self, int32_t top, int64_t amount) except -1 nogil:
         """Add to the potentials of top's subtree; only differences matter, so where it is most of the tree the others fall instead."""
@@ -638,6 +660,8 @@ cdef class Simplex:
         while True:
             old = self.node[u]
             self.node[u].parent, self.node[u].up, self.node[u].down, self.node[u].code = above, up, down, code
+            if self.placed and code >= 0:
+                self.place[code >> 1] = ~u
             self.node[u].size = size - under
             if u == out:
                 break
@@ -671,18 +695,18 @@ cdef class Simplex:
     # == the answer =================================================================================================
 
     cdef int finish(self) except -1 nogil:
-        """Write the flow; INFEASIBLE if an artificial arc root -> v carries some."""
-        cdef int32_t e, v
+        """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries some."""
+        cdef int32_t v, a
         cdef int status = C_OK
-        for e in range(self.slots):
-            if self.code[e] >= 0 and self.code[e] & 1:
-                self.flow[self.code[e] >> 1] += self.room[e]
+        cdef bint lowers = self.lower.shape[0] > 0
         for v in range(self.n):
             if self.node[v].code >= 0:
-                self.flow[self.node[v].code >> 1] += self.node[v].up if self.node[v].code & 1 else self.node[v].down
+                a = self.node[v].code >> 1
+                self.flow[a] = (self.lower[a] if lowers else 0) + (self.node[v].up if self.node[v].code & 1 else self.node[v].down)
             elif self.node[v].up < HUGE:
                 status = C_INFEASIBLE
             self.pot[v] -= self.pot[self.n]
+        self.pot[self.n] = 0
         return status
 
     cdef int run(self) except -1 nogil:
@@ -697,10 +721,132 @@ cdef class Simplex:
         if status == C_OK:
             status = self.settle()
         if status == C_OK:
-            status = self.loop()
+            status = self.loop(1)
         if status == C_OK:
             status = self.finish()
         return status
+
+    # == changes ====================================================================================================
+
+    cdef int sever(self, int32_t v, int64_t rest) except -1 nogil:
+        """Take the arc from v to its parent, which is at a bound, out of the tree; v hangs from the root with `rest` to send."""
+        cdef int32_t e = self.spare
+        self.spare = <int32_t>self.room[e]
+        self.leave(v, e)
+        self.regraft(v, v, self.n, self.n, CINF, 0, -1)
+        self.hang(v, rest)
+        return 0
+
+    cdef int feed(self, int32_t v, int64_t x) except -1 nogil:
+        """Let v have x more to send: up the tree as far as there is room; for what finds none a node is cut off and hangs from the root."""
+        cdef int32_t parent
+        cdef int64_t sent, up, down
+        while x:
+            parent, up, down = self.node[v].parent, self.node[v].up, self.node[v].down
+            if parent == self.n:
+                self.hang(v, x + (down if up >= HUGE else -up))
+                return 0
+            sent = x if -down <= x < up else up if x > 0 else -down
+            self.node[v].up = up - sent
+            self.node[v].down = down + sent
+            if sent != x or sent == up:
+                self.sever(v, x - sent)
+            x = sent
+            v = parent
+        return 0
+
+    cdef int reprice(self, int32_t a, int64_t cost) except -1 nogil:
+        cdef int32_t e = self.place[a], v = ~e, u
+        if e >= 0:
+            self.slot[e].cost = -cost if self.code[e] & 1 else cost
+        else:
+            u = self.node[v].parent
+            self.shift(v, self.pot[u] - self.pot[v] + (cost if self.node[v].code & 1 else -cost))
+        return 0
+
+    cdef int widen(self, int32_t a, int64_t capacity) except -1 nogil:
+        """Set an arc's capacity above its lower bound; flow that has no room any more is an excess at its tail and missing at its head."""
+        cdef int32_t e = self.place[a], v = ~e, u
+        cdef int64_t more
+        if e >= 0:
+            more = capacity - self.room[e]
+            self.room[e] = capacity
+            self.note(e)
+            if self.code[e] & 1 and more:
+                u, v = self.slot[e].head, self.slot[e].tail
+                self.feed(u, -more)
+                self.feed(v, more)
+            return 0
+        u = self.node[v].parent
+        more = capacity - self.node[v].up - self.node[v].down
+        if self.node[v].code & 1:
+            self.node[v].down += more
+            more = self.node[v].down
+            if more < 0:
+                self.node[v].down, self.node[v].up = 0, capacity
+                self.feed(v, more)
+                self.feed(u, -more)
+        else:
+            self.node[v].up += more
+            more = self.node[v].up
+            if more <= 0:
+                self.node[v].up, self.node[v].down = 0, capacity
+                self.sever(v, -more)
+                self.feed(u, more)
+        return 0
+
+    cdef int find_all(self) except -1 nogil:
+        """Note the place of every arc; from now on it is kept."""
+        cdef int32_t e, v
+        with gil:
+            self.place = np.full(self.m, NOWHERE, np.int32)
+        for e in range(self.slots):
+            if self.code[e] >= 0:
+                self.place[self.code[e] >> 1] = e
+        for v in range(self.n):
+            if self.node[v].code >= 0:
+                self.place[self.node[v].code >> 1] = ~v
+        self.placed = True
+        return 0
+
+    cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
+                     const int64_t[::1] nodes, const int64_t[::1] added) except? -1 nogil:
+        """Bring changed data into the basis; False if it cannot take them: then it is spoilt."""
+        cdef int32_t v, a
+        cdef Py_ssize_t i
+        cdef int64_t w, cap, lo = 0, least = CINF, top = -CINF, far
+        cdef bint lowers = self.lower.shape[0] > 0
+        if not self.placed:
+            self.find_all()
+        for i in range(arcs.shape[0]):
+            a, w, cap = <int32_t>arcs[i], cost[i], capacity[i]
+            if lowers:
+                lo = self.lower[a]
+            if self.place[a] == NOWHERE:
+                if cap == lo == self.flow[a]:
+                    continue
+                return False
+            cap = CINF if cap >= CINF else cap - lo
+            if w < 0:
+                self.negative = min(self.negative + cap, CINF)
+                if self.volume + self.negative >= self.wide:
+                    return False
+            self.top_cost = max(self.top_cost, w if w > 0 else -w)
+            if self.top_cost >= RISE_MAX // (self.n + 1):
+                return False
+            self.reprice(a, w)
+            self.widen(a, min(cap, self.wide))
+        for i in range(nodes.shape[0]):
+            w = added[i] if added[i] > 0 else -added[i]
+            self.volume = min(self.volume + w, CINF)
+            if self.volume + self.negative >= self.wide:
+                return False
+            self.feed(<int32_t>nodes[i], added[i])
+        for v in range(self.n + 1):
+            least, top = min(least, self.pot[v]), max(top, self.pot[v])
+        far = 4 * (self.n + 1) * max(self.top_cost, 1)
+        self.price, self.most, self.step = 0, 2 * far, (top - least) // 64 + 1
+        return top - least <= far
 
     cdef object cut(self):
         """Bool by node: what hangs from the root by an arc v -> root."""
@@ -718,8 +864,6 @@ cdef class Simplex:
     cdef object cycle(self):
         """The arcs of the unlimited cycle, each where the one before it ends."""
         cdef int32_t u, v
-        if self.looped >= 0:
-            return np.array([self.looped], np.int64)
         u, v = self.slot[self.cycle_slot].tail, self.slot[self.cycle_slot].head
         down, up = [self.code[self.cycle_slot] >> 1], []
         while u != v:
@@ -730,6 +874,54 @@ cdef class Simplex:
                 up.append(self.node[v].code >> 1)
                 v = self.node[v].parent
         return np.array(down[::-1] + up, np.int64)
+
+    def solve(self, double time_limit):
+        """From nothing, or from the flow given; see `solve` below."""
+        cdef int status
+        self.start(time_limit)
+        with nogil:
+            status = self.run()
+        none = np.zeros(0, np.int64)
+        self.tail = self.head = self.capacity = self.cost = self.before = self.load = none
+        self.entry = np.zeros(0, np.int32)
+        return self.outcome(status, False)
+
+    def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
+               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit):
+        """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go."""
+        cdef int status = C_RANGE
+        if not self.kept:
+            return None
+        self.start(time_limit)
+        with nogil:
+            if self.change(arcs, cost, capacity, nodes, added):
+                status = self.loop(WARM_BLOCK)
+                if status == C_OK:
+                    status = self.finish()
+        return None if status == C_RANGE else self.outcome(status, True)
+
+    cdef int start(self, double time_limit) except -1:
+        self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
+        self.pivots = self.degenerate = self.scanned = self.moved = 0
+        return 0
+
+    cdef object outcome(self, int status, bint resumed):
+        answer = proof = None
+        if status == C_OK:
+            answer, proof = self.flow.base, self.pot.base[:self.n]
+        elif status == C_INFEASIBLE:
+            answer = self.cut()
+        elif status == C_UNBOUNDED:
+            answer = self.cycle()
+        self.kept &= status == C_OK
+        return status, answer, proof, {
+            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed}
+
+    def nbytes(self):
+        """Memory of all arrays."""
+        arrays = [self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code]
+        arrays += [self.place] if self.placed else []
+        return sum([view.base.nbytes for view in arrays])
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
@@ -744,17 +936,4 @@ def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] c
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     RANGE, LATE   None: exact arithmetic could overflow; out of time
     """
-    cdef int status
-    simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential)
-    simplex.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
-    with nogil:
-        status = simplex.run()
-    answer = proof = None
-    if status == C_OK:
-        answer, proof = np.asarray(simplex.flow), np.asarray(simplex.pot)[:simplex.n]
-    elif status == C_INFEASIBLE:
-        answer = simplex.cut()
-    elif status == C_UNBOUNDED:
-        answer = simplex.cycle()
-    stats = {"pivots": simplex.pivots, "degenerate": simplex.degenerate, "priced": simplex.scanned, "moved": simplex.moved}
-    return status, answer, proof, stats
+    return Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False).solve(time_limit)

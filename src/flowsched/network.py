@@ -37,7 +37,8 @@ class FlowResult:
     potential : ndarray of int64, shape (n,)
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
-        ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...).
+        ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
+        simplex pivots, ..., and ``resumed``: whether it went on from its last basis).
     """
 
     flow: Int64Array
@@ -253,8 +254,9 @@ class FlowNetwork:
         ----------
         algorithm : {"auto", "repair", "cost_scaling", "network_simplex"}
             ``repair`` routes what the changes have upset, locally, at epsilon = 0; ``cost_scaling`` is the textbook's
-            successive approximation, warm-started at the epsilon that the changes have broken; ``network_simplex`` starts from the last
-            flow and potentials.  ``auto`` repairs, and hands what takes too long to the simplex.  All find the same optimal cost.
+            successive approximation, warm-started at the epsilon that the changes have broken; ``network_simplex`` goes on from its
+            last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and hands to
+            the simplex what takes too long, or would by what both have cost lately.  All find the same optimal cost.
         time_limit : float, optional
             Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
             its cost may exceed the optimum, and the next `solve` goes on from there.
