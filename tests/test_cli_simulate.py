@@ -63,6 +63,21 @@ def test_the_bundled_model(run: Run) -> None:
     assert " 50%" in result.stderr
 
 
+def test_which_goal_overrides_which_is_a_table(run: Run) -> None:
+    result = run("--goals", "--scale", "0.05", "--limit", "200", "--policy", "pack")
+    assert result.exit_code == 0
+    cells = {cell.strip() for line in result.stdout.splitlines() for cell in line.split("  ")}
+    assert {
+        "priority",
+        "age",
+        "LoadCost('pack')",
+        "DeviceCost",
+        "always",
+        "no",
+        "for up to 3 tasks moved for one",
+    } <= cells
+
+
 def test_a_trace_with_its_reasons(run: Run, trace: Path) -> None:
     result = run("--trace", trace)
     assert result.exit_code == 0

@@ -37,7 +37,7 @@ from flowsched.holds import Holds
 from flowsched.nearness import Near, Nearness
 from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
-from flowsched.policy import OMEGA, Policy
+from flowsched.policy import Policy
 from flowsched.shares import Shares
 from flowsched.stays import Stays
 
@@ -397,7 +397,7 @@ class Builder:
         nodes = [self._groups[group] for group in groups]
         arcs = np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
         reduced = self.network.reduced_cost(arcs)
-        return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / OMEGA).tolist(), strict=True))
+        return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / self.policy.resolution).tolist(), strict=True))
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

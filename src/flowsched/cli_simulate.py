@@ -19,8 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
+from flowsched.cluster import Cluster
+from flowsched.cluster.events import MachineAdded, TaskSubmitted
 from flowsched.exceptions import FlowschedError
-from flowsched.policy import Policy
+from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
 from flowsched.sim.summary import duration, facts_line, tables
 
@@ -106,6 +108,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="FILE",
     help="Write all figures and series.",
 )
+@click.option("--goals", is_flag=True, help="Print which goal of the policy can override which here, and stop.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
@@ -130,6 +133,9 @@ def simulate(**options: Any) -> None:
     try:
         _check_outputs(options)
         workload = _workload(options)
+        if options["goals"]:
+            _print_goals(Policy.named(options["policy"]), workload)
+            return
         simulation = _simulation(options, workload)
     except FlowschedError as error:
         raise _BadInput(str(error)) from None
@@ -198,6 +204,33 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
         seed=options["seed"],
         facts={"policy": options["policy"]},
     )
+
+
+def _print_goals(policy: Policy, workload: sim.Workload) -> None:
+    """As the policy is, and fitted to the cluster."""
+    cluster = Cluster(workload.resources)
+    for machine in workload.machines:
+        cluster.apply(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
+    for arrival in workload.arrivals:
+        known = arrival.job.id in cluster.jobs
+        cluster.apply(
+            *([TaskSubmitted(arrival.job.id, task) for task in arrival.job.tasks] if known else [arrival.job])
+        )
+    out = Console(highlight=False, markup=False)
+    out = out if out.is_terminal else Console(highlight=False, markup=False, width=120)
+    fitted = policy.fitted(cluster)
+    grid = Table(title="Does one step of a goal outweigh a lower goal?", title_justify="left", box=None, pad_edge=False)
+    for column in ("goal", "over", "as it is", "fitted to this cluster"):
+        grid.add_column(column, header_style="dim")
+    for row, scaled in zip(policy.check(cluster), fitted.check(cluster), strict=True):
+        grid.add_row(row.goal, row.over, _precedence(row), _precedence(scaled))
+    out.print(grid)
+
+
+def _precedence(row: Precedence) -> str:
+    if row.always:
+        return "always"
+    return f"for up to {row.moves:,} tasks moved for one" if row.moves else "no"
 
 
 @dataclass

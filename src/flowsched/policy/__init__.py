@@ -1,10 +1,11 @@
 """What is wanted: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
 
-How strict means strict (lower cost wins; all integers): a placement costs 0 to `OMEGA`.  With ``U = OMEGA + 1`` and B
-age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs wherever it can, and an older bucket
-outweighs any load.  A task that has run for bucket b is discounted by ``stay(b) = (B + 2) * U + (1 + b) * price``: more
-than age and load together, so only priority can displace it, and the more the longer it has run, since that work would
-be lost.  One step of strict priority is ``stay(B - 1) + (B + 2) * U``, so it always displaces.
+How strict means strict (lower cost wins; all integers): a placement costs 0 to R = `Policy.resolution`.  With
+``U = m R + 1``, m = `Policy.moves`, and B age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs
+wherever it can, and an older bucket outweighs any load.  A task that has run for bucket b is discounted by
+``stay(b) = m (B + 2) * U + (1 + b) * price``: more than age and load together, so only priority can displace it, and the
+more the longer it has run, since that work would be lost.  One step of strict priority is ``stay(B - 1) + m (B + 2) * U``,
+so it always displaces.  With m = 1 all this holds for one task, with more for as many that are moved for one; see `goals`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from flowsched.policy.fairness import (
     WeightedMaxMin,
 )
 from flowsched.policy.fragmentation import FragmentationCost
+from flowsched.policy.goals import Precedence, check, fitted
 from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
@@ -49,6 +51,7 @@ __all__ = [
     "MaxMin",
     "PlacementCost",
     "Policy",
+    "Precedence",
     "PreemptionCost",
     "PreferenceCost",
     "PriorityCost",
@@ -62,9 +65,7 @@ __all__ = [
 ]
 
 OMEGA = 1000
-"""Cost of one whole dimension: the resolution of loads."""
-
-_UNIT = OMEGA + 1
+"""Cost of one whole dimension by default: the resolution of loads."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,10 @@ class Policy:
         steps are for placement costs that change with every task on a machine, where large batches are to be packed.
     locality : Locality or None
         How much it matters where a task's data is; it counts beside `placement` by its weight.
+    resolution : int
+        Cost of the whole range of placements: so many levels are told apart.
+    moves : int
+        One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -124,6 +129,8 @@ class Policy:
     step: float = 1.0
     fairness: Fairness | None = None
     locality: Locality | None = None
+    resolution: int = OMEGA
+    moves: int = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -142,6 +149,10 @@ class Policy:
             raise InputError(f"Policy: fairness must be a Fairness or None, got {self.fairness!r}")
         if self.locality is not None and not isinstance(self.locality, Locality):
             raise InputError(f"Policy: locality must be a Locality or None, got {self.locality!r}")
+        for name in ("resolution", "moves"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise InputError(f"Policy: {name} must be a whole number >= 1, got {value!r}")
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
             raise InputError(f"Policy: step must be a number above 0 and at most 1, got {self.step!r}")
 
@@ -168,8 +179,42 @@ class Policy:
         """Names of the ready-made policies."""
         return list(_NAMED)
 
+    def fitted(self, cluster: Cluster) -> Policy:
+        """The same goals with scales derived from a cluster, so that no lower goal overrides a higher one.
+
+        From the highest: priority, fairness, that what runs goes on (but for priority), age, locality, and the placement
+        costs in their order, whatever their weights.  `moves` becomes the number of tasks that can be concerned at all, or
+        as many as the network's integers allow; `check` tells.
+
+        Parameters
+        ----------
+        cluster : Cluster
+            Its machines, and tasks such as come.
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        InputError
+            So many placement costs cannot be kept in order.
+        """
+        return fitted(self, cluster)
+
+    def check(self, cluster: Cluster) -> list[Precedence]:
+        """Which goal can override which, for every pair of a higher and a lower one.
+
+        Returns
+        -------
+        list of Precedence
+            With ``always`` false where enough tasks together, or for ``moves == 0`` a single one, may override the
+            higher goal.
+        """
+        return check(self, cluster)
+
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Cost of a placement, 0 to `OMEGA`, shape (classes, rows)."""
+        """Cost of a placement, 0 to `resolution`, shape (classes, rows)."""
         total = np.zeros((len(classes), len(rows)))
         weight = self._locality_weight
         for i, cost in enumerate(self.placement):
@@ -183,8 +228,8 @@ class Policy:
             total += cost.weight * part
             weight += cost.weight
         if weight:
-            total *= OMEGA / weight
-        return np.clip(np.rint(total), 0, OMEGA).astype(np.int64)
+            total *= self.resolution / weight
+        return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
 
     @property
     def _locality_weight(self) -> float:
@@ -193,35 +238,43 @@ class Policy:
     def distance(self, here: float, in_rack: float) -> int:
         """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
 
-        Together with `place` it is 0 to `OMEGA`.
+        Together with `place` it is 0 to `resolution`.
         """
         if self.locality is None:
             return 0
         weight = self.locality.weight + sum(cost.weight for cost in self.placement)
         # Rounded down, as the rest may have been rounded up.
-        return int(self.locality.cost(here, in_rack) * self.locality.weight * OMEGA / weight)
+        return int(self.locality.cost(here, in_rack) * self.locality.weight * self.resolution / weight)
 
     def wait(self, bucket: int) -> int:
         """Cost of waiting in an age bucket, priority apart."""
-        return _UNIT * (1 + bucket) if bucket else round(self.waiting.patience * OMEGA) + 1
+        patience = self.waiting.patience
+        return self._unit * (1 + bucket) if bucket or patience == 1 else round(patience * self.resolution) + 1
+
+    @property
+    def _unit(self) -> int:
+        """More than the placements of `moves` tasks can cost."""
+        return self.resolution * self.moves + 1
 
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
         """What each of the priorities in use adds to the cost of waiting."""
         levels = np.array(sorted(priorities), np.int64)
-        outweigh = self.stay(self.waiting.buckets - 1) + _UNIT * (self.waiting.buckets + 2)
+        outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
         if self.fairness is not None:
-            outweigh += self.fair_step * (RUNGS if self.fairness.mode == "ladder" else 1)
-        return dict(zip(levels.tolist(), self.priority(levels, outweigh, OMEGA).tolist(), strict=True))
+            outweigh += self.moves * self.fair_step * (RUNGS if self.fairness.mode == "ladder" else 1)
+        return dict(
+            zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
+        )
 
     @property
     def fair_step(self) -> int:
         """Price of one task that waits below its share, and of a step of a ladder: more than age and load together."""
-        return _UNIT * (self.waiting.buckets + 2)
+        return self.moves * self._unit * (self.waiting.buckets + 2)
 
     def stay(self, bucket: int) -> int:
         """Discount of a running task where it runs, by the age of its run: what preempting it costs beyond its waiting."""
         price = self.preemption.price if self.preemption else 0.0
-        return _UNIT * (self.waiting.buckets + 2) + (1 + bucket) * round(price * OMEGA)
+        return self.fair_step + (1 + bucket) * round(price * self.resolution)
 
     def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
         """As `stay`, for many runs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import lcm
 from typing import Literal, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ Floats = NDArray[np.float64]
 
 class PlacementCost(Protocol):
     """What one dimension of a placement costs.
+
+    It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
+    range; by default a hundredth.  `Policy.fitted` goes by it.
 
     Called for the machines that changed, before a round's solve.  It must depend on nothing but the classes and these
     machines as they are now (other changes are not noticed), and return values in [0, 1].
@@ -152,6 +156,10 @@ class PreferenceCost:
                 cost[i] = np.array(unmet)[at] / len(prefers)
         return cost
 
+    def least(self, cluster: Cluster) -> float:
+        """The least difference between two places: one wish of the many of a task."""
+        return 1 / lcm(*(len(cls.prefers) for cls in cluster.by_class.values() if cls.prefers))
+
 
 @dataclass(frozen=True)
 class CustomCost:
@@ -201,3 +209,7 @@ class DeviceCost:
             np.float64
         )
         return wasted
+
+    def least(self, cluster: Cluster) -> float:
+        """The least difference between two places: all or nothing."""
+        return 1.0
