@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -41,14 +42,30 @@ def test_room_first_then_the_queue_that_moves_first() -> None:
     hybrid = hybrid_over(*queues)
     hybrid.submit("a", batch("a", 5))
     claims = where(hybrid.claims(now=0))
-    assert sorted(claims.values()) == [
-        ("fast", True), ("free", False), ("free", False), ("free", True), ("slow", True),
-    ]  # fmt: skip
+    # Nobody runs on the free one yet, so nobody knows how long one would wait there.
+    assert sorted(claims.values()) == [("fast", True), ("free", False), ("free", False), ("slow", True)]
+    for task, (unit, _) in claims.items():
+        queues[("slow", "fast", "free").index(unit)].submit(Container(task, vcore=1, duration=5.0), now=0)
+    hybrid.settle(Granted(tuple(Claim(task, unit) for task, (unit, _) in claims.items())))
+    hybrid.refresh(hybrid.state_of(queue, 0) for queue in queues)
+    assert list(where(hybrid.claims(now=0)).values()) == [("free", True)]
     # With one task more than there is room, the fast queue gets it.
     hybrid = hybrid_over(*queues)
     hybrid.submit("a", batch("a", 3))
     queued = [unit for unit, waits in where(hybrid.claims(now=0)).values() if waits]
     assert len(queued) == 1 and queued != ["slow"]
+
+
+def test_a_queue_is_used_as_soon_as_its_wait_is_short_enough() -> None:
+    queue = StackedQueue(ResourceUnit("u", vcore=1), length=1)
+    queue.submit(Container("x", vcore=1, duration=50.0), now=0)
+    hybrid = Hybrid(max_wait=20.0)
+    hybrid.refresh([hybrid.state_of(queue, 10.0)], now=10.0)  # 40 s to go
+    hybrid.submit("a", batch("a", 1))
+    assert hybrid.claims(now=29.0) == [] and hybrid.next_opening == 30.0
+    assert where(hybrid.claims(now=31.0)) == {"a0": ("u", True)} and hybrid.next_opening == math.inf
+    with pytest.raises(InputError, match="max_wait"):
+        Hybrid(max_wait=0.0)
 
 
 def test_a_gpu_container_goes_to_a_gpu_and_others_stay_away_from_it() -> None:

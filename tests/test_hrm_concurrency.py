@@ -34,7 +34,7 @@ from flowsched.hrm import (
     Store,
     UnitState,
 )
-from flowsched.hrm.store import LQ, RT
+from flowsched.hrm.tables import LQ, RT
 
 FULL = bool(os.environ.get("FLOWSCHED_FUZZ"))
 PROCESSES, KILLED = (8, 2) if FULL else (4, 1)  # a fifth of all that are started
@@ -79,13 +79,22 @@ def step(negotiator: Negotiator, name: str, view: dict[str, UnitState], rng: ran
                 if free[choice] > -view[choice].places:
                     claims.append(Claim(str(task.id), choice, queued=free[choice] <= 0))
                 free[choice] -= 1
-            granted = negotiator.commit(name, claims) if claims else Granted(())
+            at_once = rng.random() < 0.5
+            granted = negotiator.commit(name, claims, launch=at_once) if claims else Granted(())
+            if at_once:
+                for claim in granted.accepted:
+                    print("launched", claim.task, file=out)
+                print("asked", len(granted.accepted), count_conflicts(granted), file=out)
+                continue
         launch += [claim.task for claim in granted.accepted]
-        refused = sum(why is Refusal.CONFLICT for _, why in granted.refused)
-        print("asked", len(granted.accepted), refused, file=out)
+        print("asked", len(granted.accepted), count_conflicts(granted), file=out)
     for id in negotiator.launch(name, launch):
         print("launched", id, file=out)
     return bool(mine) or bool(negotiator.jobs())
+
+
+def count_conflicts(granted: Granted) -> int:
+    return sum(why is Refusal.CONFLICT for _, why in granted.refused)
 
 
 def place_stream(tasks: Sequence[Container], units: Sequence[UnitState]) -> dict[str, str] | None:

@@ -22,10 +22,11 @@ import sqlalchemy as sa
 from flowsched.exceptions import DuplicateIdError, InputError, TimeLimitError, UnknownIdError, UnknownMachineError
 from flowsched.hrm import Container, ResourceUnit
 from flowsched.hrm.claims import Claim, ExpiredError, Refusal, Status, UnitState
-from flowsched.hrm.leases import Lease
+from flowsched.hrm.leases import Lease, Leases
 from flowsched.hrm.negotiator import Negotiator
 from flowsched.hrm.shares import fair_shares
-from flowsched.hrm.store import JS, LQ, RS, RT, Store
+from flowsched.hrm.store import Store
+from flowsched.hrm.tables import JS, LK, LQ, RS, RT
 
 MICRO = 1_000_000
 
@@ -179,6 +180,60 @@ def test_a_refused_claim_is_granted_at_the_heartbeat_that_makes_room(store: Stor
     audit(store)
 
 
+def test_wishes_are_granted_to_schedulers_that_are_there(store: Store) -> None:
+    negotiator, clock = make(store, length=0)
+    negotiator.submit("a", batch("a", 2), scheduler="s")
+    negotiator.submit("b", batch("b", 1), scheduler="t")
+    negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u0")], launch=True)
+    negotiator.commit("t", [Claim("b0", "u0")])
+    clock.now += 9
+    negotiator.beat("s")
+    negotiator.heartbeat("m0")
+    clock.now += 2
+    # Lost, but its job is still its: as it is while somebody declares it lost.
+    assert negotiator.expire().schedulers == ("t",)
+    store.transact(lambda db: db.execute(sa.update(JS).where(JS.c.job_id == "b").values(scheduler="t")))
+    assert negotiator.heartbeat("m0", finished=["a0"]).granted == ()
+    negotiator.add_scheduler("t")
+    assert negotiator.heartbeat("m0", finished=["a1"]).granted == ("b0",)
+    assert negotiator.beat("t") == ["b0"]
+    audit(store)
+
+
+def test_tasks_can_be_launched_with_their_claims(store: Store) -> None:
+    negotiator, _ = make(store)
+    negotiator.submit("a", batch("a", 3), scheduler="s")
+    negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u0"), Claim("a2", "u0", queued=True)], launch=True)
+    assert negotiator.beat("s") == [] == negotiator.launch("s", ["a0", "a2"])
+    assert negotiator.heartbeat("m0", present=[]).missing == ("a0", "a1", "a2")
+    audit(store)
+
+
+def test_who_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store) -> None:
+    negotiator, clock = make(store, cores=1, length=2, patience=3.0)
+    negotiator.submit("a", batch("a", 5), scheduler="s")
+    negotiator.submit("b", batch("b", 1), scheduler="s")
+    claims = [Claim("a0", "u0"), Claim("a1", "u0", queued=True), Claim("a2", "u0", queued=True), Claim("a3", "u1")]
+    negotiator.commit("s", [*claims, Claim("a4", "u3")], launch=True)
+    negotiator.commit("s", [Claim("b0", "u1", queued=True)])  # not launched: it stays
+    clock.now += 1
+    assert negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"]).stale == ()  # nobody said who waits
+    report = negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"], waiting=["a1", "a2", "b0"])
+    # One unit is idle; a2 would wait longest.
+    assert (report.stale, report.started) == (("a2",), ())
+    assert statuses(store)["a2"] == ("RUNNING", "u2") and statuses(store)["a1"] == ("WAITING", "u0")
+    assert statuses(store)["b0"] == ("WAITING", "u1")
+    assert negotiator.heartbeat("m1", present=["a4"]).missing == ("a2",)
+    audit(store)
+    clock.now += 4
+    assert negotiator.heartbeat("m1", finished=["a2", "a4"]).finished == ("a2", "a4")
+    report = negotiator.heartbeat("m0", finished=["a0"], present=["a1", "a3"], waiting=["a1"])
+    assert (report.finished, report.started, report.stale) == (("a0",), ("a1",), ())
+    audit(store)
+    with pytest.raises(InputError, match="patience"):
+        Negotiator(store, patience=-1.0)
+
+
 def test_streams_get_everything_or_nothing_and_pause_batch(store: Store) -> None:
     negotiator, clock = make(store, units=2)
     negotiator.submit("a", batch("a", 5, duration=10.0), scheduler="s")
@@ -252,6 +307,46 @@ def test_the_lock_goes_to_who_came_first_and_expires(store: Store) -> None:
     assert (holds(first), holds(second)) == (False, True)
     negotiator.leases.sweep()
     assert store.read(lambda db: db.execute(sa.select(LQ.c.owner)).scalars().all()) == ["t"]
+
+
+def test_a_ticket_that_was_not_renewed_in_time_is_drawn_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    negotiator, clock = make(store)
+    leases, stalls = negotiator.leases, [11.0]
+    looks_first = leases.is_first
+
+    def stalled(lease: Lease) -> bool:
+        # Whoever waits is not scheduled for so long that its ticket expires and is swept away.
+        if stalls:
+            clock.now += stalls.pop()
+            leases.sweep()
+        return looks_first(lease)
+
+    monkeypatch.setattr(leases, "is_first", stalled)
+    with leases.hold("stream", "s", timeout=5.0) as lease:
+        assert lease.ticket == 2
+    assert store.look(sa.select(LQ)) == []
+
+
+def test_many_draw_the_first_ticket_at_once(server: str) -> None:
+    store = Store(server)
+    store.transact(lambda db: db.execute(sa.delete(LK)))
+    leases = [Negotiator(Store(server)).leases for _ in range(6)]
+    drawn: list[Lease] = []
+    start = threading.Barrier(len(leases))
+
+    def work(mine: Leases, owner: str) -> None:
+        start.wait()
+        drawn.append(mine.draw("stream", owner))
+
+    threads = [threading.Thread(target=work, args=(mine, f"s{i}")) for i, mine in enumerate(leases)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(lease.ticket for lease in drawn) == [1, 2, 3, 4, 5, 6]
+    for mine in leases:
+        mine.store.close()
+    store.close()
 
 
 def test_a_stream_job_whose_lock_expired_meanwhile_gets_nothing(store: Store) -> None:

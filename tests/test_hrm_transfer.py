@@ -57,6 +57,15 @@ def test_waiters_move_to_an_idle_unit_the_latest_first() -> None:
         rebalance([a, b], 0, patience=-1)
 
 
+def test_waiters_move_only_where_told_and_only_those_that_may() -> None:
+    a, b, c = cpu("a", 1), cpu("b", 1), cpu("c", 1)
+    for i in range(4):
+        a.submit(Container(i, vcore=1, duration=9.0), 0)
+    moves = rebalance([a], 0, patience=0.0, onto=[b, c], may=lambda container: container.id != 3)
+    assert moves == [Move(2, "a", "b"), Move(1, "a", "c")]
+    assert [c.id for c in a.waiting] == [3]
+
+
 def test_a_stream_job_grows_and_shrinks_outside_the_band_only() -> None:
     elastic = Elastic(least=2, most=20, low=0.4, high=0.9, aim=0.7)
     assert [elastic.target(7, load) for load in (0.4, 0.7, 0.9)] == [7, 7, 7]

@@ -66,5 +66,10 @@ _LAZY = {"Negotiator": "flowsched.hrm.negotiator", "Store": "flowsched.hrm.store
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+        try:
+            return getattr(import_module(_LAZY[name]), name)
+        except ModuleNotFoundError as missing:
+            if missing.name != "sqlalchemy":
+                raise
+            raise ImportError("the shared state needs SQLAlchemy: pip install 'flowsched[sql]'") from missing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

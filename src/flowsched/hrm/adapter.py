@@ -3,7 +3,8 @@
 Each unit r becomes machines of three layers over the same resources, and a task may enter the layers of its kind::
 
     batch task  ---> (run, r)        what is free now, where nobody waits          cost: load
-           `-------> (queue, r, k)   the k-th free place of its batch queue         cost: grows with the predicted wait
+           `-------> (queue, r, k)   the k-th free place of the batch queue         cost: grows with the predicted wait
+                                     of a unit where somebody runs
     stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
 
 The network holds open tasks only: whoever is granted a unit leaves it, and comes back as less room there.  So several
@@ -78,6 +79,8 @@ class Hybrid:
     ----------
     horizon : float
         Predicted wait in seconds that costs half of what any wait can cost.
+    max_wait : float
+        No place is taken in a queue whose predicted wait is not below this.
     seed : int
         Schedulers with different seeds prefer different ones of equally good units, so that they collide less.
 
@@ -96,18 +99,22 @@ class Hybrid:
     >>> hybrid.refresh([hybrid.state_of(queue, now=0.0)])
     >>> hybrid.submit("job", [Container(f"task-{i}", vcore=1, duration=9.0) for i in range(4)])
     >>> [(claim.task, claim.queued) for claim in hybrid.claims(now=0.0)]
-    [('task-0', False), ('task-1', False), ('task-2', True)]
+    [('task-0', False), ('task-1', False)]
     """
 
-    def __init__(self, *, horizon: float = 60.0, seed: int = 0) -> None:
+    def __init__(self, *, horizon: float = 60.0, max_wait: float = math.inf, seed: int = 0) -> None:
         if not 0 < horizon < math.inf:
             raise InputError(f"horizon: a number of seconds > 0 expected, got {horizon!r}")
+        if not max_wait > 0:
+            raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
         self.horizon = horizon
+        self.max_wait = max_wait
         self.seed = seed
         self.last: Round | None = None
         self._costs = _Costs({}, {})
         self.scheduler = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
+        self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
         self._luck: dict[str, float] = {}
@@ -134,8 +141,8 @@ class Hybrid:
         """What `Negotiator.units` wants to know: the version of every unit's state here."""
         return {unit: state.version for unit, state in self._states.items()}
 
-    def refresh(self, states: Iterable[UnitState]) -> None:
-        """Units changed (or are new)."""
+    def refresh(self, states: Iterable[UnitState], now: float = 0.0) -> None:
+        """Units changed (or are new); `now` is when they were looked at."""
         for state in states:
             old = self._states.get(state.unit)
             self._states[state.unit] = state
@@ -150,15 +157,32 @@ class Hybrid:
             self._layer(
                 ("stream", state.unit), old is None, stream, (1 - _WRONG_UNIT - _SCATTER) * displaced + luck, gpu
             )
-            places = state.places if state.alive else 0
-            known = self._places.setdefault(state.unit, 0)
-            for k in range(max(places, known)):
-                # Those behind the first wait longer: as long again for each place, where nobody knows better.
-                wait = (k + 1) * max(state.wait, 1e-3 * self.horizon)
-                cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (wait + self.horizon))
-                amounts = (*state.capacity[:3], int(k < places))
-                self._layer(("queue", state.unit, k), k >= known, amounts, cost, gpu)
-            self._places[state.unit] = max(places, known)
+            self._opens.pop(state.unit, None)
+            if state.wait >= self.max_wait and state.alive and state.places:
+                # Waits grow shorter with nobody telling.
+                self._opens[state.unit] = now + state.wait - self.max_wait
+            self._queue(state, state.wait)
+
+    def _queue(self, state: UnitState, wait: float) -> None:
+        """The free places of a unit's queue, after so long a wait."""
+        gpu = state.capacity[2] > 0
+        # Where nobody runs nobody knows how long those will take that this round lets run: that is for the next one.
+        idle = state.free[3] == state.capacity[3]
+        places = state.places if state.alive and wait < self.max_wait and not idle else 0
+        known = self._places.setdefault(state.unit, 0)
+        for k in range(max(places, known)):
+            # Those behind the first wait longer: as long again for each place, where nobody knows better.
+            longer = (k + 1) * max(wait, 1e-3 * self.horizon)
+            cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (longer + self.horizon))
+            amounts = (*state.capacity[:3], int(k < places))
+            self._layer(("queue", state.unit, k), k >= known, amounts, cost, gpu)
+        self._places[state.unit] = max(places, known)
+
+    def _open_queues(self, now: float) -> None:
+        """Queues whose waits have become short enough by now."""
+        for unit in [unit for unit, time in self._opens.items() if time < now]:
+            del self._opens[unit]
+            self._queue(self._states[unit], math.nextafter(self.max_wait, 0.0))
 
     def _layer(
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
@@ -216,6 +240,11 @@ class Hybrid:
                 self.scheduler.apply(TaskRemoved(task))
 
     @property
+    def next_opening(self) -> float:
+        """When the wait in some queue becomes short enough, if nothing else happens; infinite if in none."""
+        return min(self._opens.values(), default=math.inf)
+
+    @property
     def open(self) -> Mapping[Hashable, Hashable]:
         """Job by open task."""
         return self._jobs
@@ -234,6 +263,7 @@ class Hybrid:
         list of Claim
             For `Negotiator.commit`; tell the outcome by `settle`.
         """
+        self._open_queues(now)
         self.last = self.scheduler.schedule(now)
         left = dict(allowed or {})
         out = []
@@ -256,7 +286,7 @@ class Hybrid:
         self, containers: Sequence[Container], states: Iterable[UnitState], now: float
     ) -> dict[str, str] | None:
         """Units for all containers of a stream job at wait 0, or None: for `Negotiator.stream`."""
-        self.refresh(states)
+        self.refresh(states, now)
         job = ("stream", object())
         tasks = {(container.id, "stream"): container for container in containers}
         self.scheduler.apply(JobSubmitted(job, [_task(c, _STREAM, id) for id, c in tasks.items()], priority=-(1 << 20)))

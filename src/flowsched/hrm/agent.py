@@ -191,7 +191,12 @@ class Agent:
         """Tell the shared state who ended and who is here; do what it has launched here, and stop what it gave up."""
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")
-        report = self._negotiator.heartbeat(self.machine, finished=self._unreported, present=self._commands)
+        waiting = [
+            str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._processes
+        ]
+        report = self._negotiator.heartbeat(
+            self.machine, finished=self._unreported, present=self._commands, waiting=waiting
+        )
         self._unreported.clear()
         for id in report.stale:
             if id in self._commands:

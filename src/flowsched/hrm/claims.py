@@ -69,7 +69,7 @@ class Report:
     granted : tuple of str
         Tasks that a unit had refused and now takes; their schedulers launch them.
     stale : tuple of str
-        Tasks that the machine has but should not: it was given up meanwhile.
+        Tasks that the machine has but should not: it was given up meanwhile, or they were moved.
     missing : tuple of str
         Tasks that were launched there and that it does not have: nobody told it.
     """

@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 
 from flowsched.exceptions import TimeLimitError
-from flowsched.hrm.store import LK, LQ, Store
+from flowsched.hrm.store import Store
+from flowsched.hrm.tables import LQ
 
 __all__ = ["Lease", "Leases"]
 
@@ -55,11 +57,14 @@ class Leases:
         lease = self.draw(name, owner)
         try:
             deadline, renew = time.monotonic() + timeout, self.clock() + self.ttl / 3
-            while not self.store.read(lambda db: self.holds(db, lease)):
+            while not self.is_first(lease):
                 if time.monotonic() > deadline:
                     raise TimeLimitError(f"lock {name!r}: not free within {timeout:g} s")
                 if self.clock() > renew:
-                    self.renew(lease)
+                    if not self.renew(lease):
+                        # It came too late: others have gone before by now, so this one is at the end again.
+                        self.release(lease)
+                        lease = self.draw(name, owner)
                     renew = self.clock() + self.ttl / 3
                 time.sleep(0.002)
             yield lease
@@ -70,23 +75,19 @@ class Leases:
         """Draw a ticket."""
 
         def work(db: sa.Connection) -> Lease:
-            drawn = sa.update(LK).where(LK.c.name == name).values(next=LK.c.next + 1).returning(LK.c.next)
-            ticket = db.execute(drawn).scalar()
-            if ticket is None:
-                # Two may try to be the first; for one the transaction fails and is done again.
-                ticket = 1
-                db.execute(sa.insert(LK).values(name=name, next=ticket))
+            ticket = self.store.count_up(db, name)
             until = self.clock() + self.ttl
             db.execute(sa.insert(LQ).values(name=name, ticket=ticket, owner=owner, until=until))
             return Lease(name, ticket, owner)
 
         return self.store.transact(work)
 
-    def renew(self, lease: Lease) -> None:
-        """The owner is still there."""
-        mine = sa.and_(LQ.c.name == lease.name, LQ.c.ticket == lease.ticket)
-        until = self.clock() + self.ttl
-        self.store.transact(lambda db: db.execute(sa.update(LQ).where(mine).values(until=until)))
+    def renew(self, lease: Lease) -> bool:
+        """The owner is still there; whether it was heard in time."""
+        now = self.clock()
+        mine = sa.and_(LQ.c.name == lease.name, LQ.c.ticket == lease.ticket, LQ.c.until > now)
+        renewal = sa.update(LQ).where(mine).values(until=now + self.ttl)
+        return bool(self.store.transact(lambda db: db.execute(renewal).rowcount))
 
     def release(self, lease: Lease) -> None:
         """Give the ticket back."""
@@ -97,7 +98,13 @@ class Leases:
         """Throw expired tickets away; they count for nothing already."""
         self.store.transact(lambda db: db.execute(sa.delete(LQ).where(LQ.c.until <= self.clock())))
 
+    def is_first(self, lease: Lease) -> bool:
+        """Whether this ticket is the one that holds the lock now."""
+        return bool(self.store.look(self._first(lease))[0][0] == lease.ticket)
+
     def holds(self, db: sa.Connection, lease: Lease) -> bool:
-        """Whether this ticket is the one that holds the lock."""
-        first = sa.select(sa.func.min(LQ.c.ticket)).where(LQ.c.name == lease.name, LQ.c.until > self.clock())
-        return bool(db.execute(first).scalar() == lease.ticket)
+        """The same within a transaction."""
+        return bool(db.execute(self._first(lease)).scalar() == lease.ticket)
+
+    def _first(self, lease: Lease) -> sa.Select[Any]:
+        return sa.select(sa.func.min(LQ.c.ticket)).where(LQ.c.name == lease.name, LQ.c.until > self.clock())

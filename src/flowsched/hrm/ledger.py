@@ -1,12 +1,12 @@
 """Rows of the shared state as stacked queues, and back: whoever holds a unit's row moves tasks by the queue's own rules.
 
-The optimistic path needs no queue: `take` is one conditional update, which the database does or does not do.
+The optimistic path needs no queue: `take` is a conditional update of each unit, which the database does or does not do.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,15 +15,11 @@ import sqlalchemy as sa
 from flowsched.cluster.model import MICRO
 from flowsched.hrm.claims import Status, UnitState
 from flowsched.hrm.queues import Container, Paused, Running, StackedQueue
-from flowsched.hrm.store import JS, RS, RT, Store
+from flowsched.hrm.store import Store, among, given, packed
+from flowsched.hrm.tables import AMOUNT_NAMES, JS, RS, RT
 from flowsched.hrm.units import ResourceUnit
-from flowsched.hrm.waiting import Amounts
 
-__all__ = ["Books", "container_of", "count_jobs", "state_of", "take"]
-
-_NAMES = ("vcore", "mem", "gmem", "places")
-
-_ON_UNIT = (Status.RUNNING, Status.WAITING, Status.PAUSED)
+__all__ = ["Books", "OvertakenError", "container_of", "count_jobs", "state_of", "take"]
 
 
 def container_of(row: Any) -> Container:
@@ -35,13 +31,14 @@ def container_of(row: Any) -> Container:
 def state_of(row: Any, now: float) -> UnitState:
     """The unit that a row of RS tells of."""
     # Where somebody waits nobody starts at once.
-    room = (0, 0, 0, 0) if row.waiting or row.paused else _amounts(row, "free_")
+    blocked = row.waiting or row.paused
+    room = (0, 0, 0, 0) if blocked else (row.free_vcore, row.free_mem, row.free_gmem, row.free_places)
     return UnitState(
         row.ru_id,
         row.machine_id,
-        _amounts(row, ""),
+        (row.vcore, row.mem, row.gmem, row.places),
         room,
-        _amounts(row, "stream_"),
+        (row.stream_vcore, row.stream_mem, row.stream_gmem, row.stream_places),
         max(row.length - row.waiting, 0),
         max(row.wtime - now, 0.0),
         bool(row.alive),
@@ -49,65 +46,95 @@ def state_of(row: Any, now: float) -> UnitState:
     )
 
 
-def _amounts(row: Any, prefix: str) -> Amounts:
-    vcore, mem, gmem, places = (row._mapping[prefix + name] for name in _NAMES)
-    return (vcore, mem, gmem, places)
-
-
 def take(
-    db: sa.Connection, unit: str, runs: Amounts, queued: int, busy: float, longest: float, now: float, max_wait: float
-) -> bool:
-    """Take room and queue places of a unit, if it has them: compare and set.
+    store: Store, db: sa.Connection, asked: Sequence[Mapping[str, Any]], now: float, max_wait: float
+) -> tuple[set[str], set[str]]:
+    """Take room and queue places of units, of each if it has them: compare and set.
 
     Parameters
     ----------
-    runs : tuple of int
-        Amounts for those that run at once, which they do only where nobody waits; all 0 for none.
-    queued : int
-        Places in the queue, only where the predicted wait is below `max_wait`.
-    busy : float
-        Seconds that those in the queue will run.
-    longest : float
-        Seconds that those that run at once will run.
+    asked : sequence of dict
+        ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places`` for those that run at once, which they do only where
+        nobody waits (all 0 for none); ``queued``: places in the queue, only where the predicted wait is below
+        `max_wait`; ``busy``: seconds that those in the queue will run; ``longest``: those that run at once.
+
+    Returns
+    -------
+    taken, idle : set of str
+        Units that had it; those of them where some wait and nobody runs.
     """
-    given: dict[str, Any] = {"unit": unit, "now": now, "longest": longest}
-    if runs[3]:
-        given |= {"by_" + name: amount for name, amount in zip(_NAMES, runs, strict=True)}
-    if queued:
-        given |= {"queued": queued, "busy": busy, "latest": min(now + max_wait, 1e300)}
-    return db.execute(_taking(runs[3] > 0, queued > 0), given).rowcount == 1
+    rows = [{**row, "now": now, "latest": min(now + max_wait, 1e300)} for row in asked]
+    done = store.change(db, _taking(store.dialect), rows, RS.c.ru_id)
+    return {row.ru_id for row in done}, {row.ru_id for row in done if row.waiting and row.free_places == row.places}
 
 
 @cache
-def _taking(runs: bool, queued: bool) -> sa.Update:
-    """The conditional update of `take`."""
-    values: dict[str, Any] = {"version": RS.c.version + 1}
-    where = [RS.c.ru_id == sa.bindparam("unit"), RS.c.alive == 1]
-    if runs:
-        where += [RS.c.waiting == 0, RS.c.paused == 0]
-        for name in _NAMES:
-            column, amount = RS.c["free_" + name], sa.bindparam("by_" + name, type_=sa.BigInteger)
-            where.append(column >= amount)
-            values["free_" + name] = column - amount
-    now, longest = (sa.bindparam(name, type_=sa.Float) for name in ("now", "longest"))
-    start: Any = sa.case((RS.c.wtime > now, RS.c.wtime), else_=now + longest)
-    if queued:
-        places = sa.bindparam("queued", type_=sa.BigInteger)
-        where += [RS.c.waiting + places <= RS.c.length, RS.c.wtime < sa.bindparam("latest", type_=sa.Float)]
-        values["waiting"] = RS.c.waiting + places
-        # The source's simple formula: what they add is shared by the places that work it off.
-        running = RS.c.places - RS.c.free_places + (sa.bindparam("by_places", type_=sa.BigInteger) if runs else 0)
-        workers = sa.case((running > 0, running), else_=1)
-        start = start + sa.bindparam("busy", type_=sa.Float) / workers
-    return sa.update(RS).where(*where).values(wtime=start, **values)
+def _taking(dialect: str) -> sa.Update:
+    amounts = dict.fromkeys(AMOUNT_NAMES, sa.BigInteger)
+    ask, joined = given(
+        dialect,
+        RS.c.ru_id,
+        **amounts,
+        queued=sa.BigInteger,
+        **dict.fromkeys(("busy", "longest", "now", "latest"), sa.Float),
+    )
+    values: dict[str, Any] = {"version": RS.c.version + 1, "waiting": RS.c.waiting + ask.c.queued}
+    fits = [RS.c.waiting == 0, RS.c.paused == 0]
+    for name in AMOUNT_NAMES:
+        column = RS.c["free_" + name]
+        fits.append(column >= ask.c[name])
+        values["free_" + name] = column - ask.c[name]
+    start = sa.case((RS.c.wtime > ask.c.now, RS.c.wtime), else_=ask.c.now + ask.c.longest)
+    waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest)
+    # The source's simple formula: what they add is shared by the places that work it off.
+    running = RS.c.places - RS.c.free_places + ask.c.places
+    workers = sa.case((running > 0, sa.cast(running, sa.Float)), else_=1.0)
+    values["wtime"] = start + ask.c.busy / workers
+    return (
+        sa.update(RS)
+        .where(*joined, RS.c.alive == 1, sa.or_(ask.c.places == 0, sa.and_(*fits)), sa.or_(ask.c.queued == 0, waits))
+        .values(values)
+        .returning(RS.c.ru_id, RS.c.waiting, RS.c.free_places, RS.c.places)
+    )
 
 
-def count_jobs(db: sa.Connection, moves: Mapping[str, Mapping[str, int]]) -> None:
-    """Change the counts of jobs: by job, then by column."""
-    for job in sorted(moves):
-        change = {name: JS.c[name] + by for name, by in moves[job].items() if by}
-        if change:
-            db.execute(sa.update(JS).where(JS.c.job_id == job).values(change))
+class OvertakenError(Exception):
+    """Undoes a transaction that another one of the same job overtook: it is to be done again."""
+
+
+def count_jobs(
+    store: Store, db: sa.Connection, moves: Mapping[str, Mapping[str, int]], caps: Mapping[str, tuple[int, int]]
+) -> None:
+    """Change the counts of jobs.
+
+    Parameters
+    ----------
+    moves : mapping of str to mapping
+        Change by job, then by column.
+    caps : mapping of str to (int, int)
+        What jobs may hold, and held when that was found out: see `Shares.caps`.
+
+    Raises
+    ------
+    OvertakenError
+        A job holds more by now.
+    """
+    rows = [
+        {"id": job, "most": caps.get(job, (0, 1 << 30))[1], **{name: by.get(name, 0) for name in _COUNTS}}
+        for job, by in moves.items()
+    ]
+    if len(store.change(db, _counting(store.dialect), rows, JS.c.job_id)) < len(rows):
+        raise OvertakenError
+
+
+_COUNTS = ("open", "held", "done")
+
+
+@cache
+def _counting(dialect: str) -> sa.Update:
+    rows, joined = given(dialect, JS.c.job_id, most=sa.Integer, **dict.fromkeys(_COUNTS, sa.Integer))
+    counts = {name: JS.c[name] + rows.c[name] for name in _COUNTS}
+    return sa.update(JS).where(*joined, JS.c.held <= rows.c.most).values(counts).returning(JS.c.job_id)
 
 
 class Books:
@@ -126,22 +153,27 @@ class Books:
         Of those that are there, by id.
     moves : dict of str to Counter
         Changes of the jobs' counts so far.
+    caps : mapping of str to (int, int)
+        What must still hold of the jobs' counts when they are written, see `count_jobs`.
     """
 
     def __init__(self, store: Store, db: sa.Connection, units: Collection[str], now: float) -> None:
-        self.db, self.now = db, now
+        self.store, self.db, self.now = store, db, now
         self.queues: dict[str, StackedQueue] = {}
         self.moves: dict[str, Counter[str]] = {}
+        self.caps: Mapping[str, tuple[int, int]] = {}
         self._rows: dict[str, Any] = {}
         self._tasks: dict[str, Any] = {}
         self._came: dict[str, str] = {}
+        self._gone: list[dict[str, Any]] = []
+        self._moved: set[str] = set()
         if not units:
             return
-        found = db.execute(store.lock_rows(sa.select(RS).where(RS.c.ru_id.in_(sorted(units))).order_by(RS.c.ru_id)))
-        for row in found:
+        ids = {"ids": packed(units)}
+        for row in db.execute(store.lock_rows(_units_among(store.dialect)), ids):
             self._rows[row.ru_id] = row
             self.queues[row.ru_id] = _queue(row)
-        tasks = db.execute(sa.select(RT).where(RT.c.queue_id.in_(sorted(units)))).all()
+        tasks = db.execute(_tasks_among(store.dialect), ids).all()
         for task in sorted(tasks, key=lambda t: (t.since if t.status == Status.RUNNING else 0.0, t.seq, t.task_id)):
             self._tasks[task.task_id] = task
             _put(self.queues[task.queue_id], task)
@@ -158,98 +190,118 @@ class Books:
         """Who is on a unit."""
         return [id for id, row in self._tasks.items() if row.queue_id == unit]
 
-    def enter(self, row: Any, unit: str) -> None:
-        """An OPEN task was put into the unit's queue."""
+    def enter(self, row: Any, scheduler: str) -> None:
+        """An OPEN task was put into a unit's queue, for a scheduler."""
         self._tasks[row.task_id] = row
-        self._came[row.task_id] = unit
+        self._came[row.task_id] = scheduler
         self._move(row.job_id, open=-1, held=1)
 
     def leave(self, id: str, status: Status) -> None:
         """A task was taken out of its queue: it is DONE, or OPEN again."""
         row = self._tasks.pop(id)
         self._move(row.job_id, held=-1, **{"done" if status is Status.DONE else "open": 1})
-        gone = {"status": status, "queue_id": None, "launched": 0, "since": self.now, "wish": None}
-        if status is Status.OPEN:
-            gone["scheduler"] = None
-        self.db.execute(sa.update(RT).where(RT.c.task_id == id).values(gone))
+        scheduler = None if status is Status.OPEN else row.scheduler
+        self._gone.append({"id": id, "status": status, "scheduler": scheduler, "since": self.now})
 
-    def save(self, scheduler: str | None = None, alive: int | None = None) -> list[str]:
+    def move(self, id: str) -> None:
+        """A task was moved from one of the queues to another one, where it runs; its machine is to hear of it."""
+        self._moved.add(id)
+
+    def save(self, alive: int | None = None) -> list[str]:
         """Write what became of the queues.
 
         Parameters
         ----------
-        scheduler : str, optional
-            Who put the tasks there that entered.
         alive : int, optional
             What the units become.
 
         Returns
         -------
         list of str
-            Tasks that were here and started or went on.
+            Tasks that were here, were not moved, and started or went on.
+
+        Raises
+        ------
+        OvertakenError
+            See `count_jobs`.
         """
-        began: list[str] = []
+        store, db = self.store, self.db
         entered: list[dict[str, Any]] = []
         moved: list[dict[str, Any]] = []
         for queue in self.queues.values():
             for id, status, since, seq in _positions(queue):
                 row = self._tasks[id]
-                place = {"id": id, "new_status": status, "new_since": since, "new_seq": seq}
+                place = {"id": id, "status": status, "since": since, "seq": seq, "unit": queue.unit.id}
                 if id in self._came:
-                    entered.append({**place, "new_queue": queue.unit.id, "new_scheduler": scheduler})
+                    entered.append({**place, "scheduler": self._came[id]})
                 elif (row.status, row.seq) != (status, seq):
                     moved.append(place)
-                    if status is Status.RUNNING:
-                        began.append(id)
-        for statement, rows in ((_ENTER, entered), (_MOVE, moved)):
-            if rows:
-                self.db.execute(statement, sorted(rows, key=lambda row: str(row["id"])))
+        leaving, moving, entering = (f(store.dialect) for f in (_leaving, _moving, _entering))
+        for statement, rows in ((leaving, self._gone), (moving, moved), (entering, entered)):
+            store.change(db, statement, rows, RT.c.task_id)
         units = [self._unit(queue, alive) for queue in self.queues.values()]
-        if units:
-            self.db.execute(_SAVE_UNIT, units)
-        count_jobs(self.db, self.moves)
-        return began
+        store.change(db, _saving(store.dialect), units, None)
+        count_jobs(store, db, self.moves, self.caps)
+        return [p["id"] for p in moved if p["status"] is Status.RUNNING and p["id"] not in self._moved]
 
     def _unit(self, queue: StackedQueue, alive: int | None) -> dict[str, Any]:
-        out: dict[str, Any] = {"id": queue.unit.id, "new_waiting": len(queue.waiting), "new_paused": len(queue.paused)}
-        out["new_alive"] = self._rows[str(queue.unit.id)].alive if alive is None else alive
-        for name, free, stream in zip(_NAMES, queue.free, queue.stream_room, strict=True):
-            out["new_free_" + name], out["new_stream_" + name] = free, stream
+        out: dict[str, Any] = {"id": queue.unit.id, "waiting": len(queue.waiting), "paused": len(queue.paused)}
+        out["alive"] = self._rows[str(queue.unit.id)].alive if alive is None else alive
+        for name, free, stream in zip(AMOUNT_NAMES, queue.free, queue.stream_room, strict=True):
+            out["free_" + name], out["stream_" + name] = free, stream
         last = (
             queue.waiting[-1] if queue.waiting else next((r.container for r in reversed(queue.running.values())), None)
         )
         wait = 0.0 if last is None else queue.predict(_batch(last), self.now)
         # Never, as far as anybody knows: far away, but a number that can be added to.
-        out["new_wtime"] = self.now + min(wait, 1e9)
+        out["wtime"] = self.now + min(wait, 1e9)
         return out
 
     def _move(self, job: str, **by: int) -> None:
         self.moves.setdefault(job, Counter()).update(by)
 
 
-_MOVE = (
-    sa.update(RT)
-    .where(RT.c.task_id == sa.bindparam("id"))
-    .values(status=sa.bindparam("new_status"), since=sa.bindparam("new_since"), seq=sa.bindparam("new_seq"))
-)
-"""Nothing else: a scheduler may launch a task that is on a unit without holding the unit's row."""
+@cache
+def _units_among(dialect: str) -> sa.Select[Any]:
+    return sa.select(RS).where(among(dialect, RS.c.ru_id)).order_by(RS.c.ru_id)
 
-_ENTER = _MOVE.values(
-    queue_id=sa.bindparam("new_queue"), scheduler=sa.bindparam("new_scheduler"), launched=0, wish=None
-)
 
-_SAVE_UNIT = (
-    sa.update(RS)
-    .where(RS.c.ru_id == sa.bindparam("id"))
-    .values(
-        version=RS.c.version + 1,
-        waiting=sa.bindparam("new_waiting"),
-        paused=sa.bindparam("new_paused"),
-        alive=sa.bindparam("new_alive"),
-        wtime=sa.bindparam("new_wtime"),
-        **{f"{kind}_{name}": sa.bindparam(f"new_{kind}_{name}") for kind in ("free", "stream") for name in _NAMES},
-    )
-)
+@cache
+def _tasks_among(dialect: str) -> sa.Select[Any]:
+    return sa.select(RT).where(among(dialect, RT.c.queue_id))
+
+
+_PLACE = {"status": sa.String, "since": sa.Float, "seq": sa.BigInteger}
+
+
+@cache
+def _moving(dialect: str) -> sa.Update:
+    """Nothing but these: a scheduler may launch a task that is on a unit without holding the unit's row."""
+    rows, joined = given(dialect, RT.c.task_id, **_PLACE, unit=sa.String)
+    return sa.update(RT).where(*joined).values({**{name: rows.c[name] for name in _PLACE}, "queue_id": rows.c.unit})
+
+
+@cache
+def _entering(dialect: str) -> sa.Update:
+    rows, joined = given(dialect, RT.c.task_id, **_PLACE, unit=sa.String, scheduler=sa.String)
+    place = {name: rows.c[name] for name in (*_PLACE, "scheduler")}
+    return sa.update(RT).where(*joined).values({**place, "queue_id": rows.c.unit, "launched": 0, "wish": None})
+
+
+@cache
+def _leaving(dialect: str) -> sa.Update:
+    rows, joined = given(dialect, RT.c.task_id, status=sa.String, scheduler=sa.String, since=sa.Float)
+    told = {name: rows.c[name] for name in ("status", "scheduler", "since")}
+    return sa.update(RT).where(*joined).values({**told, "queue_id": None, "launched": 0, "wish": None})
+
+
+@cache
+def _saving(dialect: str) -> sa.Update:
+    amounts = dict.fromkeys((kind + name for kind in ("free_", "stream_") for name in AMOUNT_NAMES), sa.BigInteger)
+    counts = dict.fromkeys(("waiting", "paused", "alive"), sa.Integer)
+    rows, joined = given(dialect, RS.c.ru_id, **amounts, **counts, wtime=sa.Float)
+    told = {name: rows.c[name] for name in (*amounts, *counts, "wtime")}
+    return sa.update(RS).where(*joined).values({**told, "version": RS.c.version + 1})
 
 
 def _queue(row: Any) -> StackedQueue:

@@ -11,29 +11,27 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
-from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError
-from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
-from flowsched.hrm.health import lost_machine, lost_scheduler
-from flowsched.hrm.leases import Lease, Leases
-from flowsched.hrm.ledger import Books, container_of, state_of
-from flowsched.hrm.optimistic import Optimistic, OvertakenError
-from flowsched.hrm.queues import Container, Outcome
-from flowsched.hrm.store import JS, MS, RS, RT, SC, Store
+from flowsched.exceptions import DuplicateIdError, InputError
+from flowsched.hrm.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
+from flowsched.hrm.leases import Leases
+from flowsched.hrm.ledger import OvertakenError, container_of, state_of
+from flowsched.hrm.machines import Machines
+from flowsched.hrm.optimistic import Optimistic, Shares
+from flowsched.hrm.presence import Schedulers, lost_machine, lost_scheduler, silent
+from flowsched.hrm.queues import Container
+from flowsched.hrm.store import Store, among, packed
+from flowsched.hrm.streams import Place, Streams
+from flowsched.hrm.tables import JS, MS, RS, RT, SC, UNITS_CHANGED
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["Negotiator"]
 
 _UNLIMITED = 1 << 40
-
-
-class _RefusedError(Exception):
-    """Undoes the transaction of a stream job that cannot have everything."""
 
 
 class Negotiator:
@@ -44,11 +42,15 @@ class Negotiator:
     store : Store, optional
         By default one in this process.
     ttl : float
-        Seconds after which a scheduler or a lock that is not heard of counts as lost.
+        Seconds after which a scheduler or a lock that is not heard of counts as lost; up to an eighth less for a
+        scheduler or a machine, because not every heartbeat is written (see `presence`).
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
     max_wait : float
         A queue whose predicted wait is not below this takes nobody.
+    patience : float
+        A launched container that waits on a machine, and is predicted to wait longer, moves to an idle unit at its
+        machine's heartbeat, if there is one.
     shares : bool
         Whether batch jobs are held to their fair shares.
     clock : callable
@@ -62,6 +64,7 @@ class Negotiator:
         ttl: float = 30.0,
         machine_ttl: float | None = None,
         max_wait: float = math.inf,
+        patience: float = math.inf,
         shares: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -71,10 +74,16 @@ class Negotiator:
                 raise InputError(f"{name}: a number of seconds > 0 expected, got {value!r}")
         if not max_wait > 0:
             raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
+        if not patience >= 0:
+            raise InputError(f"patience: a number of seconds >= 0 expected, got {patience!r}")
         self.store = Store() if store is None else store
-        self.ttl, self.machine_ttl, self.clock = ttl, machine_ttl, clock
+        self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, clock)
-        self._optimistic = Optimistic(self.store, max_wait, shares, clock)
+        bounds = Shares(self.store, shares)
+        self._schedulers = Schedulers(self.store, ttl, clock)
+        self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
+        self._streams = Streams(self.store, self._schedulers, self.leases)
+        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -108,6 +117,7 @@ class Negotiator:
             if new:
                 db.execute(sa.insert(MS), new)
             db.execute(sa.insert(RS), rows)
+            self.store.count_up(db, UNITS_CHANGED)
 
         self._insert(work, "add_units: a unit of that id is already there")
 
@@ -177,25 +187,22 @@ class Negotiator:
             Version by unit of what the caller has; others are told, too.  None for everything.
         """
 
-        def work(db: sa.Connection) -> Sequence[Any]:
-            query = sa.select(RS).order_by(RS.c.ru_id)
-            if known is not None:
-                now = db.execute(sa.select(RS.c.ru_id, RS.c.version)).all()
-                changed = [unit for unit, version in now if known.get(unit) != version]
-                if not changed:
-                    return []
-                query = query.where(RS.c.ru_id.in_(changed))
-            return db.execute(query).all()
-
         now = self.clock()
-        return [state_of(row, now) for row in self.store.read(work)]
+        if known is None:
+            return [state_of(row, now) for row in self.store.look(_UNITS)]
+        versions = self.store.look(_VERSIONS)
+        changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
+        if not changed:
+            return []
+        query = _UNITS.where(among(self.store.dialect, RS.c.ru_id))
+        return [state_of(row, now) for row in self.store.look(query, ids=packed(changed))]
 
     def jobs(self, scheduler: str | None = None) -> list[JobState]:
         """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
         query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
         if scheduler is not None:
             query = query.where(JS.c.scheduler == scheduler)
-        rows = self.store.read(lambda db: db.execute(query).all())
+        rows = self.store.look(query)
         return [
             JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
         ]
@@ -204,21 +211,24 @@ class Negotiator:
         """Tasks of a job in these states (default: OPEN), in the order of their ids."""
         where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
         query = sa.select(RT).where(*where).order_by(RT.c.task_id)
-        return [container_of(row) for row in self.store.read(lambda db: db.execute(query).all())]
+        return [container_of(row) for row in self.store.look(query)]
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
         """Unit and container of all tasks that were launched on a machine, those that run first."""
         mine = sa.select(RT).join(RS, RS.c.ru_id == RT.c.queue_id).where(RS.c.machine_id == machine, RT.c.launched == 1)
-        rows = self.store.read(lambda db: db.execute(mine).all())
-        rows = sorted(rows, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
+        rows = sorted(self.store.look(mine), key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
         return [(row.queue_id, container_of(row)) for row in rows]
 
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
         """Take over jobs that are nobody's; their ids."""
 
+        self._schedulers.hear(scheduler)
+        free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
+        if not self.store.look(free.limit(1)):
+            return []
+
         def work(db: sa.Connection) -> list[str]:
-            self._alive(db, scheduler)
-            free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
+            self._schedulers.hold(db, scheduler)
             found = list(db.execute(self.store.lock_rows(free.order_by(JS.c.job_id).limit(most), skip=True)).scalars())
             db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
             return found
@@ -227,11 +237,16 @@ class Negotiator:
 
     # -- batch: optimistic --------------------------------------------------------------------------------------
 
-    def commit(self, scheduler: str, claims: Iterable[Claim]) -> Granted:
+    def commit(self, scheduler: str, claims: Iterable[Claim], *, launch: bool = False) -> Granted:
         """Claim units for open batch tasks.
 
         Each unit's claims are granted or refused together; others do not matter to them.  A task that is refused for
         want of room stays open, and the unit remembers it: see `heartbeat`.
+
+        Parameters
+        ----------
+        launch : bool
+            Launch what is granted in the same transaction, see `launch`.
 
         Raises
         ------
@@ -241,14 +256,19 @@ class Negotiator:
         asked = tuple(claims)
 
         def work(db: sa.Connection) -> Granted:
-            self._alive(db, scheduler)
-            return self._optimistic.claim(db, scheduler, asked)
+            late.append(self._schedulers.hold(db, scheduler))
+            return self._optimistic.claim(db, scheduler, asked, launch=launch)
 
+        late: list[bool] = []
         while True:
             try:
-                return self.store.transact(work)
+                granted = self.store.transact(work)
+                break
             except OvertakenError:
                 continue
+        if late[-1]:
+            self._schedulers.renew(scheduler)
+        return granted
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
@@ -256,29 +276,27 @@ class Negotiator:
         Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
         them at its next heartbeat, too, if the scheduler could not tell it.
         """
-        given = sorted(set(tasks))
+        given = {"ids": packed(sorted(set(tasks)))}
+        mine = [
+            among(self.store.dialect, RT.c.task_id),
+            RT.c.scheduler == scheduler,
+            RT.c.queue_id.is_not(None),
+            RT.c.launched == 0,
+        ]
 
         def work(db: sa.Connection) -> list[str]:
-            self._alive(db, scheduler)
-            mine = [
-                RT.c.task_id.in_(given),
-                RT.c.scheduler == scheduler,
-                RT.c.queue_id.is_not(None),
-                RT.c.launched == 0,
-            ]
-            return sorted(db.execute(sa.update(RT).where(*mine).values(launched=1).returning(RT.c.task_id)).scalars())
+            self._schedulers.hold(db, scheduler)
+            # In the order of their ids, as everybody takes rows.
+            ready = sa.select(RT.c.task_id).where(*mine).order_by(RT.c.task_id)
+            found = list(db.execute(self.store.lock_rows(ready), given).scalars())
+            db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
+            return found
 
-        return self.store.transact(work) if given else []
+        return self.store.transact(work)
 
     # -- stream: pessimistic ------------------------------------------------------------------------------------
 
-    def stream(
-        self,
-        scheduler: str,
-        job: str,
-        place: Callable[[Sequence[Container], Sequence[UnitState]], Mapping[str, str] | None],
-        timeout: float = 60.0,
-    ) -> Granted:
+    def stream(self, scheduler: str, job: str, place: Place, timeout: float = 60.0) -> Granted:
         """Place all open tasks of a stream job at wait 0, or none: first come, first served.
 
         Batch containers that are in the way are paused or evicted (see `queues`).
@@ -298,31 +316,7 @@ class Negotiator:
         """
         with self.leases.hold("stream", scheduler, timeout) as lease:
             tasks = self.tasks(job)
-            where = place(tasks, self.units()) if tasks else {}
-            claims = tuple(Claim(str(c.id), where[str(c.id)]) for c in tasks) if where else ()
-            if len(claims) < len(tasks):
-                return Granted((), tuple((Claim(str(c.id), ""), Refusal.CONFLICT) for c in tasks))
-            try:
-                return self.store.transact(lambda db: self._commit_stream(db, scheduler, claims, lease))
-            except _RefusedError:
-                return Granted((), tuple((claim, Refusal.CONFLICT) for claim in claims))
-
-    def _commit_stream(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim], lease: Lease) -> Granted:
-        self._alive(db, scheduler)
-        if not self.leases.holds(db, lease):
-            raise ExpiredError(f"scheduler {scheduler!r}: its lock has expired")
-        query = sa.select(RT).where(RT.c.task_id.in_([c.task for c in claims]), RT.c.status == Status.OPEN)
-        rows = {row.task_id: row for row in db.execute(self.store.lock_rows(query.order_by(RT.c.task_id)))}
-        books = Books(self.store, db, {claim.unit for claim in claims}, self.clock())
-        for claim in claims:
-            row = rows.get(claim.task)
-            if row is None or row.kind != "stream" or not books.alive(claim.unit):
-                raise _RefusedError
-            books.enter(row, claim.unit)
-            if books.queues[claim.unit].submit(container_of(row), books.now).outcome is not Outcome.STARTED:
-                raise _RefusedError
-        books.save(scheduler)
-        return Granted(tuple(claims))
+            return self._streams.claim(scheduler, tasks, place(tasks, self.units()) if tasks else {}, lease)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -332,23 +326,7 @@ class Negotiator:
         Tasks that do not run (any more) are passed over.
         """
         given = sorted(set(tasks))
-        return self.store.transact(lambda db: self._finish(db, given)[1]) if given else []
-
-    def _finish(self, db: sa.Connection, tasks: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Who ended, and who takes their places."""
-        on = sa.select(RT.c.queue_id).where(RT.c.task_id.in_(tasks), RT.c.queue_id.is_not(None)).distinct()
-        books = Books(self.store, db, set(db.execute(on).scalars()), self.clock())
-        ended: list[str] = []
-        left = [id for id in tasks if books.task(id) is not None]
-        # One that followed another may have ended, too, before this was told.
-        while now := [id for id in left if id in books.queues[books.task(id).queue_id].running]:
-            for id in now:
-                books.queues[books.task(id).queue_id].finish(id, books.now)
-            for id in now:
-                books.leave(id, Status.DONE)
-            left = [id for id in left if id not in now]
-            ended += now
-        return ended, books.save()
+        return self._machines.finish(given) if given else []
 
     def beat(self, scheduler: str) -> list[str]:
         """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
@@ -359,16 +337,15 @@ class Negotiator:
             It comes too late.
         """
 
-        def work(db: sa.Connection) -> list[str]:
-            self._alive(db, scheduler)
-            held = sa.select(RT.c.task_id).where(
-                RT.c.scheduler == scheduler, RT.c.launched == 0, RT.c.queue_id.is_not(None)
-            )
-            return sorted(db.execute(held).scalars())
+        return self._schedulers.hear(scheduler)
 
-        return self.store.transact(work)
-
-    def heartbeat(self, machine: str, finished: Iterable[str] = (), present: Iterable[str] | None = None) -> Report:
+    def heartbeat(
+        self,
+        machine: str,
+        finished: Iterable[str] = (),
+        present: Iterable[str] | None = None,
+        waiting: Iterable[str] = (),
+    ) -> Report:
         """A machine's heartbeat.
 
         Parameters
@@ -377,48 +354,16 @@ class Negotiator:
             Tasks that ended there since the last one.
         present : iterable of str, optional
             All tasks that are there now.
+        waiting : iterable of str
+            Those of them that have not started.  The machine starts none of them until it has the answer, because they
+            may be moved away: then they are stale here, and missing on their new machine at its next heartbeat.
 
         Returns
         -------
         Report
         """
-        done = sorted(set(finished))
         there = None if present is None else set(present)
-
-        def work(db: sa.Connection) -> Report:
-            back = self._seen(db, machine)
-            ended, started = self._finish(db, done) if done else ([], [])
-            # Of their own transaction, below: they take rows in another order than ends do.
-            wishes.append(bool(done or back))
-            stale: list[str] = []
-            missing: list[str] = []
-            if there is not None:
-                mine = sa.select(RT.c.task_id, RT.c.launched).join(RS, RS.c.ru_id == RT.c.queue_id)
-                known = {row.task_id: row.launched for row in db.execute(mine.where(RS.c.machine_id == machine))}
-                stale = sorted(there - known.keys())
-                missing = sorted(task for task, go in known.items() if go and task not in there)
-            return Report(tuple(ended), tuple(started), (), tuple(stale), tuple(missing))
-
-        wishes: list[bool] = []
-        report = self.store.transact(work)
-        if not wishes[-1]:
-            return report
-        try:
-            granted = self.store.transact(lambda db: self._optimistic.grant_wishes(db, machine))
-        except OvertakenError:
-            return report  # another time: a wish stays until its task is placed
-        return replace(report, granted=tuple(granted))
-
-    def _seen(self, db: sa.Connection, machine: str) -> bool:
-        """Hear of a machine; whether it was lost and is back."""
-        me = MS.c.machine_id == machine
-        if db.execute(sa.update(MS).where(me, MS.c.alive == 1).values(seen=self.clock())).rowcount:
-            return False
-        if not db.execute(sa.update(MS).where(me).values(seen=self.clock(), alive=1)).rowcount:
-            raise UnknownMachineError(f"unknown machine {machine!r}")
-        units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
-        Books(self.store, db, units, self.clock()).save(alive=1)
-        return True
+        return self._machines.heartbeat(machine, sorted(set(finished)), there, sorted(set(waiting)))
 
     def expire(self) -> Lost:
         """Declare lost who has not been heard of for too long, and open again what they held.
@@ -433,22 +378,13 @@ class Negotiator:
             (MS.c.machine_id, self.machine_ttl, lost_machine),
         ):
             late = self.clock() - ttl
-            lost.append(self._silent(name, late))
+            lost.append(silent(self.store, name, late))
             for who in lost[-1]:
                 opened += self.store.transact(partial(give_up, self.store, name=who, late=late, now=self.clock()))
         self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
 
-    def _silent(self, name: sa.Column[str], late: float) -> Sequence[str]:
-        rows = name.table.c
-        query = sa.select(name).where(rows.alive == 1, rows.seen < late).order_by(name)
-        return self.store.read(lambda db: db.execute(query).scalars().all())
 
-    def _alive(self, db: sa.Connection, scheduler: str) -> None:
-        """Hear of the scheduler, and hold its row: it cannot be declared lost before this transaction ends."""
-        beat = sa.update(SC).where(SC.c.scheduler == scheduler, SC.c.alive == 1).values(seen=self.clock())
-        if db.execute(beat).rowcount:
-            return
-        if db.execute(sa.select(SC.c.alive).where(SC.c.scheduler == scheduler)).scalar() is None:
-            raise UnknownIdError(f"unknown scheduler {scheduler!r}")
-        raise ExpiredError(f"scheduler {scheduler!r}: not heard of for {self.ttl:g} s; add it again")
+_UNITS = sa.select(RS).order_by(RS.c.ru_id)
+
+_VERSIONS = sa.select(RS.c.ru_id, RS.c.version)

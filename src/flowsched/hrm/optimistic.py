@@ -1,40 +1,112 @@
-"""The optimistic path: claims of batch tasks, each unit's granted or refused by one conditional update."""
+"""The optimistic path: claims of batch tasks, each unit's granted or refused by a conditional update."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
 from flowsched.hrm.claims import Claim, Granted, Refusal, Status
-from flowsched.hrm.ledger import Books, take
+from flowsched.hrm.ledger import Books, count_jobs, take
 from flowsched.hrm.shares import fair_shares
-from flowsched.hrm.store import JS, RS, RT, Store
+from flowsched.hrm.store import Store, among, given, packed
+from flowsched.hrm.tables import JS, LK, RS, RT, UNITS_CHANGED
 
-__all__ = ["Optimistic", "OvertakenError"]
+__all__ = ["Optimistic", "Shares"]
 
 
-class OvertakenError(Exception):
-    """Undoes a commit that another one of the same job overtook: it is to be done again."""
+class Shares:
+    """What jobs may hold.
+
+    Parameters
+    ----------
+    store : Store
+    bind : bool
+        False: as much as they want.
+    """
+
+    def __init__(self, store: Store, bind: bool) -> None:
+        self.store, self.bind = store, bind
+        self._version = -1
+        self._shapes: Sequence[Any] = ()
+        self._fitting: dict[tuple[int, int, int], int] = {}
+
+    def caps(self, db: sa.Connection, tasks: Sequence[Any]) -> dict[str, tuple[int, int]]:
+        """Most tasks that each of these batch tasks' jobs may hold, and how many it holds."""
+        wanted = {task.job_id: (task.vcore, task.mem, task.gmem) for task in tasks if task.kind == "batch"}
+        if not wanted:
+            return {}
+        rows = db.execute(_counts(self.store.dialect), {"ids": packed(wanted)}).all()
+        counts = {row.job_id: (row.open + row.held, row.held) for row in rows}
+        if not self.bind:
+            return counts
+        self._learn(db, rows[0].version or 0)
+        units = {job: self._units_for(need) for job, need in wanted.items()}
+        total = rows[0].total
+        # Nobody wants for anything where there is enough for all.
+        tight = [job for job in wanted if total > units[job]]
+        everybody = db.execute(_ALL).all() if tight else ()
+        place = {row.job_id: i for i, row in enumerate(everybody)}
+        for job in tight:
+            share = fair_shares([row.wants for row in everybody], units[job])
+            counts[job] = (int(share[place[job]]), counts[job][1])
+        return counts
+
+    def _learn(self, db: sa.Connection, version: int) -> None:
+        """What units there are, which hardly ever changes."""
+        if version != self._version:
+            self._version, self._shapes = version, db.execute(_SHAPES).all()
+            self._fitting.clear()
+
+    def _units_for(self, need: tuple[int, int, int]) -> int:
+        """How many such containers run and wait on the units that are alive: Q of the fair share."""
+        known = self._fitting.get(need)
+        if known is None:
+            known = 0
+            for *have, places, length, count in self._shapes:
+                fits = min((a // b for a, b in zip(have, need, strict=True) if b), default=places)
+                known += int(count) * (min(fits, places) + length) if fits else 0
+            self._fitting[need] = known
+        return known
+
+
+_SHAPE = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length")]
+
+_SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
+
+_LIVE = (JS.c.kind == "batch", JS.c.open + JS.c.held > 0)
+
+_ALL = sa.select(JS.c.job_id, (JS.c.open + JS.c.held).label("wants")).where(*_LIVE).order_by(JS.c.start, JS.c.job_id)
+
+
+@cache
+def _counts(dialect: str) -> sa.Select[Any]:
+    everybody = JS.alias()
+    live = (everybody.c.kind == "batch", everybody.c.open + everybody.c.held > 0)
+    total = sa.select(sa.func.sum(everybody.c.open + everybody.c.held)).where(*live).scalar_subquery()
+    version = sa.select(LK.c.next).where(LK.c.name == UNITS_CHANGED).scalar_subquery()
+    columns = (JS.c.job_id, JS.c.open, JS.c.held, total.label("total"), version.label("version"))
+    return sa.select(*columns).where(among(dialect, JS.c.job_id))
 
 
 class Optimistic:
     """Claims within a transaction; the parameters are the negotiator's."""
 
-    def __init__(self, store: Store, max_wait: float, shares: bool, clock: Callable[[], float]) -> None:
-        self.store, self.max_wait, self.shares, self.clock = store, max_wait, shares, clock
+    def __init__(self, store: Store, shares: Shares, max_wait: float, clock: Callable[[], float]) -> None:
+        self.store, self.shares, self.max_wait, self.clock = store, shares, max_wait, clock
 
-    def claim(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim]) -> Granted:
+    def claim(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim], *, launch: bool) -> Granted:
         """Grant what the units have and the jobs' shares allow; see `Negotiator.commit`."""
         now = self.clock()
-        query = sa.select(RT).where(RT.c.task_id.in_(sorted({c.task for c in claims})), RT.c.status == Status.OPEN)
-        rows = {row.task_id: row for row in db.execute(self.store.lock_rows(query.order_by(RT.c.task_id)))}
+        found = db.execute(self.store.lock_rows(_open(self.store.dialect)), {"ids": packed({c.task for c in claims})})
+        rows = {row.task_id: row for row in found}
+        caps = self.shares.caps(db, list(rows.values()))
+        allowed = {job: cap - held for job, (cap, held) in caps.items()}
         refused: list[tuple[Claim, Refusal]] = []
         by_unit: dict[str, list[Claim]] = {}
-        caps = self._allowed(db, list(rows.values()))
-        allowed = {job: cap - held for job, (cap, held) in caps.items()}
         seen: set[str] = set()
         for claim in claims:
             row = rows.get(claim.task)
@@ -46,26 +118,16 @@ class Optimistic:
                 seen.add(claim.task)
                 allowed[row.job_id] -= 1
                 by_unit.setdefault(claim.unit, []).append(claim)
-        accepted: list[Claim] = []
-        for unit in sorted(by_unit):
-            if self._take(db, unit, by_unit[unit], rows, now):
-                accepted += by_unit[unit]
-            else:
-                refused += [(claim, Refusal.CONFLICT) for claim in by_unit[unit]]
-        self._place(db, scheduler, accepted, rows, caps, now)
-        self._wake(db, {claim.unit for claim in accepted if claim.queued}, now)
-        wishes = [{"id": c.task, "unit": c.unit} for c, why in refused if why is Refusal.CONFLICT]
-        if wishes:
-            wish = sa.update(RT).where(RT.c.task_id == sa.bindparam("id")).values(wish=sa.bindparam("unit"))
-            db.execute(wish, wishes)
+        asked = [_asked(unit, those, rows) for unit, those in by_unit.items()]
+        taken, idle = take(self.store, db, asked, now, self.max_wait)
+        accepted = [claim for unit in sorted(taken) for claim in by_unit[unit]]
+        conflicts = [claim for unit in sorted(by_unit.keys() - taken) for claim in by_unit[unit]]
+        refused += [(claim, Refusal.CONFLICT) for claim in conflicts]
+        self._place(db, scheduler, accepted, rows, caps, now, launch)
+        self._wake(db, idle, now)
+        wishes = [{"id": claim.task, "unit": claim.unit} for claim in conflicts]
+        self.store.change(db, _wishing(self.store.dialect), wishes, None)
         return Granted(tuple(accepted), tuple(refused))
-
-    def _take(self, db: sa.Connection, unit: str, claims: Sequence[Claim], rows: Mapping[str, Any], now: float) -> bool:
-        runs = [rows[c.task] for c in claims if not c.queued]
-        queued = [rows[c.task] for c in claims if c.queued]
-        need = (sum(r.vcore for r in runs), sum(r.mem for r in runs), sum(r.gmem for r in runs), len(runs))
-        busy, longest = (min(f(r.time for r in part) if part else 0.0, 1e9) for f, part in ((sum, queued), (max, runs)))
-        return take(db, unit, need, len(queued), busy, longest, now, self.max_wait)
 
     def _place(
         self,
@@ -75,100 +137,56 @@ class Optimistic:
         rows: Mapping[str, Any],
         caps: Mapping[str, tuple[int, int]],
         now: float,
+        launch: bool,
     ) -> None:
-        """The tasks whose room was taken are there."""
-        if not accepted:
-            return
-        place = (
-            sa.update(RT)
-            .where(RT.c.task_id == sa.bindparam("id"))
-            .values(
-                status=sa.bindparam("to"), queue_id=sa.bindparam("unit"), scheduler=scheduler, launched=0,
-                since=now, seq=sa.bindparam("rank"), wish=None,
-            )
-        )  # fmt: skip
-        ranks = {False: 0, True: int(now * 1e6)}
-        states = {False: Status.RUNNING, True: Status.WAITING}
-        moved = [{"id": c.task, "unit": c.unit, "to": states[c.queued], "rank": ranks[c.queued]} for c in accepted]
-        db.execute(place, sorted(moved, key=lambda m: str(m["id"])))
-        for job, n in sorted(Counter(rows[c.task].job_id for c in accepted).items()):
-            # Held as when the share was computed, or another commit of this job came between.
-            where = [JS.c.job_id == job, JS.c.held <= caps[job][1]]
-            if not db.execute(sa.update(JS).where(*where).values(open=JS.c.open - n, held=JS.c.held + n)).rowcount:
-                raise OvertakenError
+        """The tasks whose room was taken are there; their rows and the units' are held."""
+        told = {"scheduler": scheduler, "since": now, "launched": int(launch)}
+        states = {False: {"status": Status.RUNNING, "seq": 0}, True: {"status": Status.WAITING, "seq": int(now * 1e6)}}
+        placed = [{"id": c.task, "unit": c.unit, **states[c.queued], **told} for c in accepted]
+        self.store.change(db, _placing(self.store.dialect), placed, None)
+        counts = Counter(rows[c.task].job_id for c in accepted)
+        count_jobs(self.store, db, {job: {"open": -n, "held": n} for job, n in counts.items()}, caps)
 
-    def _wake(self, db: sa.Connection, units: set[str], now: float) -> None:
+    def _wake(self, db: sa.Connection, idle: set[str], now: float) -> None:
         """Who was to wait on a unit that has become idle starts: nothing will end there that could make it."""
-        idle = sa.select(RS.c.ru_id).where(RS.c.ru_id.in_(sorted(units)), RS.c.free_places == RS.c.places)
-        found = set(db.execute(idle).scalars()) if units else set()
-        if found:
-            books = Books(self.store, db, found, now)
+        if idle:
+            books = Books(self.store, db, idle, now)
             for queue in books.queues.values():
                 queue.wake(now)
             books.save()
 
-    def _allowed(self, db: sa.Connection, rows: Sequence[Any]) -> dict[str, tuple[int, int]]:
-        """Most tasks that each of these tasks' jobs may hold, and how many it holds."""
-        wanted = {row.job_id: row for row in rows if row.kind == "batch"}
-        if not wanted:
-            return {}
-        live = sa.select(JS.c.job_id, JS.c.open, JS.c.held).where(JS.c.kind == "batch", JS.c.open + JS.c.held > 0)
-        jobs = db.execute(live.order_by(JS.c.start, JS.c.job_id)).all()
-        counts = {job: (n_open + held, held) for job, n_open, held in jobs}
-        if not self.shares:
-            return {job: counts[job] for job in wanted}
-        names = list(counts)
-        total = [n for n, _ in counts.values()]
-        out = {}
-        for job, row in wanted.items():
-            units = self._units_for(db, (row.vcore, row.mem, row.gmem))
-            # Nobody wants for anything where there is enough for all.
-            share = counts[job][0] if sum(total) <= units else int(fair_shares(total, units)[names.index(job)])
-            out[job] = (share, counts[job][1])
-        return out
 
-    def _units_for(self, db: sa.Connection, need: tuple[int, int, int]) -> int:
-        """How many such containers run and wait on the units that are alive: Q of the fair share."""
-        columns = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length")]
-        kinds = sa.select(*columns, sa.func.count()).where(RS.c.alive == 1).group_by(*columns)
-        q = 0
-        for *have, places, length, count in db.execute(kinds):
-            fits = min((a // b for a, b in zip(have, need, strict=True) if b), default=places)
-            q += count * (min(fits, places) + length) if fits else 0
-        return int(q)
+def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[str, Any]:
+    """A unit's claims as what they take together."""
+    runs = [rows[c.task] for c in claims if not c.queued]
+    queued = [rows[c.task] for c in claims if c.queued]
+    need = {name: sum(getattr(row, name) for row in runs) for name in ("vcore", "mem", "gmem")}
+    busy = min(sum(row.time for row in queued), 1e9)
+    longest = min(max((row.time for row in runs), default=0.0), 1e9)
+    return {"id": unit, **need, "places": len(runs), "queued": len(queued), "busy": busy, "longest": longest}
 
-    def grant_wishes(self, db: sa.Connection, machine: str) -> list[str]:
-        """Tasks that a unit of the machine once refused start there if they can by now."""
-        now = self.clock()
-        room = {
-            unit: free
-            for unit, *free in db.execute(
-                sa.select(RS.c.ru_id, RS.c.free_vcore, RS.c.free_mem, RS.c.free_gmem, RS.c.free_places).where(
-                    RS.c.machine_id == machine, RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0
-                )
-            )
-        }
-        wishes = (
-            sa.select(RT)
-            .where(RT.c.wish.in_(sorted(room)), RT.c.status == Status.OPEN)
-            .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
-        )
-        rows = db.execute(self.store.lock_rows(wishes, skip=True)).all() if room else []
-        jobs = db.execute(sa.select(JS.c.job_id, JS.c.scheduler)) if rows else ()
-        owners = {job.job_id: job.scheduler for job in jobs}
-        caps = self._allowed(db, rows)
-        allowed = {job: cap - held for job, (cap, held) in caps.items()}
-        granted: dict[str, list[Claim]] = {}
-        by_id = {row.task_id: row for row in rows}
-        for row in rows:
-            claim, owner = Claim(row.task_id, row.wish), owners[row.job_id]
-            fits = all(a <= b for a, b in zip((row.vcore, row.mem, row.gmem, 1), room[row.wish], strict=True))
-            if owner is None or allowed[row.job_id] <= 0 or not fits:
-                continue
-            if self._take(db, claim.unit, [claim], by_id, now):
-                room[row.wish] = [b - a for a, b in zip((row.vcore, row.mem, row.gmem, 1), room[row.wish], strict=True)]
-                allowed[row.job_id] -= 1
-                granted.setdefault(owner, []).append(claim)
-        for owner in sorted(granted):
-            self._place(db, owner, granted[owner], by_id, caps, now)
-        return sorted(claim.task for claims in granted.values() for claim in claims)
+
+@cache
+def _open(dialect: str) -> sa.Select[Any]:
+    told = (RT.c.task_id, RT.c.job_id, RT.c.kind, RT.c.vcore, RT.c.mem, RT.c.gmem, RT.c.time)
+    return sa.select(*told).where(among(dialect, RT.c.task_id), RT.c.status == Status.OPEN).order_by(RT.c.task_id)
+
+
+@cache
+def _placing(dialect: str) -> sa.Update:
+    columns = {
+        "status": sa.String,
+        "scheduler": sa.String,
+        "since": sa.Float,
+        "seq": sa.BigInteger,
+        "launched": sa.Integer,
+    }
+    rows, joined = given(dialect, RT.c.task_id, **columns, unit=sa.String)
+    place = {name: rows.c[name] for name in columns}
+    return sa.update(RT).where(*joined).values({**place, "queue_id": rows.c.unit, "wish": None})
+
+
+@cache
+def _wishing(dialect: str) -> sa.Update:
+    rows, joined = given(dialect, RT.c.task_id, unit=sa.String)
+    return sa.update(RT).where(*joined).values(wish=rows.c.unit)

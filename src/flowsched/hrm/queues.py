@@ -216,6 +216,10 @@ class StackedQueue:
         """What stream containers may still take: all but what other streams hold."""
         return _four(self._for_streams)
 
+    def has_room(self, container: Container) -> bool:
+        """Whether a batch container would start at once."""
+        return _fits(container.need, self.limit) and _fits(container.need, self.room)
+
     def predict(self, container: Container, now: float) -> float:
         """How long the container would wait if it were submitted now and nothing else came: Algorithm 1.
 

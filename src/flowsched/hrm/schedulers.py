@@ -83,7 +83,7 @@ class Worker:
         launch: Callable[[Sequence[str]], None] | None = None,
     ) -> None:
         self.negotiator, self.name = negotiator, name
-        self.hybrid = Hybrid(seed=seed)
+        self.hybrid = Hybrid(max_wait=negotiator.max_wait, seed=seed)
         self.tally = Tally(name)
         self._adopt = adopt
         self._launch = launch
@@ -106,7 +106,7 @@ class Worker:
         late = negotiator.beat(self.name)
         negotiator.adopt(self.name, self._adopt)
         begin = time.perf_counter()
-        hybrid.refresh(negotiator.units(hybrid.versions))
+        hybrid.refresh(negotiator.units(hybrid.versions), negotiator.clock())
         jobs = negotiator.jobs()
         mine = [job for job in jobs if job.scheduler == self.name]
         self._learn([job for job in mine if job.kind == "batch"])
@@ -114,10 +114,13 @@ class Worker:
         granted = [self._place_stream(job) for job in mine if job.kind == "stream" and job.open]
         claims = hybrid.claims(negotiator.clock()) if hybrid.open else []
         decided = time.perf_counter()
+        rest = {*late, *(claim.task for part in granted for claim in part.accepted)}
+        going = negotiator.launch(self.name, rest) if rest else []
         if claims:
-            granted.append(negotiator.commit(self.name, claims))
+            # Should this process end before it has told the machines, these ask for them at their heartbeats.
+            granted.append(negotiator.commit(self.name, claims, launch=True))
             hybrid.settle(granted[-1])
-        going = negotiator.launch(self.name, {*late, *(claim.task for part in granted for claim in part.accepted)})
+            going += [claim.task for claim in granted[-1].accepted]
         if going and self._launch is not None:
             self._launch(going)
         self._count(granted, bool(claims), refreshed - begin, decided - refreshed, time.perf_counter() - decided)

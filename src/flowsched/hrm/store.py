@@ -1,143 +1,36 @@
-"""Where the shared state lies: in this process, in an SQLite file, or in PostgreSQL.
+"""Where the shared state lies: in this process, in an SQLite file, or in PostgreSQL; see `tables` for what it holds.
 
-Two relations are the source's (HRM, section 4.1): RS has a row for every resource unit, RT one for every task.  Beside
-them are the jobs, the machines and schedulers with their last heartbeats, and the tickets of the lock for stream jobs.
-Amounts are micro-units (`units.AMOUNTS`), times seconds of whatever clock the negotiator is given, ids strings.
-
-Invariants, which every transaction keeps:
-
-* RS.free_x = capacity - what tasks RUNNING there take - for memory and GPU memory, what PAUSED ones take;
-* RS.stream_x = capacity - what stream tasks RUNNING there take;  RS.waiting, RS.paused: tasks in that state there;
-* a task is on a unit (RT.queue_id) if and only if it is RUNNING, PAUSED or WAITING, and then RT.scheduler put it there;
-* JS.open, JS.held and JS.done count the job's tasks that are OPEN, on a unit, and DONE.
-
-The row of RS is also the lock of the tasks that are on the unit: who moves them holds it.  Who takes an OPEN task holds
-its own row.  Rows are taken in the order SC, RT (open ones), RS, JS, each sorted, so nobody waits in a circle.
+A transaction's price is its round trips and one wait for the disk.  So what concerns many rows is one statement, whose
+rows travel as one parameter (JSON, which both databases take apart): see `given`.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
+
 from flowsched.exceptions import InputError
+from flowsched.hrm.tables import LK, TABLES, UNITS_CHANGED
 
-try:
-    import sqlalchemy as sa
-    from sqlalchemy.exc import DBAPIError
-except ImportError as missing:
-    raise ImportError("the shared state needs SQLAlchemy: pip install 'flowsched[sql]'", name="sqlalchemy") from missing
-
-__all__ = ["JS", "LK", "LQ", "MS", "RS", "RT", "SC", "Store"]
+__all__ = ["Store", "among", "given", "packed"]
 
 T = TypeVar("T")
 
-_TABLES = sa.MetaData()
-
-
-def _amounts(prefix: str) -> list[sa.Column[Any]]:
-    return [sa.Column(prefix + name, sa.BigInteger, nullable=False) for name in ("vcore", "mem", "gmem", "places")]
-
-
-RS = sa.Table(
-    "hrm_rs",
-    _TABLES,
-    sa.Column("ru_id", sa.String, primary_key=True),
-    sa.Column("machine_id", sa.String, nullable=False, index=True),
-    sa.Column("type", sa.String, nullable=False),
-    *_amounts(""),
-    *_amounts("free_"),
-    *_amounts("stream_"),
-    sa.Column("length", sa.BigInteger, nullable=False),
-    sa.Column("waiting", sa.BigInteger, nullable=False),
-    sa.Column("paused", sa.BigInteger, nullable=False),
-    sa.Column("wtime", sa.Float, nullable=False),
-    sa.Column("alive", sa.Integer, nullable=False),
-    sa.Column("version", sa.BigInteger, nullable=False),
-)
-"""Resource units: what they have, what is free, and when one more in the batch queue would start."""
-
-RT = sa.Table(
-    "hrm_rt",
-    _TABLES,
-    sa.Column("task_id", sa.String, primary_key=True),
-    sa.Column("job_id", sa.String, nullable=False),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("vcore", sa.BigInteger, nullable=False),
-    sa.Column("mem", sa.BigInteger, nullable=False),
-    sa.Column("gmem", sa.BigInteger, nullable=False),
-    sa.Column("gpu", sa.Integer, nullable=False),
-    sa.Column("time", sa.Float, nullable=False),
-    sa.Column("status", sa.String, nullable=False),
-    sa.Column("queue_id", sa.String, index=True),
-    sa.Column("scheduler", sa.String),
-    sa.Column("launched", sa.Integer, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),  # of a PAUSED one: how long it has run
-    sa.Column("seq", sa.BigInteger, nullable=False),
-    sa.Column("wish", sa.String, index=True),
-    sa.Index("hrm_rt_job", "job_id", "status"),
-    sa.Index("hrm_rt_scheduler", "scheduler", "launched"),
-)
-"""Tasks: demand, expected run time, status, where they are, and the unit that refused an open one."""
-
-JS = sa.Table(
-    "hrm_js",
-    _TABLES,
-    sa.Column("job_id", sa.String, primary_key=True),
-    sa.Column("kind", sa.String, nullable=False),
-    sa.Column("scheduler", sa.String),
-    sa.Column("start", sa.Float, nullable=False),
-    sa.Column("stages", sa.Integer, nullable=False),
-    sa.Column("tasks", sa.Integer, nullable=False),
-    sa.Column("open", sa.Integer, nullable=False),
-    sa.Column("held", sa.Integer, nullable=False),
-    sa.Column("done", sa.Integer, nullable=False),
-)
-"""Jobs: whose they are, and how many of their tasks are where."""
-
-MS = sa.Table(
-    "hrm_ms",
-    _TABLES,
-    sa.Column("machine_id", sa.String, primary_key=True),
-    sa.Column("seen", sa.Float, nullable=False),
-    sa.Column("alive", sa.Integer, nullable=False),
-)
-"""Machines and their last heartbeats."""
-
-SC = sa.Table(
-    "hrm_sc",
-    _TABLES,
-    sa.Column("scheduler", sa.String, primary_key=True),
-    sa.Column("seen", sa.Float, nullable=False),
-    sa.Column("alive", sa.Integer, nullable=False),
-)
-"""Schedulers and their last heartbeats."""
-
-LK = sa.Table(
-    "hrm_lk",
-    _TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("next", sa.BigInteger, nullable=False),
-)
-"""The lock's ticket machine."""
-
-LQ = sa.Table(
-    "hrm_lq",
-    _TABLES,
-    sa.Column("name", sa.String, primary_key=True),
-    sa.Column("ticket", sa.BigInteger, primary_key=True),
-    sa.Column("owner", sa.String, nullable=False),
-    sa.Column("until", sa.Float, nullable=False),
-)
-"""Who holds or awaits the lock: the smallest ticket that has not expired."""
-
 _TRANSIENT = {"40001", "40P01", "55P03"}
 """PostgreSQL: serialization failure, deadlock, lock not available."""
+
+_CREATION = 0x666C6F77
+"""The advisory lock under which tables are made: `create_all` looks first, so two may want to make them."""
 
 
 class Store:
@@ -150,6 +43,10 @@ class Store:
         share; ``"postgresql://user@host:port/name"`` on a server that machines share.
     patience : float
         Seconds for which a transaction that others are in the way of is tried again.
+
+    Attributes
+    ----------
+    dialect : {"sqlite", "postgresql"}
 
     Raises
     ------
@@ -167,27 +64,37 @@ class Store:
         self.dialect = parsed.get_backend_name()
         # One connection is all there is to a database in memory, so threads take turns.
         self._guard: AbstractContextManager[Any] = nullcontext()
+        self._memory = self.dialect == "sqlite" and parsed.database in (None, "", ":memory:")
         if self.dialect == "sqlite":
-            self._memory = parsed.database in (None, "", ":memory:")
-            self.engine = sa.create_engine(
-                parsed,
-                poolclass=sa.pool.StaticPool if self._memory else sa.pool.NullPool,
-                connect_args={"timeout": patience, "check_same_thread": False},
-            )
+            # Waiting for the lock SQLite sleeps longer and longer, up to a tenth of a second in which the file may be
+            # nobody's.  After so many seconds it gives up, and `_retry` has it begin with the short ones again.
+            arguments = {"timeout": 0.03, "check_same_thread": False}
             if self._memory:
+                self.engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args=arguments)
                 self._guard = threading.RLock()
+            else:
+                self.engine = sa.create_engine(parsed, connect_args=arguments)
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
+            self._single = self._several = self.engine
         elif self.dialect == "postgresql":
-            self._memory = False
-            self.engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_size=2)
+            self.engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"))
+            self._single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            self._several = self.engine.execution_options(isolation_level="REPEATABLE READ")
         else:
             raise InputError(f"url: sqlite or postgresql expected, got {parsed.drivername!r}")
-        self.transact(lambda db: _TABLES.create_all(db))
+        self.transact(self._create)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._memory:
             raise InputError("a store in this process cannot be sent to another: use a file or a server")
         return Store, (self.url, self.patience)
+
+    def _create(self, db: sa.Connection) -> None:
+        if self.dialect == "postgresql":
+            db.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
+        TABLES.create_all(db)
+
+    # -- transactions -------------------------------------------------------------------------------------------
 
     def transact(self, work: Callable[[sa.Connection], T]) -> T:
         """Do something in one transaction that may write: all of it happens or nothing.
@@ -198,45 +105,149 @@ class Store:
             Called with the connection; again after a deadlock or while the database is locked, so it should change
             nothing else.
         """
-        deadline = time.monotonic() + self.patience
-        while True:
-            try:
-                return self._once(work, "BEGIN IMMEDIATE")
-            except DBAPIError as error:
-                if time.monotonic() > deadline or not self._transient(error):
-                    raise
-            time.sleep(random.uniform(0.001, 0.02))
+        # A reader that turns writer would be refused at once where others write: say so from the start.
+        return self._retry(lambda: self._once(self.engine, work, "BEGIN IMMEDIATE"))
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
         """Look at one consistent state."""
-        return self._once(work, "BEGIN")
+        return self._retry(lambda: self._once(self._several, work, "BEGIN"))
 
-    def _once(self, work: Callable[[sa.Connection], T], begin: str) -> T:
-        with self._guard, self.engine.connect() as db:
+    def look(self, query: sa.Select[Any], **parameters: Any) -> Sequence[sa.Row[Any]]:
+        """The rows of a single query, which is consistent in itself."""
+
+        def once() -> Sequence[sa.Row[Any]]:
+            with self._guard, self._single.connect() as db:
+                return db.execute(query, parameters).all()
+
+        return self._retry(once)
+
+    def _once(self, engine: sa.Engine, work: Callable[[sa.Connection], T], begin: str) -> T:
+        with self._guard, engine.connect() as db:
             if self.dialect == "sqlite":
-                # A reader that turns writer would be refused at once where others write: say so from the start.
                 db.exec_driver_sql(begin)
-            elif begin == "BEGIN":
-                db = db.execution_options(isolation_level="REPEATABLE READ")
             result = work(db)
             db.commit()
             return result
+
+    def _retry(self, once: Callable[[], T]) -> T:
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return once()
+            except DBAPIError as error:
+                if time.monotonic() > deadline or not self._transient(error):
+                    raise
+            time.sleep(random.uniform(0.0, 0.002))
 
     def _transient(self, error: DBAPIError) -> bool:
         state = getattr(error.orig, "sqlstate", None)
         return state in _TRANSIENT or "database is locked" in str(error.orig)
 
-    def lock_rows(self, query: sa.Select[Any], skip: bool = False) -> sa.Select[Any]:
+    # -- within a transaction -----------------------------------------------------------------------------------
+
+    def lock_rows(self, query: sa.Select[Any], *, skip: bool = False, shared: bool = False) -> sa.Select[Any]:
         """A query whose rows nobody else may change; SQLite's transactions are alone as it is."""
-        return query.with_for_update(skip_locked=skip) if self.dialect == "postgresql" else query
+        return query.with_for_update(skip_locked=skip, read=shared) if self.dialect == "postgresql" else query
+
+    def change(
+        self, db: sa.Connection, statement: sa.Update, rows: Sequence[Mapping[str, Any]], key: sa.Column[Any] | None
+    ) -> Sequence[sa.Row[Any]]:
+        """Execute a statement on rows that are `given`; what it returns.
+
+        Parameters
+        ----------
+        key : Column or None
+            The statement's key, by which the rows are locked first, in order; None where they already are.
+        """
+        if not rows:
+            return ()
+        if key is not None and len(rows) > 1 and self.dialect == "postgresql":
+            db.execute(_locking(key), {"ids": packed(row["id"] for row in rows)})
+        found = db.execute(statement, {"rows": packed(rows)})
+        return found.all() if found.returns_rows else ()
+
+    def count_up(self, db: sa.Connection, name: str) -> int:
+        """The next number of a counter, from 1; held until the transaction ends."""
+        return int(db.execute(_counting(self.dialect), {"name": name}).scalar_one())
+
+    # -- all of it ----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget everything."""
-        self.transact(lambda db: [db.execute(sa.delete(table)) for table in _TABLES.tables.values()])
+        """Forget everything but how far is counted, so that nobody takes what comes for what was."""
+
+        def work(db: sa.Connection) -> None:
+            for table in TABLES.tables.values():
+                if table is not LK:
+                    db.execute(sa.delete(table))
+            self.count_up(db, UNITS_CHANGED)
+
+        self.transact(work)
 
     def close(self) -> None:
         """Close the connections."""
         self.engine.dispose()
+
+
+def packed(values: Iterable[Any]) -> str:
+    """Rows for `given`, or ids for `among`, as the parameter that these take."""
+    return json.dumps(list(values))
+
+
+@cache
+def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine[Any]]) -> tuple[Any, list[Any]]:
+    """Rows that a statement takes as its parameter ``rows``, packed.
+
+    Parameters
+    ----------
+    dialect : str
+    key : Column
+        Of the table that they are joined to; each row's is ``id``.
+    **columns : type
+        SQLAlchemy types by name.
+
+    Returns
+    -------
+    rows : FromClause
+    joined : list
+        The conditions of the join.
+    """
+    types: dict[str, Any] = {"id": sa.String, **columns}
+    text = sa.bindparam("rows", type_=sa.Text)
+    if dialect == "sqlite":
+        each = sa.func.json_each(text).table_valued("value")
+        parts = [
+            sa.func.json_extract(each.c.value, f"$.{name}", type_=kind).label(name) for name, kind in types.items()
+        ]
+        rows: Any = sa.select(*parts).subquery("given")
+        return rows, [key == rows.c.id]
+    document = sa.cast(text, sa.JSON)
+    told = [sa.column(name, kind) for name, kind in types.items()]
+    rows = sa.func.json_to_recordset(document).table_valued(*told, name="given").render_derived(with_types=True)
+    # Said twice, because the server does not know how few these rows are and would read the whole table.
+    ids = sa.func.json_to_recordset(document).table_valued(sa.column("id", sa.String), name="ids")
+    few = sa.select(ids.render_derived(with_types=True).c.id).scalar_subquery()
+    return rows, [key == rows.c.id, key == sa.any_(sa.func.array(few))]
+
+
+@cache
+def among(dialect: str, key: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Whether a column is one of the ids that the statement takes as its parameter ``ids``, packed."""
+    text = sa.bindparam("ids", type_=sa.Text)
+    if dialect == "sqlite":
+        return key.in_(sa.select(sa.func.json_each(text).table_valued("value").c.value))
+    ids = sa.func.json_array_elements_text(sa.cast(text, sa.JSON)).table_valued("value").c.value
+    return key == sa.any_(sa.func.array(sa.select(ids).scalar_subquery()))
+
+
+@cache
+def _locking(key: sa.Column[Any]) -> sa.Select[Any]:
+    return sa.select(key).where(among("postgresql", key)).order_by(key).with_for_update()
+
+
+@cache
+def _counting(dialect: str) -> Any:
+    new = (sqlite if dialect == "sqlite" else postgresql).insert(LK).values(name=sa.bindparam("name"), next=1)
+    return new.on_conflict_do_update(index_elements=[LK.c.name], set_={"next": LK.c.next + 1}).returning(LK.c.next)
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:

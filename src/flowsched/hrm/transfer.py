@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from flowsched.exceptions import InputError
 from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
-from flowsched.hrm.waiting import predict_wait, start_time
+from flowsched.hrm.waiting import start_time
 
 __all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]
 
@@ -75,7 +75,14 @@ class Move:
     new: Hashable
 
 
-def rebalance(queues: Sequence[StackedQueue], now: float, patience: float) -> list[Move]:
+def rebalance(
+    queues: Sequence[StackedQueue],
+    now: float,
+    patience: float,
+    *,
+    onto: Sequence[StackedQueue] | None = None,
+    may: Callable[[Container], bool] = lambda container: True,
+) -> list[Move]:
     """Move waiting containers to units where they start at once.
 
     Parameters
@@ -84,6 +91,10 @@ def rebalance(queues: Sequence[StackedQueue], now: float, patience: float) -> li
     now : float
     patience : float
         Only containers whose predicted wait is above this move, those that wait longest first.
+    onto : sequence of StackedQueue, optional
+        Where they may move to, the first that has room; by default any of `queues`.
+    may : callable
+        Whether a container may move.
 
     Returns
     -------
@@ -95,16 +106,17 @@ def rebalance(queues: Sequence[StackedQueue], now: float, patience: float) -> li
     late = []
     for i, queue in enumerate(queues):
         for container in queue.waiting:
-            ahead = _start_of(queue, container, now)
-            if ahead - now > patience:
-                late.append((now - ahead, i, container))
+            wait = _start_of(queue, container, now) - now
+            if wait > patience and may(container):
+                late.append((-wait, i, container))
     moves = []
     for _, i, container in sorted(late, key=lambda item: item[:2]):
-        best = predict_wait(container, queues, now=now)
-        if best.wait == 0.0 and best.index is not None and best.index != i:
-            queues[i].remove(container.id, now)
-            queues[best.index].submit(container, now)
-            moves.append(Move(container.id, queues[i].unit.id, queues[best.index].unit.id))
+        old = queues[i]
+        new = next((q for q in (queues if onto is None else onto) if q is not old and q.has_room(container)), None)
+        if new is not None and container in old.waiting:
+            old.remove(container.id, now)
+            new.submit(container, now)
+            moves.append(Move(container.id, old.unit.id, new.unit.id))
     return moves
 
 

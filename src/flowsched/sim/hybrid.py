@@ -20,6 +20,7 @@ from flowsched.exceptions import InputError
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
+from flowsched.hrm.transfer import rebalance
 from flowsched.hrm.units import ResourceUnit
 from flowsched.sim.world import Clock
 
@@ -105,6 +106,10 @@ class HybridSimulation:
         Simulated seconds that a decision takes: so much, and so much for each claim.
     expected : float, optional
         Run time that the schedulers and queues expect of every container; None for the true one.
+    max_wait : float
+        Nobody is put into a queue whose predicted wait is not below this.
+    patience : float
+        At a machine's heartbeat, its waiting containers that are expected to wait longer move to idle units.
     same_taste : bool
         All schedulers prefer the same ones of equally good units.
 
@@ -125,6 +130,8 @@ class HybridSimulation:
         round_cost: float = 0.0,
         claim_cost: float = 4e-5,
         expected: float | None = None,
+        max_wait: float = math.inf,
+        patience: float = math.inf,
         same_taste: bool = False,
     ) -> None:
         if schedulers < 1 or length < 0 or not heartbeat > 0 or round_cost < 0 or claim_cost < 0:
@@ -136,6 +143,7 @@ class HybridSimulation:
         self._jobs = jobs
         self._real = {str(unit.id): StackedQueue(unit) for unit in units}
         self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
+        self._idle = dict.fromkeys(self._known)
         machines: dict[str, list[str]] = {}
         for unit in units:
             machines.setdefault(str(unit.machine), []).append(str(unit.id))
@@ -143,8 +151,11 @@ class HybridSimulation:
         self._units_of = machines
         self._machine_of = {unit: machine for machine, mine in machines.items() for unit in mine}
         self._offset = {machine: heartbeat * i / len(machines) for i, machine in enumerate(machines)}
+        self._patience, self._max_wait = patience, max_wait
         self._beat, self._round_cost, self._claim_cost = heartbeat, round_cost, claim_cost
-        self._schedulers = [_Scheduler(Hybrid(seed=0 if same_taste else i)) for i in range(schedulers)]
+        self._schedulers = [
+            _Scheduler(Hybrid(max_wait=max_wait, seed=0 if same_taste else i)) for i in range(schedulers)
+        ]
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
         self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
@@ -188,13 +199,13 @@ class HybridSimulation:
     def _arrived(self) -> int:
         return sum(job.time <= self._clock.now for job in self._jobs)
 
-    def _decide(self, scheduler: _Scheduler) -> None:
-        """Take the next job, if any, and decide on all that is open, on the state as it is known now."""
+    def _decide(self, scheduler: _Scheduler, again: bool = False) -> None:
+        """Decide on all that is open, on the state as it is known now; on the next job, too, unless `again`."""
         if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
             return
         hybrid = scheduler.hybrid
-        hybrid.refresh(self._changes(scheduler))
-        if scheduler.queue:
+        hybrid.refresh(self._changes(scheduler), self._clock.now)
+        if scheduler.queue and not again:
             job = self._jobs[scheduler.queue.popleft()]
             hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
         claims = hybrid.claims(self._clock.now)
@@ -224,23 +235,33 @@ class HybridSimulation:
                 refused += [(claim, Refusal.CONFLICT) for claim in those]
         for claim in accepted:
             self._known[claim.unit].submit(self._told[claim.task], self._clock.now)
+            self._note_room(claim.unit)
             self._assigned(claim.task)
             self._carry_out(claim.unit, self._real[claim.unit].submit(self._true[claim.task], self._clock.now))
         scheduler.hybrid.settle(Granted(tuple(accepted), tuple(refused)))
         self._metrics.claims += len(claims)
         self._metrics.conflicts += len(refused)
         self._note()
-        # Without a new job, a refusal or something granted, only news can change the decision.
-        if scheduler.queue or refused:
+        # What was refused goes before the next job, and so does what found no room: there may be queues now.
+        if refused or (accepted and scheduler.hybrid.open):
+            self._decide(scheduler, again=True)
+        elif scheduler.queue:
             self._decide(scheduler)
+        elif scheduler.hybrid.open and scheduler.hybrid.next_opening < math.inf:
+            self._clock.after(max(scheduler.hybrid.next_opening - self._clock.now, 0.0) + 1e-6, scheduler, self._decide)
 
     def _has_room(self, unit: str, claims: Sequence[Claim]) -> bool:
         queue = self._known[unit]
-        runs = [self._told[claim.task].need for claim in claims if not claim.queued]
+        runs = [self._told[claim.task] for claim in claims if not claim.queued]
         room = queue.room
         queued = len(claims) - len(runs)
-        places = (queue.length or 0) - len(queue.waiting)
-        return queued <= places and all(sum(need[i] for need in runs) <= room[i] for i in range(4) if runs)
+        if any(sum(c.need[i] for c in runs) > room[i] for i in range(4) if runs):
+            return False
+        if not queued or self._max_wait == math.inf:
+            return queued <= (queue.length or 0) - len(queue.waiting)
+        wait = queue.predict(self._told[claims[-1].task], self._clock.now)
+        wait = max(wait, max((c.duration for c in runs), default=0.0))
+        return wait < self._max_wait and queued <= (queue.length or 0) - len(queue.waiting)
 
     def _assigned(self, task: str) -> None:
         j = self._job_of[task]
@@ -288,5 +309,26 @@ class HybridSimulation:
             while now := [id for id in left if id in known.running]:
                 known.finish([*now], self._clock.now)
                 left = [id for id in left if id not in now]
+            self._note_room(unit)
+        self._rebalance(machine)
         for scheduler in self._schedulers:
             self._decide(scheduler)
+
+    def _rebalance(self, machine: str) -> None:
+        """Who waits too long on the machine moves to units that are known to be idle."""
+        mine = [self._known[unit] for unit in self._units_of[machine] if self._known[unit].waiting]
+        if not mine or not self._idle or self._patience == math.inf:
+            return
+        idle = [self._known[unit] for unit in self._idle]
+        for move in rebalance(mine, self._clock.now, self._patience, onto=idle):
+            task, old, new = str(move.container), str(move.old), str(move.new)
+            self._real[old].remove(task, self._clock.now)
+            self._carry_out(new, self._real[new].submit(self._true[task], self._clock.now))
+            self._note_room(new)
+
+    def _note_room(self, unit: str) -> None:
+        """Keep the list of idle units, in the order in which they became it."""
+        if self._known[unit].room[0] > 0:
+            self._idle.setdefault(unit)
+        else:
+            self._idle.pop(unit, None)
