@@ -153,6 +153,61 @@ def test_a_round_without_time_starts_no_half_gang() -> None:
     assert running(sched) == {"single": 5}
 
 
+@pytest.mark.parametrize("priority", [0, 5])
+def test_an_idle_round_with_a_waiting_gang_changes_nothing_in_the_network(priority: int) -> None:
+    """Whether there is too little room, or worse tasks that could make some, but not enough."""
+    sched = world(2)
+    submit(sched, "worse", 2, 4, priority=3)
+    step(sched)
+    gang = submit(sched, "gang", 3, 4, gang=3, priority=priority)
+    step(sched, 1.0)
+    step(sched, 1.0)
+    for now in (1.0, 1.5, 2.0):
+        rnd = step(sched, now)
+        assert not rnd.deltas and rnd.stats.changes == 0 and rnd.stats.solves == 1
+        assert {rnd.waiting[task].code for task in gang} <= {fs.ReasonCode.GANG_SHORT, fs.ReasonCode.NO_FIT}
+    sched.apply(fs.MachineAdded("m2", {"cpu": 4}), fs.JobRemoved("worse"))
+    assert set(step(sched, 2.0).placements) == set(gang), "news are noticed"
+
+
+AT_MOST_2 = fs.Policy(fairness=fs.Fairness(limits={"gang": fs.Limits(maximum=2)}))
+
+
+@pytest.mark.parametrize(
+    ("machines", "policy", "news"),
+    [
+        (3, fs.Policy(), lambda s: s.apply(fs.MachineAdded("m3", {"cpu": 4}))),
+        (3, fs.Policy(), lambda s: s.apply(fs.TaskRemoved(("gang", 3)))),
+        (3, fs.Policy(), lambda s: s.apply(fs.MachineUpdated("m0", capacity={"cpu": 8}))),
+        (4, AT_MOST_2, lambda s: setattr(s, "policy", fs.Policy())),
+    ],
+)
+def test_a_gang_that_was_left_out_is_tried_again_when_there_are_news(
+    machines: int, policy: fs.Policy, news: Any
+) -> None:
+    sched = world(machines, policy=policy)
+    submit(sched, "gang", 4, 4, gang=4)
+    for now in range(4):
+        assert not step(sched, float(now)).placements
+    news(sched)
+    assert len(step(sched, 4.0).placements) >= 3
+
+
+def test_a_gang_that_stood_aside_for_one_that_cannot_start_comes_back() -> None:
+    """The better one takes a machine that both need, though its other tasks fit nowhere."""
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4}, labels={"at": str(i)}) for i in range(2)))
+    better = [
+        fs.Task("at 0", {"cpu": 4}, {"at": ("0",)}),
+        fs.Task("large", {"cpu": 9}),
+        fs.Task("large too", {"cpu": 9}),
+    ]
+    sched.apply(fs.JobSubmitted("better", better, gang=3, priority=0))
+    submit(sched, "gang", 2, 4, gang=2, priority=1)
+    step(sched)
+    assert running(sched) == {"gang": 2}
+
+
 @pytest.mark.parametrize("gang", [0, -1, 1.5, True, "all"])
 def test_nonsense_is_refused(gang: Any) -> None:
     sched = world(1)

@@ -110,6 +110,8 @@ class Builder:
         The machines' side of the network.
     shares : Shares
         Bounds on how many tasks of a job or user wait.
+    left_out : dict of Group
+        Those withheld beyond the round, until there are news.
     """
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
@@ -130,6 +132,8 @@ class Builder:
         self._due: list[tuple[float, int, Group]] = []
         self._patient: dict[Group, None] = {}
         self._withheld: dict[Group, None] = {}
+        self.left_out: dict[Group, None] = {}
+        self._known: tuple[int, int, Policy] | None = None
         self._urged: dict[Group, None] = {}
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
@@ -166,11 +170,44 @@ class Builder:
             node.bucket = -1
             self._set_due(node, -_NEVER, group)
 
-    def withhold(self, group: Group) -> None:
-        """No more tasks of the group start in this round."""
+    def begin_round(self, now: float) -> None:
+        """Let in those that were left out, if there are news."""
+        if self.left_out and (self._known != self._state() or self._time_tells(now)):
+            for group in self.left_out:
+                self.release(group)
+            self.left_out.clear()
+
+    def _state(self) -> tuple[int, int, Policy]:
+        return self.cluster.events, self.cluster.books.clock, self.policy
+
+    def _time_tells(self, now: float) -> bool:
+        """Whether time alone may have brought something that a decision depends on."""
+        preemption = self.policy.preemption
+        return (
+            (bool(self._due) and self._due[0][0] <= now)
+            or self.stays.time_tells(now)
+            or self.holds.time_tells(now)
+            or (preemption is not None and preemption.window > 0)
+        )
+
+    def withhold(self, group: Group, until_news: bool = False) -> None:
+        """No more tasks of the group start in this round, or until there are news."""
         self._withheld[group] = None
+        if until_news:
+            self.left_out[group] = None
         node = self._groups[group]
         node.waiting = self.edits.capacity[node.run] = 0
+
+    def withheld(self, group: Group) -> bool:
+        """Whether none of its tasks may start now."""
+        return group in self._withheld
+
+    def release(self, group: Group) -> None:
+        """Its tasks may start again."""
+        del self._withheld[group]
+        node = self._groups.get(group)
+        if node is not None:
+            node.waiting = self.edits.capacity[node.run] = len(group.waiting)
 
     def urge(self, group: Group) -> None:
         """In this round, the group counts as older than any other of its priority."""
@@ -179,17 +216,15 @@ class Builder:
 
     def end_round(self) -> None:
         """Forget what held for one round only."""
-        for group in self._withheld:
-            node = self._groups.get(group)
-            if node is not None:
-                node.waiting = self.edits.capacity[node.run] = len(group.waiting)
-        self._withheld.clear()
+        for group in [group for group in self._withheld if group not in self.left_out]:
+            self.release(group)
         urged, self._urged = self._urged, {}
         for group in urged:
             if group in self._groups:
                 self._set_cost(group, self._groups[group])
         self.places.end_round()
         self.shares.end_round()
+        self._known = self._state()
 
     def _forget(self, changes: Changes) -> None:
         """Groups, machines and classes that are gone."""

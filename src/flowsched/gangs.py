@@ -3,10 +3,11 @@
 The flow sees single tasks, so what it proposes for a gang may fall short.  Then the round is taken back and decided again:
 first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost), at last
 without them, so that what they would have had goes to others in the same round.  Nothing is left of an attempt that
-failed, evictions included.  Of several gangs in each other's way, the better half goes on at a time.
+failed, evictions included.  Of several gangs in each other's way, the better half goes on at a time; who stood aside for
+one that then falls short even alone comes back.
 
-While a gang waits, every round tries it again: it alters a few costs and capacities and takes them back, even with
-nothing new.
+A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another policy, or
+something that time alone brings.
 
 A running gang that others push below its size stops as a whole.  This ends, too: some of it can only come back when who
 pushed it out has to go for somebody still better.
@@ -36,7 +37,8 @@ class Gangs:
         self.builder = builder
         self.check = check
         self._urged: dict[JobRecord, None] = {}
-        self.out: dict[JobRecord, None] = {}
+        self._aside: dict[JobRecord, None] = {}
+        self.out: dict[JobRecord, None] = dict.fromkeys(group.job for group in builder.left_out)
 
     def settled(self, late: bool) -> bool:
         """Whether every gang runs whole or not at all; if not, the round is prepared to be decided again.
@@ -75,7 +77,7 @@ class Gangs:
         self.builder.places.end_round()
 
     def _give_way(self, short: list[JobRecord]) -> None:
-        """Urge those not yet urged; else leave the worse half of them out."""
+        """Urge those not yet urged; else let the worse half of them stand aside, and leave out one that is alone."""
         fresh = [job for job in short if job not in self._urged]
         for job in fresh:
             self._urged[job] = None
@@ -84,10 +86,19 @@ class Gangs:
         if fresh:
             return
         short.sort(key=lambda job: (job.job.priority, min(task.turn for task in job.tasks)))
+        alone = len(short) == 1
         for job in short[len(short) // 2 :]:
             self.out[job] = None
             for group in _groups(job):
-                self.builder.withhold(group)
+                self.builder.withhold(group, until_news=alone)
+        if not alone:
+            self._aside.update(dict.fromkeys(short[len(short) // 2 :]))
+            return
+        for job in self._aside:
+            del self.out[job]
+            for group in _groups(job):
+                self.builder.release(group)
+        self._aside.clear()
 
     def _stop(self, job: JobRecord) -> None:
         """The rest of a gang that was pushed below its size stops for the same task."""

@@ -45,6 +45,10 @@ class Holds:
         self.places = places
         self._holds: dict[ClassRecord, _Hold] = {}
 
+    def time_tells(self, now: float) -> bool:
+        """Whether a machine has been kept for long enough."""
+        return any(now >= hold.until for hold in self._holds.values())
+
     def update(self, patient: Iterable[Group], now: float) -> None:
         """Give machines back that are needed no more, and keep others.
 

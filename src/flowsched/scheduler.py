@@ -193,6 +193,7 @@ class Scheduler:
         start = time.perf_counter()
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
         trial = Trial(self.cluster, now)
+        self.builder.begin_round(now)
         try:
             check = Verify(self.builder, trial)
             gangs = Gangs(self.builder, check)

@@ -86,6 +86,10 @@ class Stays(Viewed):
         self._bucket[known], self._due[known] = -1, -inf
         self._next = -inf
 
+    def time_tells(self, now: float) -> bool:
+        """Whether an age bucket has ended."""
+        return now >= self._next
+
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
         limits, capacity = self.cluster.books.limits, self.edits.capacity

@@ -227,7 +227,13 @@ class Verify:
             return False
         worst = self.cluster.books.worst_running()
         waiting = sorted(self.cluster.waiting, key=attrgetter("rank"))
-        better = [cls for cls in waiting if worst is not None and cls.priority < worst]
+        better = [
+            cls
+            for cls in waiting
+            if worst is not None
+            and cls.priority < worst
+            and not all(builder.withheld(group) for group in self.cluster.waiting[cls])
+        ]
         if not better:
             return False
         opened = False

@@ -66,6 +66,8 @@ class Cluster:
         Capacities and demands in arrays.
     waiting : dict of ClassRecord to dict of Group
         Classes with waiting tasks, and their groups that have some.
+    events : int
+        How many it was told of.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
@@ -84,6 +86,7 @@ class Cluster:
         self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
         self._changes = Changes()
         self._indices = Indices()
+        self.events = 0
         self._turn = 0
         self._serial = 0
         self._timeless: list[TaskRecord] = []
@@ -163,6 +166,7 @@ class Cluster:
             before it stand, those after it did not happen.
         """
         for event in events:
+            self.events += 1
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InputError(f"event: an event expected, got {event!r}")
