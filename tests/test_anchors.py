@@ -1,7 +1,7 @@
 """Where other schedulers and solvers stumbled: each is somebody's open bug, and a promise here.
 
-Not here yet, because what they are about does not exist yet: what-if that differs from the later round, minutes of
-recovery after a restart.  Guarantees of queues are tested with the shares.
+Two of them are tested where they are built: what-if that differs from the later round (nomad#1281), and minutes of
+recovery after a restart (volcano#5819), with the journal.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -69,6 +70,74 @@ def test_no_overcommit_when_classes_fill_one_machine_in_a_round(jobs: Any, machi
     if slots:
         places = Counter(sched.cluster.placement(t) for t in sched.cluster.tasks)
         assert all(n <= slots for machine, n in places.items() if machine)
+
+
+GANGS = st.lists(
+    st.tuples(st.integers(1, 5), st.sampled_from([1, 2, 4]), st.none() | st.integers(1, 5), st.integers(0, 2)),
+    max_size=5,
+)
+
+
+def with_gangs(machines: int, slots: int | None, rounds: Any) -> Iterator[tuple[fs.Scheduler, fs.Round]]:
+    """Rounds before each of which some jobs come, as (tasks, cpu of each, gang, priority), and each round once more."""
+    sched = world(machines, slots)
+    for now, new in enumerate(rounds):
+        for i, (n, cpu, gang, priority) in enumerate(new):
+            tasks = [fs.Task((now, i, k), {"cpu": cpu}) for k in range(n)]
+            sched.apply(fs.JobSubmitted((now, i), tasks, gang=gang, priority=priority))
+        yield sched, step(sched, float(now))
+        assert not step(sched, float(now)).deltas
+
+
+def size(sched: fs.Scheduler, job: Any) -> int:
+    """How many of a job's tasks run."""
+    return sum(sched.cluster.placement(task.id) is not None for task in sched.cluster.jobs[job].tasks)
+
+
+@EXAMPLES
+@given(machines=st.integers(1, 4), slots=st.sampled_from([None, 2]), rounds=st.lists(GANGS, max_size=4))
+def test_no_gang_is_half_started(machines: int, slots: int | None, rounds: Any) -> None:
+    """volcano#5805"""
+    for sched, _ in with_gangs(machines, slots, rounds):
+        for job in sched.cluster.jobs.values():
+            assert size(sched, job.job.id) == 0 or size(sched, job.job.id) >= (job.job.gang or 0), "half a gang"
+
+
+@EXAMPLES
+@given(machines=st.integers(1, 4), slots=st.sampled_from([None, 2]), rounds=st.lists(GANGS, max_size=4))
+def test_nobody_is_evicted_for_a_gang_that_does_not_start(machines: int, slots: int | None, rounds: Any) -> None:
+    """volcano#3291: who made somebody leave does run, and its gang with it."""
+    for sched, rnd in with_gangs(machines, slots, rounds):
+        for gone in rnd.preemptions.values():
+            assert gone.by in rnd.placements or gone.by in rnd.migrations
+            job = sched.cluster.task(gone.by).group.job.job
+            assert size(sched, job.id) >= (job.gang or 1)
+
+
+@EXAMPLES
+@given(
+    slots=st.integers(1, 5),
+    guarantee=st.integers(0, 5),
+    own=st.integers(0, 6),
+    borrowed=st.integers(0, 8),
+    mode=st.sampled_from(["hard", "soft", "ladder"]),
+    age=st.sampled_from([0.0, 1e6]),
+)
+def test_below_its_guarantee_no_queue_is_outbid_by_a_borrower(
+    slots: int, guarantee: int, own: int, borrowed: int, mode: Any, age: float
+) -> None:
+    """kueue#6577: however many tasks the borrower has, and however old they are."""
+    guarantee = min(guarantee, slots)
+    limits = {"own": fs.Limits(guarantee=guarantee)}
+    sched = fs.Scheduler(fs.Policy(fairness=fs.Fairness(over="user", mode=mode, limits=limits)), resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 1}, slots=1) for i in range(slots)))
+    for user, count, since in (("other", borrowed, 0.0), ("own", own, age)):
+        tasks = [fs.Task((user, i), {"cpu": 1}) for i in range(count)]
+        sched.apply(fs.JobSubmitted(user, tasks, user=user, time=since))
+    step(sched, age)
+    running = Counter(task[0] for task in sched.cluster.tasks if sched.cluster.placement(task) is not None)
+    assert running["own"] >= min(guarantee, own)
+    assert running.total() == min(slots, own + borrowed), "what the one leaves the other has"
 
 
 @EXAMPLES

@@ -97,20 +97,6 @@ def test_a_share_that_cannot_be_met_is_a_shortfall() -> None:
     } or "OUTBID" in codes(rnd)
 
 
-@pytest.mark.parametrize("mode", ["hard", "soft", "ladder"])
-def test_below_its_guarantee_nobody_is_outbid_by_a_borrower(mode: str) -> None:
-    """Older tasks of the borrower, better places for them: the guaranteed user gets its slots all the same."""
-    sched = fair(
-        *slots(4), UserAdded("old", quota=1.0), UserAdded("new", quota=1.0), job("x", 8, user="old"),
-        over="user", mode=mode, limits={"new": Limits(guarantee=2)},
-    )  # fmt: skip
-    sched.schedule(0.0)
-    sched.apply(job("y", 2, user="new"))
-    rnd = sched.schedule(1e6)  # the borrower's tasks are in the last age bucket
-    assert running(rnd) == {"old": 2, "new": 2}
-    assert rnd.shares["new"].shortfall == 0
-
-
 def test_priority_does_not_break_a_hard_share_but_a_soft_one() -> None:
     for mode, expected in (("hard", {"a": 2, "b": 2}), ("soft", {"a": 3, "b": 1})):
         sched = fair(*slots(4), job("a", 4, priority=0), job("b", 4, priority=5), mode=mode, slack=0.0)
