@@ -24,8 +24,8 @@ from flowsched.cluster.events import (
     TaskSubmitted,
 )
 from flowsched.network import INF, FlowNetwork
-from flowsched.places import ANONYMOUS_RACK
 from flowsched.policy import OMEGA, LoadCost, Policy, WaitCost
+from flowsched.racks import ANONYMOUS_RACK
 from flowsched.scheduler import Scheduler
 
 

@@ -21,7 +21,7 @@ Every number is mirrored, and only those that differ go to the network, so an up
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
@@ -38,10 +38,11 @@ from flowsched.nearness import Near, Nearness
 from flowsched.network import INF, FlowNetwork
 from flowsched.places import Places
 from flowsched.policy import Policy
+from flowsched.proposals import ClassFlow, lead, racks_of
 from flowsched.shares import Shares
 from flowsched.stays import Stays
 
-__all__ = ["Builder", "ClassFlow"]
+__all__ = ["Builder"]
 
 _NEVER = float("inf")
 
@@ -67,29 +68,6 @@ class _GroupNode:
 class _JobNode:
     node: int
     groups: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ClassFlow:
-    """What the flow proposes for a class.
-
-    Attributes
-    ----------
-    groups : list of (Group, int)
-        How many tasks of each group start.
-    rows : list of (int, int)
-        How many of them on which machines.
-    near : list of (Group, int, int, int)
-        How many more of a group start on which machine, since their data is near, and what the distance to it costs.
-    displacing : list of int
-        Machines that take one more each, if somebody makes room.
-    """
-
-    cls: ClassRecord
-    groups: list[tuple[Group, int]]
-    rows: list[tuple[int, int]]
-    near: list[tuple[Group, int, int, int]]
-    displacing: list[int]
 
 
 class Builder:
@@ -351,7 +329,7 @@ class Builder:
         """What the flow proposes to start: the best priority first, then who has waited longest, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
         near = self.near.flows(group for members in self.cluster.waiting.values() for group in members)
-        entered = [(group.cls.index, rack) for group, sent in near.items() for rack in self._racks_of(sent)]
+        entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.places)]
         found = self.places.flows(list(classes), entered)
         if not found:
             return []
@@ -367,39 +345,10 @@ class Builder:
                 sent[group.cls.index].append((group, units))
         proposals = []
         for index, (rows, displacing) in found.items():
-            pairs, rest = self._led(led.get(index, ()), rows)
+            pairs, rest = lead(led.get(index, ()), rows, self.places)
             proposals.append(ClassFlow(classes[index], sent[index], rest, pairs, displacing))
         proposals.sort(key=self._standing)
         return proposals
-
-    def _racks_of(self, near: Near) -> list[int]:
-        return [rack for rack, _, _ in near.racks] + [self.places.rack(row) for row, _, _ in near.rows]
-
-    def _led(
-        self, led: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]]
-    ) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
-        """Who goes to which machine for the sake of its data, and how many places of the class that leaves."""
-        left = dict(rows)
-        pairs: list[tuple[Group, int, int, int]] = []
-        for group, near in led:
-            for row, cost, units in near.rows:
-                left[row] -= units
-                pairs.append((group, row, units, cost))
-        in_rack: dict[int, list[int]] = {}
-        for row, units in left.items():
-            if units:
-                in_rack.setdefault(self.places.rack(row), []).append(row)
-        for group, near in led:
-            for rack, cost, units in near.racks:
-                while units:
-                    row = in_rack[rack][-1]
-                    some = min(units, left[row])
-                    pairs.append((group, row, some, cost))
-                    units -= some
-                    left[row] -= some
-                    if not left[row]:
-                        in_rack[rack].pop()
-        return pairs, [(row, units) for row, units in left.items() if units]
 
     def rank(self, proposal: ClassFlow) -> tuple[int, int]:
         """Priority, then age: of two proposals for one place, the one of lower rank goes first whatever it costs."""

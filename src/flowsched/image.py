@@ -33,7 +33,8 @@ _MEANING = 1
 """Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
 
 _OWN = frozenset(
-    f"flowsched.{name}" for name in "_cs network edits builder places shares outlets holds nearness stays image".split()
+    f"flowsched.{name}"
+    for name in "_cs network edits builder places racks shares outlets holds nearness stays image".split()
 )
 _NUMPY = frozenset(
     (module, name)

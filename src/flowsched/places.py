@@ -12,71 +12,21 @@ the rows that changed since it last was (`Books.version` against the class's cur
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import DOWN, UNLIMITED, Indices, grown
+from flowsched.cluster.books import DOWN, UNLIMITED, grown
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import INF
 from flowsched.policy import Policy
+from flowsched.racks import Racks
 
 __all__ = ["Places"]
 
 Ints = NDArray[np.int64]
-
-ANONYMOUS_RACK = 64
-"""Machines of no rack share unnamed ones of so many."""
-
-
-class _Racks:
-    """Which rows are in which rack; racks have dense indices."""
-
-    def __init__(self) -> None:
-        self.rows: dict[int, dict[int, None]] = {}
-        self._named: dict[Hashable, int] = {}
-        self._names: dict[int, Hashable] = {}
-        self._open: dict[int, None] = {}
-        self._indices = Indices()
-
-    @property
-    def count(self) -> int:
-        return self._indices.count
-
-    def name(self, rack: int) -> Hashable | None:
-        """What the rack is called, None for one of machines of no rack."""
-        return self._names.get(rack)
-
-    def join(self, row: int, name: Hashable | None) -> int:
-        """The rack that the row is in from now on."""
-        rack = self._named.get(name) if name is not None else next(iter(self._open), None)
-        if rack is None:
-            rack = self._indices.take()
-            self.rows[rack] = {}
-            if name is None:
-                self._open[rack] = None
-            else:
-                self._named[name], self._names[rack] = rack, name
-        self.rows[rack][row] = None
-        if len(self.rows[rack]) >= ANONYMOUS_RACK:
-            self._open.pop(rack, None)
-        return rack
-
-    def leave(self, row: int, rack: int) -> bool:
-        """The row is in the rack no more; True where that was the last one, and the rack is gone too."""
-        del self.rows[rack][row]
-        if self.rows[rack]:
-            if rack not in self._names:
-                self._open[rack] = None
-            return False
-        del self.rows[rack]
-        self._open.pop(rack, None)
-        if rack in self._names:
-            del self._named[self._names.pop(rack)]
-        self._indices.give(rack)
-        return True
 
 
 class Places:
@@ -103,10 +53,9 @@ class Places:
         self.node: Ints = np.full(8, -1, np.int64)
         self._out: Ints = np.full(8, -1, np.int64)
         self._out_capacity: Ints = np.zeros(8, np.int64)
-        self._rack: Ints = np.full(8, -1, np.int64)
-        self._racks = _Racks()
         self._seen = 0
         self._aggregator: dict[int, int] = {}
+        self._racks = Racks(cluster, edits, self._aggregator)
         self._cursor: Ints = np.zeros(8, np.int64)
         self._hopeless: Ints = np.zeros(8, np.int64)
         self._arc: Ints = np.full((8, 8), -1, np.int64)
@@ -115,9 +64,6 @@ class Places:
         self._why: NDArray[np.uint32] = np.zeros((8, 8), np.uint32)
         self._why_copy: dict[int, NDArray[np.uint32]] = {}
         self._roomy: NDArray[np.bool_] = np.zeros(8, np.bool_)
-        self._rack_node: Ints = np.full((8, 8), -1, np.int64)
-        self._rack_arc: Ints = np.full((8, 8), -1, np.int64)
-        self._rack_capacity: Ints = np.full((8, 8), INF, np.int64)
         self._gate: Ints = np.full((8, 8), -1, np.int64)
         self._displacing: dict[tuple[int, int], int] = {}
         self._cuts: dict[int, dict[int, None]] = {}
@@ -131,12 +77,10 @@ class Places:
             return
         nodes = self.node[rows].tolist()
         for row in rows:
-            rack = int(self._rack[row])
-            if self._racks.leave(row, rack):
-                nodes += self._forget_rack(rack)
+            nodes += self._racks.leave(row)
         gates = self._gate[:, rows]
         nodes += gates[gates >= 0].tolist()
-        self.node[rows] = self._out[rows] = self._rack[rows] = -1
+        self.node[rows] = self._out[rows] = -1
         self._arc[:, rows] = self._gate[:, rows] = -1
         self._capacity[:, rows] = 0
         self._why[:, rows] = DOWN
@@ -144,28 +88,19 @@ class Places:
         self._roomy = ((self._why == 0) & (self.node >= 0)).any(axis=1)
         self.edits.remove_nodes(nodes)
 
-    def _forget_rack(self, rack: int) -> list[int]:
-        nodes: list[int] = self._rack_node[:, rack][self._rack_node[:, rack] >= 0].tolist()
-        self._rack_node[:, rack] = self._rack_arc[:, rack] = -1
-        return nodes
-
     def add_machines(self, rows: Sequence[int]) -> None:
         """Machines are new, or moved to another rack."""
         if not rows:
             return
         top = max(rows) + 1
-        self.node, self._out, self._rack = (grown(a, top, fill=-1) for a in (self.node, self._out, self._rack))
+        self.node, self._out = (grown(a, top, fill=-1) for a in (self.node, self._out))
         self._out_capacity = grown(self._out_capacity, top)
         self._arc, self._gate = (grown(a, 0, top, fill=-1) for a in (self._arc, self._gate))
         self._capacity, self._cost, self._why = (grown(a, 0, top) for a in (self._capacity, self._cost, self._why))
         for row in rows:
             if self.node[row] >= 0:
                 self._leave_rack(row)
-            self._rack[row] = self._racks.join(row, self.cluster.by_row[row].machine.rack)
-        self._rack_node, self._rack_arc = (
-            grown(a, 0, self._racks.count, fill=-1) for a in (self._rack_node, self._rack_arc)
-        )
-        self._rack_capacity = grown(self._rack_capacity, 0, self._racks.count)
+            self._racks.join(row, self.cluster.by_row[row].machine.rack)
         new = np.array([row for row in rows if self.node[row] < 0], np.int64)
         if len(new):
             self.node[new] = self.edits.add_nodes(len(new))
@@ -176,7 +111,6 @@ class Places:
 
     def _leave_rack(self, row: int) -> None:
         """All arcs from the old rack to the machine go; those from the new one come when next needed."""
-        rack = int(self._rack[row])
         arcs = self._arc[:, row]
         self.edits.remove_arcs(arcs[arcs >= 0])
         arcs[:] = -1
@@ -184,8 +118,7 @@ class Places:
         gates = self._gate[:, row]
         nodes: list[int] = gates[gates >= 0].tolist()
         gates[:] = -1
-        if self._racks.leave(row, rack):
-            nodes += self._forget_rack(rack)
+        nodes += self._racks.leave(row)
         self.edits.remove_nodes(nodes)
 
     def update_slots(self, one_more: bool) -> None:
@@ -207,12 +140,9 @@ class Places:
         """Classes get these nodes as aggregators."""
         self._aggregator.update(zip(classes, nodes, strict=True))
         top = max(classes, default=-1) + 1
-        self._arc, self._gate, self._rack_node, self._rack_arc = (
-            grown(a, top, fill=-1) for a in (self._arc, self._gate, self._rack_node, self._rack_arc)
-        )
-        self._capacity, self._cost, self._why, self._rack_capacity = (
-            grown(a, top) for a in (self._capacity, self._cost, self._why, self._rack_capacity)
-        )
+        self._racks.add_classes(top)
+        self._arc, self._gate = (grown(a, top, fill=-1) for a in (self._arc, self._gate))
+        self._capacity, self._cost, self._why = (grown(a, top) for a in (self._capacity, self._cost, self._why))
         self._cursor, self._hopeless, self._roomy = (grown(a, top) for a in (self._cursor, self._hopeless, self._roomy))
 
     def aggregator(self, cls: int) -> int | None:
@@ -225,9 +155,9 @@ class Places:
         for cls in classes:
             if cls in self._aggregator:
                 nodes.append(self._aggregator.pop(cls))
-                nodes += self._rack_node[cls][self._rack_node[cls] >= 0].tolist()
+                nodes += self._racks.forget_class(cls)
                 nodes += self._gate[cls][self._gate[cls] >= 0].tolist()
-                self._rack_node[cls] = self._rack_arc[cls] = self._arc[cls] = self._gate[cls] = -1
+                self._arc[cls] = self._gate[cls] = -1
                 self._capacity[cls] = self._cursor[cls] = self._hopeless[cls] = 0
                 self._why_copy.pop(cls, None)
         self.edits.remove_nodes(nodes)
@@ -278,19 +208,7 @@ class Places:
             self._add_arcs(classes[c], rows[r], capacity[new], cost[new])
         for cls in classes.tolist():
             if books.company.spreads(cls):
-                self._spread(cls, np.unique(self._rack[rows]))
-
-    def _spread(self, cls: int, racks: Ints) -> None:
-        """No more of the class enter these racks than they bear."""
-        for rack in racks[racks >= 0].tolist():
-            most = self._most(cls, rack)
-            if self._rack_arc[cls, rack] >= 0 and most != self._rack_capacity[cls, rack]:
-                self._rack_capacity[cls, rack] = self.edits.capacity[int(self._rack_arc[cls, rack])] = most
-
-    def _most(self, cls: int, rack: int) -> int:
-        """How many more tasks of the class a rack bears, as far as its arc can tell."""
-        name, company = self._racks.name(rack), self.cluster.books.company
-        return INF if name is None or not company.spreads(cls) else min(company.room_in_rack(cls, name), INF)
+                self._racks.spread(cls, rows)
 
     def _seats(self, classes: Ints, rows: Ints, policy: Policy) -> Ints:
         """Slots open to each class: free ones, and those of tasks that it may displace."""
@@ -316,32 +234,23 @@ class Places:
                 self._why_copy.pop(cls, None)
 
     def _add_arcs(self, classes: Ints, rows: Ints, capacity: Ints, cost: Ints) -> None:
-        tails = self.rack_nodes(classes, self._rack[rows])
+        tails = self._racks.nodes(classes, self._racks.of[rows])
         self._arc[classes, rows] = self.edits.add_arcs(tails, self.node[rows], capacity, cost)
 
     def rack(self, row: int) -> int:
         """The rack that a machine is in."""
-        return int(self._rack[row])
+        return int(self._racks.of[row])
 
     def rack_nodes(self, classes: Ints, racks: Ints) -> Ints:
         """Nodes that stand for a rack to a class, where needed new ones."""
-        missing = self._rack_node[classes, racks] < 0
-        if missing.any():
-            c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
-            nodes = self.edits.add_nodes(len(c))
-            tails = np.array([self._aggregator[cls] for cls in c.tolist()], np.int64)
-            self._rack_node[c, r] = nodes
-            self._rack_capacity[c, r] = [self._most(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
-            self._rack_arc[c, r] = self.edits.add_arcs(tails, nodes, self._rack_capacity[c, r], 0)
-        found: Ints = self._rack_node[classes, racks]
-        return found
+        return self._racks.nodes(classes, racks)
 
     def gates(self, classes: Ints, rows: Ints) -> Ints:
         """Nodes right before machines, through which a class then comes there whatever the way, where needed new ones."""
         missing = self._gate[classes, rows] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)
-            racks = self.rack_nodes(c, self._rack[r])
+            racks = self._racks.nodes(c, self._racks.of[r])
             old = self._arc[c, r]
             self.edits.remove_arcs(old[old >= 0])
             nodes = self.edits.add_nodes(len(c))
@@ -432,17 +341,8 @@ class Places:
             Classes and racks that flow enters otherwise than by the class's aggregator.
         """
         found: dict[int, tuple[list[tuple[int, int]], list[int]]] = {}
-        index = np.array(classes, np.int64)
-        c, r = np.nonzero(self._rack_arc[index] >= 0)
-        if len(c):
-            used = self.edits.network.flow(self._rack_arc[index[c], r]) > 0
-            if more:
-                entered = np.zeros(self._rack_arc.shape, np.bool_)
-                entered[tuple(np.array(more).T)] = True
-                used |= entered[index[c], r]
-            members = [list(self._racks.rows[rack]) for rack in r[used].tolist()]
-            rows = np.array([row for rack in members for row in rack], np.int64)
-            cls = np.repeat(index[c[used]], [len(rack) for rack in members])
+        cls, rows = self._racks.entered(classes, more)
+        if len(rows):
             arcs = self._arc[cls, rows]
             cls, rows, arcs = cls[arcs >= 0], rows[arcs >= 0], arcs[arcs >= 0]
             flow = self.edits.network.flow(arcs)

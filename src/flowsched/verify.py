@@ -18,12 +18,13 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder import Builder, ClassFlow
+from flowsched.builder import Builder
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.trial import Trial
 from flowsched.policy import OMEGA
 from flowsched.preemption import candidates, victims
+from flowsched.proposals import ClassFlow
 
 __all__ = ["Verify"]
 
