@@ -30,8 +30,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.moves import Changes
 from flowsched.cluster.records import ClassRecord, Group, JobRecord
-from flowsched.cluster.state import Changes, Cluster
+from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.holds import Holds
 from flowsched.nearness import Near, Nearness

@@ -6,10 +6,8 @@ remembers what changed, so that whoever mirrors it (the network) pays for change
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from operator import attrgetter
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -18,41 +16,17 @@ from numpy.typing import NDArray
 from flowsched.cluster import events as ev
 from flowsched.cluster.books import SLOTS, Books, Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
-from flowsched.cluster.records import Before, ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.moves import Changes, Moves
+from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
 
-__all__ = ["Changes", "Cluster"]
+__all__ = ["Cluster"]
 
 IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-@dataclass
-class Changes:
-    """What changed since the last look; rows of machines that merely filled or emptied are told by `Books.version`.
-
-    Attributes
-    ----------
-    groups : dict of Group to dict of int
-        Groups with other numbers of tasks, each with the rows where its number of running tasks changed.
-    removed : list of Group
-        Groups without tasks.
-    machines : dict of int
-        Rows of new machines and of machines whose rack changed.
-    gone : list of int
-        Rows of machines removed; they may be handed out again from now on.
-    classes : list of int
-        Indices of classes forgotten; likewise.
-    """
-
-    groups: dict[Group, dict[int, None]] = field(default_factory=dict)
-    removed: list[Group] = field(default_factory=list)
-    machines: dict[int, None] = field(default_factory=dict)
-    gone: list[int] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
-
-
-class Cluster:
+class Cluster(Moves):
     """Machines, jobs, tasks and users, and what runs where.
 
     Parameters
@@ -62,34 +36,26 @@ class Cluster:
 
     Attributes
     ----------
-    books : Books
-        Capacities and demands in arrays.
-    waiting : dict of ClassRecord to dict of Group
-        Classes with waiting tasks, and their groups that have some.
+    books, by_row, waiting
+        See `Moves`.
     events : int
         How many it was told of.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
         self.resources = resources if isinstance(resources, Resources) else Resources(tuple(resources))
-        self.books = Books(self.resources)
+        super().__init__(Books(self.resources))
         self.machines: dict[Hashable, MachineRecord] = {}
         self.jobs: dict[Hashable, JobRecord] = {}
         self.tasks: dict[Hashable, TaskRecord] = {}
         self.users: dict[Hashable, User] = {}
-        self.by_row: dict[int, MachineRecord] = {}
         self.by_index: list[TaskRecord | None] = []
-        self.waiting: dict[ClassRecord, dict[Group, None]] = {}
         self.by_class: dict[int, ClassRecord] = {}
         self._classes: dict[tuple[Any, ...], ClassRecord] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
-        self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
-        self._changes = Changes()
         self._indices = Indices()
         self.events = 0
-        self._turn = 0
         self._serial = 0
-        self._timeless: list[TaskRecord] = []
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -128,13 +94,6 @@ class Cluster:
         fits[why & SLOTS > 0] = 0
         counts: NDArray[np.int64] = np.minimum(fits[0], self.books.slots[rows] - self.books.running[rows])
         return counts
-
-    def waiting_ids(self, cls: ClassRecord) -> tuple[Hashable, ...]:
-        """The waiting tasks of a class, group by group."""
-        ids = self._waiting_ids.get(cls)
-        if ids is None:
-            ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
-        return ids
 
     def changes(self, now: float | None = None) -> Changes:
         """What changed since the last call, which is forgotten here; tasks submitted at no stated time wait since `now`."""
@@ -384,100 +343,6 @@ class Cluster:
     def _machine_sampled(self, event: ev.MachineSampled) -> None:
         self.machine(event.id)
         self.resources.demand(f"machine {event.id!r}: usage", event.usage)
-
-    # -- moving tasks -------------------------------------------------------------------------------------------
-
-    def start(self, tasks: Sequence[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
-        """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
-        self._dequeue(tasks)
-        for task in tasks:
-            self._turn += 1
-            task.turn = self._turn
-        self._settle(tasks, Placement(row, devices, now))
-
-    def _settle(self, tasks: Sequence[TaskRecord], place: Placement) -> None:
-        group, row = tasks[0].group, place.row
-        self.books.take(row, group.cls.index, place.devices, len(tasks))
-        there = self.by_row[row].tasks
-        for task in tasks:
-            task.place = place
-            there[task] = None
-            self.books.assign(task.index, row, group.cls.index, task.turn, place.since)
-        group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
-        self._changes.groups.setdefault(group, {})[row] = None
-
-    def stop(self, task: TaskRecord, now: float | None) -> None:
-        """A running task waits again."""
-        self._unsettle([task])
-        self._turn += 1
-        task.turn, task.since = self._turn, now
-        self._enqueue([task])
-
-    def _unsettle(self, tasks: Sequence[TaskRecord]) -> None:
-        place, group = tasks[0].place, tasks[0].group
-        assert place is not None
-        row = place.row
-        self.books.take(row, group.cls.index, place.devices, -len(tasks))
-        there = self.by_row[row].tasks
-        for task in tasks:
-            task.place = None
-            del there[task]
-            self.books.leave(task.index)
-        if len(tasks) == len(group.on[row]):
-            del group.on[row]
-        else:
-            began = list(group.on[row])
-            for _ in tasks:
-                began.remove(place.since)
-            group.on[row] = tuple(began)
-        self._changes.groups.setdefault(group, {})[row] = None
-
-    def _enqueue(self, tasks: Sequence[TaskRecord]) -> None:
-        """Tasks of one group, in the order of their turns."""
-        group = tasks[0].group
-        # Nearly always at one of the ends: newcomers at the back, those of a round that is undone at the front.
-        if not group.waiting or group.waiting[-1].turn < tasks[0].turn:
-            group.waiting += tasks
-        elif tasks[-1].turn < group.waiting[0].turn:
-            group.waiting[:0] = tasks
-        else:
-            for task in tasks:
-                insort(group.waiting, task)
-        self._timeless += [task for task in tasks if task.since is None]
-        self.waiting.setdefault(group.cls, {})[group] = None
-        self._waiting_ids.pop(group.cls, None)
-        self._changes.groups.setdefault(group, {})
-
-    def _dequeue(self, tasks: Sequence[TaskRecord]) -> None:
-        group = tasks[0].group
-        if group.waiting[: len(tasks)] == tasks:
-            del group.waiting[: len(tasks)]
-        else:
-            for task in tasks:
-                del group.waiting[bisect_left(group.waiting, task)]
-        if not group.waiting:
-            del self.waiting[group.cls][group]
-            if not self.waiting[group.cls]:
-                del self.waiting[group.cls]
-        self._waiting_ids.pop(group.cls, None)
-        self._changes.groups.setdefault(group, {})
-
-    def restore(self, tasks: Sequence[TaskRecord], before: Sequence[Before]) -> None:
-        """Take tasks back to earlier states of their own, as if nothing had happened to them since.
-
-        They are of one group, are together at one place or wait, and were so before.
-        """
-        if tasks[0].place is None:
-            self._dequeue(tasks)
-        else:
-            self._unsettle(tasks)
-        for task, then in zip(tasks, before, strict=True):
-            task.since, task.turn = then.since, then.turn
-        place = before[0].place
-        if place is None:
-            self._enqueue(sorted(tasks, key=attrgetter("turn")))
-        else:
-            self._settle(tasks, place)
 
     def _remove(self, task: TaskRecord) -> None:
         group = task.group
