@@ -1,0 +1,67 @@
+"""Schedulers killed at random moments: what they had been told and had told is there again, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from effort import FUZZ
+from lives import POLICIES, flow_of, operations, said, world_of
+
+import flowsched as fs
+
+RUNS = 200 if FUZZ else 12
+CALLS = 150
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
+
+
+@pytest.fixture(scope="module")
+def mortals() -> Iterator[subprocess.Popen]:
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(Path(fs.__file__).parents[1])])
+    with subprocess.Popen(
+        [sys.executable, str(here / "mortals.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
+    ) as process:  # fmt: skip
+        yield process
+        process.stdin.close()
+
+
+def killed(mortals: subprocess.Popen, seed: int, folder: Path) -> list[str]:
+    """Let one live until a moment of its own; what it knew to be done."""
+    notes = folder / "notes"
+    mortals.stdin.write(f"{seed} {CALLS} {folder / 'journal'} {notes}\n")
+    mortals.stdin.flush()
+    child = int(mortals.stdout.readline())
+    random = Random(seed)
+    least = random.randrange(CALLS)
+    while not notes.exists() or notes.read_bytes().count(b"\n") < least:
+        time.sleep(0.001)
+    time.sleep(random.uniform(0, 0.01))
+    os.kill(child, signal.SIGKILL)
+    assert mortals.stdout.readline() == "ended\n"
+    return notes.read_text().splitlines()[1:]
+
+
+@pytest.mark.parametrize("seed", range(RUNS))
+def test_nothing_told_is_lost_and_nothing_happens_twice(mortals: subprocess.Popen, tmp_path: Path, seed: int) -> None:
+    known = killed(mortals, seed, tmp_path)
+    make = POLICIES[seed % len(POLICIES)]
+    again = fs.Scheduler(make(), journal=tmp_path / "journal")
+    assert not again.recovery.differences
+    unhurt = fs.Scheduler(make())
+    life = operations(seed, unhurt, CALLS)
+    assert [next(life) for _ in known] == known
+    if world_of(again) != world_of(unhurt) or flow_of(again) != flow_of(unhurt):
+        next(life)  # the call that was under way when it was killed had been written down already
+    assert world_of(again) == world_of(unhurt)
+    assert flow_of(again) == flow_of(unhurt)
+    assert said(again.schedule(1e6)) == said(unhurt.schedule(1e6))
+    again.network.certify()
