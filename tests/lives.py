@@ -136,7 +136,7 @@ def world_of(sched: fs.Scheduler) -> tuple:
 def operations(seed: int, sched: fs.Scheduler, count: int, makers: list = POLICIES) -> Iterator[str]:
     """Live by single calls; each is named once it has returned, a commit with what it said."""
     life = Life(seed)
-    rnd = None
+    rnd, policies = None, [sched.policy]
     for _ in range(count):
         if rnd is not None and life.random.random() < 0.8:
             only = life.only(rnd)
@@ -146,7 +146,9 @@ def operations(seed: int, sched: fs.Scheduler, count: int, makers: list = POLICI
             rnd = sched.schedule(life.later())
             yield "schedule"
         elif life.random.random() < 0.05:
-            sched.policy = life.random.choice(makers)()
+            again = life.random.choice(policies)
+            policies += [life.random.choice(makers)(), replace(again, step=life.random.choice([0.3, 1.0])), again]
+            sched.policy = life.random.choice(policies[-3:])
             yield "policy"
         elif rnd is None and life.random.random() < 0.1:
             if sched.journal is not None:

@@ -19,6 +19,7 @@ import flowsched as fs
 
 RUNS = 200 if FUZZ else 12
 CALLS = 150
+"""Killed after so many calls at most; it would live for longer."""
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills by signal")
 
@@ -37,13 +38,14 @@ def mortals() -> Iterator[subprocess.Popen]:
 def killed(mortals: subprocess.Popen, seed: int, folder: Path) -> list[str]:
     """Let one live until a moment of its own; what it knew to be done."""
     notes = folder / "notes"
-    mortals.stdin.write(f"{seed} {CALLS} {folder / 'journal'} {notes}\n")
+    mortals.stdin.write(f"{seed} {9 * CALLS} {folder / 'journal'} {notes}\n")
     mortals.stdin.flush()
     child = int(mortals.stdout.readline())
     random = Random(seed)
     least = random.randrange(CALLS)
     while not notes.exists() or notes.read_bytes().count(b"\n") < least:
         time.sleep(0.001)
+        os.kill(child, 0)  # it is alive, or the test fails here
     time.sleep(random.uniform(0, 0.01))
     os.kill(child, signal.SIGKILL)
     assert mortals.stdout.readline() == "ended\n"
@@ -57,7 +59,7 @@ def test_nothing_told_is_lost_and_nothing_happens_twice(mortals: subprocess.Pope
     again = fs.Scheduler(make(), journal=tmp_path / "journal")
     assert not again.recovery.differences
     unhurt = fs.Scheduler(make())
-    life = operations(seed, unhurt, CALLS)
+    life = operations(seed, unhurt, 9 * CALLS)
     assert [next(life) for _ in known] == known
     if world_of(again) != world_of(unhurt) or flow_of(again) != flow_of(unhurt):
         next(life)  # the call that was under way when it was killed had been written down already

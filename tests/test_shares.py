@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched import (
+    JobRemoved,
     JobSubmitted,
     MachineAdded,
     MachineRemoved,
@@ -412,3 +413,14 @@ def test_what_is_taken_back_makes_room_in_all_dimensions() -> None:
     assert len({gone.machine for gone in rnd.preemptions.values()}) == 1
     assert running(rnd) == {"old": 5, "new": 1}, "who lends does not fall below its own share"
     assert rnd.shares["new"].shortfall == 1
+
+
+def test_a_switch_to_shares_of_users_while_nobody_has_anything() -> None:
+    sched = Scheduler(Policy(fairness=Fairness()), resources=("cpu",))
+    sched.apply(MachineAdded("m", {"cpu": 1}), JobSubmitted("j", [Task("t", {"cpu": 1})]))
+    sched.commit(sched.schedule(0.0))
+    sched.apply(JobRemoved("j"))
+    sched.policy = Policy(fairness=Fairness(over="user"))
+    assert not sched.schedule(1.0).shares
+    sched.apply(JobSubmitted("k", [Task("u", {"cpu": 1})], user="ann"))
+    assert sched.schedule(2.0).shares["ann"].running == 1

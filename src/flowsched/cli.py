@@ -34,6 +34,7 @@ def application() -> click.Group:
     import click
 
     from flowsched.cli_bench import bench
+    from flowsched.cli_replay import replay
     from flowsched.cli_simulate import simulate
 
     @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -46,11 +47,13 @@ def application() -> click.Group:
           flowsched simulate                          the bundled model of a GPU cluster
           flowsched simulate --trace DIR --report out.html
           flowsched solve network.min.gz              a DIMACS problem
+          flowsched replay FILE                       a journal, to see whether its rounds come out the same
           flowsched bench solver --quick              what it is measured by
         """
 
     app.add_command(simulate)
     app.add_command(bench)
+    app.add_command(replay)
     if importlib.util.find_spec("flowsched.cli_solve"):
         from flowsched.cli_solve import solve
 

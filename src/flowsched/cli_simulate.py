@@ -22,6 +22,7 @@ from flowsched import sim
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
 from flowsched.exceptions import FlowschedError
+from flowsched.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
 from flowsched.sim.summary import duration, facts_line, tables
@@ -108,6 +109,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="FILE",
     help="Write all figures and series.",
 )
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the scheduler's journal, for `flowsched replay`; a new file.",
+)
 @click.option("--goals", is_flag=True, help="Print which goal of the policy can override which here, and stop.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def simulate(**options: Any) -> None:
@@ -166,10 +173,12 @@ def simulate(**options: Any) -> None:
 
 def _check_outputs(options: dict[str, Any]) -> None:
     """Find out before the run, not after it."""
-    for name in ("report", "json_file"):
+    for name in ("report", "json_file", "journal"):
         path = options[name]
         if path is not None and not path.absolute().parent.is_dir():
             raise _BadInput(f"{path}: no such directory: {path.parent}")
+    if options["journal"] is not None and options["journal"].exists():
+        raise _BadInput(f"{options['journal']}: is there already; a journal is of one run")
     if options["report"] and not importlib.util.find_spec("matplotlib"):
         raise _BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
 
@@ -193,7 +202,9 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
 
 
 def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulation:
-    scheduler = Scheduler(Policy.named(options["policy"]), resources=workload.resources, seed=options["seed"])
+    journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
+    policy = Policy.named(options["policy"])
+    scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
     return sim.Simulation(
         scheduler,
         workload,

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from inspect import signature
 from types import FunctionType, MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 from zlib import crc32
 
 from flowsched.builder import Builder
@@ -27,7 +27,9 @@ from flowsched.exceptions import InputError
 from flowsched.network import FlowNetwork
 from flowsched.policy import Fairness, Policy
 
-__all__ = ["State", "form", "pack", "twin", "unpack"]
+__all__ = ["State", "form", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts"]
+
+_T = TypeVar("_T")
 
 _MEANING = 1
 """Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
@@ -81,31 +83,38 @@ def pack(state: State) -> bytes:
     InputError
         An id or a provider's account is of a kind that cannot be written down, or a fit rule keeps a state of its own.
     """
-    return _written(state, _accounts(state.builder.policy), None)
+    return _written(state, state.builder.policy, None)
 
 
 def unpack(image: bytes, policy: Policy) -> State:
     """The state that `pack` wrote, under a policy that says the same; its providers' accounts become those of then."""
-    with _uncollected():
-        state, accounts = _Reader(image, policy, ()).load()
-    for provider, account in zip(_keepers(policy), accounts, strict=True):
-        vars(provider).update(account)
-    assert isinstance(state, State)
-    return state
+    return _read(State, image, policy)
+
+
+def pack_accounts(policy: Policy) -> bytes:
+    """The accounts that a policy's providers keep; nothing if they keep none."""
+    return _written(None, policy, None) if _keepers(policy) else b""
+
+
+def unpack_accounts(image: bytes, policy: Policy) -> None:
+    """Let a policy's providers have the accounts that `pack_accounts` wrote."""
+    _read(type(None), image, policy)
 
 
 def twin(state: State) -> State:
     """A state of its own that equals this one; ids and whatever else is the caller's are the same objects."""
-    policy, fairness = state.builder.policy, state.builder.policy.fairness
-    if fairness is not None and _keepers(policy):
-        fairness = replace(fairness, share=deepcopy(fairness.share), within=deepcopy(fairness.within))
-        policy = replace(policy, fairness=fairness)
+    policy = state.builder.policy
+    if _keepers(policy):
+        policy = with_own_accounts(policy)
     shared: list[Any] = []
-    image = _written(state, [], shared)
-    with _uncollected():
-        other, _ = _Reader(image, policy, shared).load()
-    assert isinstance(other, State)
-    return other
+    return _read(State, _written(state, state.builder.policy, shared), policy, shared)
+
+
+def with_own_accounts(policy: Policy) -> Policy:
+    """The same policy with a fairness object, providers and accounts of its own."""
+    fairness = policy.fairness
+    assert fairness is not None
+    return replace(policy, fairness=replace(fairness, share=deepcopy(fairness.share), within=deepcopy(fairness.within)))
 
 
 def _keepers(policy: Policy) -> list[Any]:
@@ -115,17 +124,24 @@ def _keepers(policy: Policy) -> list[Any]:
     return [provider for provider in providers if hasattr(provider, "committed")]
 
 
-def _accounts(policy: Policy) -> list[dict[str, Any]]:
-    return [vars(provider) for provider in _keepers(policy)]
-
-
-def _written(state: State, accounts: list[dict[str, Any]], shared: list[Any] | None) -> bytes:
-    if state.cluster.books.rule is not None:
+def _written(state: State | None, policy: Policy, shared: list[Any] | None) -> bytes:
+    if state is not None and state.cluster.books.rule is not None:
         raise InputError(f"a fit rule keeps a state of its own, which cannot be copied: {state.cluster.books.rule!r}")
     file = io.BytesIO()
     with _uncollected():
-        _Writer(file, state.builder.policy, shared).dump((state, accounts))
+        # A twin's policy has its own accounts already.
+        accounts = [vars(provider) for provider in _keepers(policy)] if shared is None else []
+        _Writer(file, policy, shared).dump((state, accounts))
     return file.getvalue()
+
+
+def _read(kind: type[_T], image: bytes, policy: Policy, shared: Sequence[Any] = ()) -> _T:
+    with _uncollected():
+        state, accounts = _Reader(image, policy, shared).load()
+    for provider, account in zip(_keepers(policy), accounts, strict=bool(accounts)):
+        vars(provider).update(account)
+    assert isinstance(state, kind)
+    return state
 
 
 @contextmanager

@@ -7,7 +7,8 @@ H     the first one: version of the package, resources, seed, policy in words
 E     events, all those of one `Scheduler.apply`
 R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
 C     a commit: number of the round, `only`, and the deltas that happened
-P     another policy, in words
+P     another policy, in words, and the number of its fairness object (null: none), as the same ones keep accounts
+A     after H and P, for a fairness object not seen before: the accounts that its providers keep (see `image`)
 S     in front of the others, after H: policy in words, a line feed, and a whole state (see `image`)
 ====  ======================================================================================================
 
@@ -22,7 +23,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 from zlib import crc32
 
 import numpy as np
@@ -30,8 +31,9 @@ import numpy as np
 from flowsched.cluster import Resources, Task
 from flowsched.cluster.events import Event
 from flowsched.exceptions import InputError, JournalError, JournalMismatchError
+from flowsched.image import pack_accounts
 from flowsched.log import Log
-from flowsched.policy import Policy
+from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import describe, difference
 from flowsched.reasons import Waiting
 from flowsched.rounds import Commit, Delta, Migrate, Place, Preempt, Round
@@ -148,6 +150,8 @@ class Journal:
         self._numbers: WeakKeyDictionary[Round, int] = WeakKeyDictionary()
         self._count = 0
         self._header: Header | None = None
+        self._fairness: dict[int, tuple[int, ref[Fairness]]] = {}
+        self._fairnesses = 0
 
     def __repr__(self) -> str:
         return f"<Journal {str(self.path)!r}, {self.size} bytes>"
@@ -170,10 +174,10 @@ class Journal:
 
     # -- what a scheduler tells ---------------------------------------------------------------------------------
 
-    def begin(self, header: Header) -> None:
-        """The first record of a new journal."""
+    def begin(self, header: Header, policy: Policy) -> None:
+        """The first records of a new journal."""
         self._header = header
-        self._append(header.body(), self.fsync != "never")
+        self._append(self.fsync != "never", header.body(), *self._accounts(policy))
 
     def events(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
         """Let events happen, and write down those that did."""
@@ -185,7 +189,7 @@ class Journal:
                 happened.append(record)
         finally:
             if happened:
-                self._append(b"E[" + b",".join(happened) + b"]", self.fsync == "always")
+                self._append(self.fsync == "always", b"E[" + b",".join(happened) + b"]")
 
     def round(self, now: float, limit: float | None, round: Round | None) -> None:
         """A round was made, or failed (None)."""
@@ -193,7 +197,7 @@ class Journal:
         if round is not None:
             self._numbers[round] = self._count
         seal = None if round is None else list(asdict(Seal.of(round)).values())
-        self._append(b"R" + encode([self._count, now, limit, seal]), False)
+        self._append(False, b"R" + encode([self._count, now, limit, seal]))
 
     def check(self, round: Round) -> None:
         """Refuse a round that is not in the journal."""
@@ -206,25 +210,45 @@ class Journal:
         """A round happened, as far as it did."""
         deltas = [_plain_delta(delta) for delta in done.accepted]
         record = [self._numbers[round], None if only is None else list(only), deltas]
-        self._append(b"C" + encode(record), self.fsync != "never")
+        self._append(self.fsync != "never", b"C" + encode(record))
 
     def policy(self, policy: Policy) -> None:
         """Another policy holds."""
-        self._append(b"P" + encode(describe(policy)), self.fsync == "always")
+        accounts = self._accounts(policy)
+        number = None if policy.fairness is None else self._fairness[id(policy.fairness)][0]
+        self._append(self.fsync == "always", b"P" + encode([describe(policy), number]), *accounts)
 
-    def go_on(self, header: Header, rounds: int) -> None:
-        """An old journal is continued, so many rounds being in it."""
+    def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
+        """An old journal is continued, so many rounds and these fairness objects being in it."""
         self._header, self._count = header, rounds
+        for number, fairness in fairnesses.items():
+            self._know(fairness, number)
 
-    def restart(self, state: bytes) -> None:
+    def restart(self, state: bytes, policy: Policy) -> None:
         """Begin anew with a state; rounds made so far can no longer be committed."""
         assert self._header is not None
         self.log.restart(self._header.body(), state)
         self._numbers.clear()
-        self._count = 0
+        self._fairness.clear()
+        self._count = self._fairnesses = 0
+        self._accounts(policy)  # are in the state
 
-    def _append(self, body: bytes, sync: bool) -> None:
-        self.log.append(body)
+    def _accounts(self, policy: Policy) -> list[bytes]:
+        """What is to be written of a policy's accounts."""
+        fairness = policy.fairness
+        if fairness is None or id(fairness) in self._fairness:
+            return []
+        self._know(fairness, self._fairnesses)
+        accounts = pack_accounts(policy)
+        return [b"A" + accounts] if accounts else []
+
+    def _know(self, fairness: Fairness, number: int) -> None:
+        key = id(fairness)
+        self._fairness[key] = number, ref(fairness, lambda _: self._fairness.pop(key, None))
+        self._fairnesses = max(self._fairnesses, number + 1)
+
+    def _append(self, sync: bool, *bodies: bytes) -> None:
+        self.log.append(*bodies)
         if sync:
             self.log.sync()
 

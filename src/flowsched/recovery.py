@@ -10,15 +10,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, BinaryIO, Protocol
 
 from flowsched.cluster.events import Event, from_dict
 from flowsched.exceptions import FlowschedError, JournalMismatchError, UnknownIdError
-from flowsched.image import form
+from flowsched.image import form, unpack_accounts, with_own_accounts
 from flowsched.journal import Header, Journal, Seal, as_ids, decode, deltas_of
 from flowsched.log import Reader
-from flowsched.policy import Policy
+from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import describe, difference, rebuild
 from flowsched.rounds import Commit, Delta, Round
 
@@ -77,8 +77,8 @@ class Recovery:
     ----------
     header : Header
     path : str
-    events : Counter of str
-        By kind.
+    events : dict of str to int
+        How many, by kind.
     rounds, commits, policies : int
         How many there are; rounds that raised an error are among them.
     preempted, migrated, placed : int
@@ -94,7 +94,7 @@ class Recovery:
 
     header: Header
     path: str
-    events: Counter[str] = field(default_factory=Counter)
+    events: dict[str, int] = field(default_factory=dict)
     rounds: int = 0
     commits: int = 0
     policies: int = 0
@@ -122,15 +122,15 @@ def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
             reader = journal.log.reader(file)
             if not any(True for _ in reader):
                 journal.log.go_on(reader)
-                journal.begin(header)
+                journal.begin(header, target.policy)
                 return None
             file.seek(0)
             path = str(journal.path)
             header.check(read_header(file, path), path)
             file.seek(0)
-            found, reader = recover(target, file, path, journal.policies)
+            found, reader, fairnesses = recover(target, file, path, journal.policies)
             journal.log.go_on(reader)
-            journal.go_on(found.header, found.rounds)
+            journal.go_on(found.header, found.rounds, fairnesses)
     except BaseException:
         journal.close()
         raise
@@ -153,7 +153,9 @@ def policy_of(description: Any, given: Sequence[Policy], path: str, offset: int)
     return policy
 
 
-def recover(target: Target, file: BinaryIO, path: str, policies: Sequence[Policy] = ()) -> tuple[Recovery, Reader]:
+def recover(
+    target: Target, file: BinaryIO, path: str, policies: Sequence[Policy] = ()
+) -> tuple[Recovery, Reader, dict[int, Fairness]]:
     """Bring a new scheduler to the state that a journal ends with.
 
     Parameters
@@ -171,6 +173,8 @@ def recover(target: Target, file: BinaryIO, path: str, policies: Sequence[Policy
     recovery : Recovery
     reader : Reader
         At the end of the last good record.
+    fairnesses : dict of int to Fairness
+        The fairness objects by number.
     """
     start = time.perf_counter()
     last = _last_commits(file, path)
@@ -183,7 +187,7 @@ def recover(target: Target, file: BinaryIO, path: str, policies: Sequence[Policy
         rerun.step(offset, body)
     found = rerun.found
     found.size, found.torn, found.seconds = reader.end, reader.torn, time.perf_counter() - start
-    return found, reader
+    return found, reader, rerun.fairnesses
 
 
 def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
@@ -201,12 +205,14 @@ class _Rerun:
     def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
         self.target = target
         self.found = found
-        self.policies = list(policies)
+        self.policies = policies
+        self.fairnesses: dict[int, Fairness] = {}
         self._last = last
         self._open: dict[int, tuple[Round, bool]] = {}
         self._steps: dict[bytes, Callable[[int, bytes], None]] = {
-            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
+            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"A": self._accounts, b"S": self._state,
         }  # fmt: skip
+        self._note(target.policy)
 
     def step(self, offset: int, body: bytes) -> None:
         """Go on by one record."""
@@ -222,7 +228,9 @@ class _Rerun:
             self.target.apply(*events)
         except FlowschedError as error:
             raise JournalMismatchError(f"an event that cannot happen here: {error}", self.found.path, offset) from error
-        self.found.events.update(type(event).__name__ for event in events)
+        for event in events:
+            kind = type(event).__name__
+            self.found.events[kind] = self.found.events.get(kind, 0) + 1
 
     def _round(self, offset: int, body: bytes) -> None:
         number, now, limit, seal = decode(body, self.found.path, offset)
@@ -262,9 +270,25 @@ class _Rerun:
         self.found.placed += kinds["s"]
 
     def _policy(self, offset: int, body: bytes) -> None:
-        description = decode(body, self.found.path, offset)
-        self.target.policy = self._known(description, offset)
+        description, number = decode(body, self.found.path, offset)
+        policy = policy_of(description, self.policies, self.found.path, offset)
+        if number in self.fairnesses:
+            if policy.fairness is not self.fairnesses[number]:
+                policy = replace(policy, fairness=self.fairnesses[number])
+        elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
+            policy = with_own_accounts(policy)
+        self._note(policy)
+        self.target.policy = policy
         self.found.policies += 1
+
+    def _note(self, policy: Policy) -> None:
+        """Number the fairness objects as the journal did."""
+        fairness = policy.fairness
+        if fairness is not None and not any(fairness is known for known in self.fairnesses.values()):
+            self.fairnesses[len(self.fairnesses)] = fairness
+
+    def _accounts(self, offset: int, body: bytes) -> None:
+        unpack_accounts(body, self.target.policy)
 
     def _state(self, offset: int, body: bytes) -> None:
         front, _, image = body.partition(b"\n")
@@ -274,12 +298,8 @@ class _Rerun:
                 f"a state in a form that only flowsched {self.found.header.version} reads, as it was then",
                 self.found.path, offset,
             )  # fmt: skip
-        self.target._load(image, self._known(description, offset))
-        self.found.snapshot = True
-
-    def _known(self, description: Any, offset: int) -> Policy:
-        """The same object for the same description, since providers may keep accounts."""
         policy = policy_of(description, self.policies, self.found.path, offset)
-        if not any(policy is known for known in self.policies):
-            self.policies.append(policy)
-        return policy
+        self.target._load(image, policy)
+        self.found.snapshot = True
+        self.fairnesses.clear()
+        self._note(policy)

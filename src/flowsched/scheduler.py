@@ -367,14 +367,14 @@ class Scheduler:
             sched = cls(first, header.cluster_resources, header.seed)
             sched._header().check(header, name)
             file.seek(0)
-            sched.recovery, _ = recover(sched, file, name, (*given, *policies))
+            sched.recovery, *_ = recover(sched, file, name, (*given, *policies))
         return sched
 
     def compact(self) -> None:
         """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
         if self.journal is None:
             raise InputError("compact: this scheduler has no journal")
-        self.journal.restart(self._state_record())
+        self.journal.restart(self._state_record(), self.policy)
 
     def _header(self) -> Header:
         resources = self.cluster.resources

@@ -159,7 +159,7 @@ class Shares:
             Whose tasks have started or stopped since the last update.
         """
         fairness = self._fairness
-        if fairness is None:
+        if fairness is None or self._claims is None:
             return []
         jobs = list(changed)
         self._recount(jobs)

@@ -1,0 +1,146 @@
+"""``flowsched replay``: a journal in, its rounds made again, and what came out otherwise."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from flowsched.exceptions import FlowschedError
+from flowsched.policy import Policy
+from flowsched.recovery import Difference, Recovery
+from flowsched.scheduler import replay as replay_journal
+
+__all__ = ["replay"]
+
+_DIFFERENT, _UNREADABLE, _INTERRUPTED = 1, 3, 130
+_SHOWN = 20
+
+
+@click.command("replay")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--policy", "policies", multiple=True, metavar="MODULE:NAME",
+    help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all that was found."
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
+    """Make all rounds of a journal (or snapshot) again, and say which come out otherwise.
+
+    The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
+    reasons of those that wait. A round that ran into its time limit may well come out otherwise; it is shown, too.
+
+    \b
+    Examples:
+      flowsched simulate --journal run.journal && flowsched replay run.journal
+      flowsched replay run.journal --policy mycluster.policies:PRODUCTION
+
+    \b
+    Exit status:
+      0    every round is as it was, but for time limits
+      1    a round comes out otherwise
+      2    the command line is wrong
+      3    the file cannot be read: it is damaged, or another policy is needed
+      130  interrupted
+    """
+    given = [_policy(name) for name in policies]
+    if json_file is not None and not json_file.absolute().parent.is_dir():
+        raise click.UsageError(f"{json_file}: no such directory: {json_file.parent}")
+    try:
+        found = replay_journal(file, policies=given)
+    except FlowschedError as error:
+        click.echo(f"flowsched replay: {error}", err=True)
+        sys.exit(_UNREADABLE)
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    if json_file is not None:
+        json_file.write_text(json.dumps(asdict(found), indent=1) + "\n")
+    if not quiet:
+        _print(found)
+    if any("time limit" not in difference.what for difference in found.differences):
+        sys.exit(_DIFFERENT)
+
+
+def _policy(name: str) -> Policy:
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise click.BadParameter(f"{name!r}: {error}", param_hint="--policy") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    policy = found if isinstance(found, Policy) or not callable(found) else found()
+    if not isinstance(policy, Policy):
+        raise click.BadParameter(f"{name!r} is no Policy but {policy!r}", param_hint="--policy")
+    return policy
+
+
+def _print(found: Recovery) -> None:
+    out = Console(highlight=False, markup=False)
+    out = out if out.is_terminal else Console(highlight=False, markup=False, width=120)
+    head = found.header
+    out.print(Text(f"Journal {found.path}", style="bold"), soft_wrap=True)
+    out.print(
+        f"{found.size:,} bytes by flowsched {head.version}; resources {', '.join(head.resources)}; policy {_words(head.policy)}",
+        soft_wrap=True,
+    )
+    if found.snapshot:
+        out.print("It begins with a snapshot.")
+    if found.torn:
+        out.print(f"The last {found.torn:,} bytes are a record that was cut off; they were left out.")
+    kinds = sorted(found.events.items(), key=lambda item: -item[1])
+    events = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    rows = [
+        ("events", sum(found.events.values()), events),
+        ("rounds", found.rounds, f"again in {found.seconds:.1f} s, with everything else"),
+        ("commits", found.commits, f"{found.placed:,} placed, {found.preempted:,} preempted, {found.migrated:,} migrated"),
+        ("policies", found.policies, "set while it ran"),
+        ("otherwise", len(found.differences), "rounds that come out otherwise than they did"),
+    ]  # fmt: skip
+    grid = _grid("", "count", "")
+    for name, count, words in rows:
+        if count or name != "policies":
+            grid.add_row(name, f"{count:,}", Text(words))
+    out.print()
+    out.print(grid)
+    if found.differences:
+        out.print()
+        out.print(_table(found.differences))
+        if len(found.differences) > _SHOWN:
+            out.print(f"and {len(found.differences) - _SHOWN:,} more")
+
+
+def _table(differences: list[Difference]) -> Table:
+    grid = _grid("round", "byte", "what differs", "then", "now", title="Rounds that come out otherwise")
+    for one in differences[:_SHOWN]:
+        then, now = asdict(one.then), asdict(one.now)
+        shown = [name for name in one.what if name in ("preempted", "migrated", "placed", "waiting", "cost")]
+        told = [", ".join(f"{side[name]:,} {name}" for name in shown) for side in (then, now)]
+        grid.add_row(f"{one.round:,}", f"{one.offset:,}", Text(", ".join(one.what)), *map(Text, told))
+    return grid
+
+
+def _grid(*columns: str, title: str | None = None) -> Table:
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        grid.add_column(column, justify="right" if column in ("count", "round", "byte") else "left", header_style="dim")
+    return grid
+
+
+def _words(description: Any) -> str:
+    """A policy in short: the names of its parts."""
+    parts = [part for value in description.values() for part in (value if isinstance(value, list) else [value])]
+    return ", ".join(str(part["is"]) for part in parts if isinstance(part, dict))

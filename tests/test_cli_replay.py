@@ -1,0 +1,104 @@
+"""The command ``flowsched replay``: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import flowsched as fs
+from flowsched.cli_replay import replay
+from flowsched.cli_simulate import simulate
+
+COSTS = [0.0, 1.0]
+
+
+def fickle(cluster, classes, rows):
+    return np.tile(np.array(COSTS)[rows], (len(classes), 1))
+
+
+def production() -> fs.Policy:
+    return fs.Policy(placement=(fs.CustomCost(fickle),))
+
+
+def run(path: Path, *options: str):
+    return CliRunner().invoke(replay, [str(path), *options])
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    path = tmp_path / "journal"
+    sched = fs.Scheduler(production(), ("cpu",), journal=path)
+    sched.apply(
+        fs.MachineAdded("a", {"cpu": 1}), fs.MachineAdded("b", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t")])
+    )
+    sched.commit(sched.schedule(0.0))
+    sched.schedule(1.0)
+    sched.journal.close()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parent)
+    monkeypatch.setitem(globals(), "COSTS", [0.0, 1.0])
+
+
+def test_the_same_again(journal: Path, tmp_path: Path) -> None:
+    data = journal.read_bytes()
+    done = run(journal, "--policy", f"{__name__}:production", "--json", str(tmp_path / "found.json"))
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["events", "3", "MachineAdded", "2,", "JobSubmitted", "1"] in lines
+    assert ["commits", "1", "1", "placed,", "0", "preempted,", "0", "migrated"] in lines
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert (found["rounds"], found["differences"], found["events"]) == (2, [], {"MachineAdded": 2, "JobSubmitted": 1})
+    assert journal.read_bytes() == data
+    assert run(journal, "--policy", f"{__name__}:production", "--quiet").output == ""
+
+
+def test_a_round_that_comes_out_otherwise(journal: Path) -> None:
+    COSTS.reverse()
+    done = run(journal, "--policy", f"{__name__}:production")
+    assert done.exit_code == 1
+    assert "Rounds that come out otherwise" in done.stdout
+    (row,) = [line.split() for line in done.stdout.splitlines() if line.strip().endswith("deltas")]
+    assert row[0] == "1" and row[-1] == "deltas"
+
+
+def test_what_cannot_be_read(journal: Path, tmp_path: Path) -> None:
+    done = run(journal)
+    assert done.exit_code == 3
+    assert (
+        done.stderr
+        == f"flowsched replay: {journal} at byte 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given is that one\n"
+    )
+    damaged = bytearray(journal.read_bytes())
+    damaged[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(damaged)
+    done = run(tmp_path / "damaged", "--policy", f"{__name__}:production")
+    assert done.exit_code == 3 and "the record does not agree with its checksum" in done.stderr
+    for name in ("nonsense", f"{__name__}:nothing", f"{__name__}:COSTS"):
+        assert run(journal, "--policy", name).exit_code == 2
+    assert run(tmp_path / "nowhere").exit_code == 2
+    assert run(journal, "--json", str(tmp_path / "nowhere" / "x")).exit_code == 2
+
+
+def test_a_torn_tail_is_told(journal: Path) -> None:
+    journal.write_bytes(journal.read_bytes()[:-3])
+    done = run(journal, "--policy", f"{__name__}:production")
+    assert done.exit_code == 0 and "are a record that was cut off" in done.stdout
+
+
+def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    done = CliRunner().invoke(simulate, ["--limit", "60", "--journal", str(path), "--quiet"])
+    assert done.exit_code == 0, done.output
+    done = run(path)
+    assert done.exit_code == 0, done.output
+    assert "60 placed" in done.stdout
+    done = CliRunner().invoke(simulate, ["--limit", "60", "--journal", str(path), "--quiet"])
+    assert done.exit_code == 2 and "is there already" in done.output
