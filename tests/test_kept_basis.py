@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import oracles
 import pytest
@@ -152,3 +154,33 @@ def test_auto_keeps_the_basis_of_a_network_whose_repair_is_long():
         resumed.append(solution.stats["resumed"])
     assert resumed == [False, True, True]
     assert mirror.net.nbytes > from_problem(mirror.problem()).net.nbytes, "the basis is counted"
+
+
+@pytest.mark.parametrize("seed", range(effort(4, 40)))
+def test_a_copy_goes_on_from_the_same_basis(seed):
+    """Copies and pickles solve as the network itself does: the same ways, the same flow among equal ones, the same counts."""
+    rng = np.random.default_rng(seed)
+    mirror = from_problem(random_problem(rng, 40, 200, max_cost=5, negative=0))
+    mirror.net._set_budget(3000, 0)
+    mirror.net.solve()
+    resumed = 0
+    for _ in range(12):
+        arcs = [int(arc) for arc in rng.choice(list(mirror.arcs), 8, replace=False)]
+        costs, others = rng.integers(0, 6, (2, len(arcs))).tolist()
+        mirror.set_arc("cost", arcs, costs)
+        copies = [mirror.net, mirror.net.copy(), pickle.loads(pickle.dumps(mirror.net))]
+        before = mirror.net.nbytes
+        assert all(abs(net.nbytes - before) < before / 2 for net in copies)
+        found = []
+        for net in copies:
+            net.set_cost(arcs, others)
+            solution = net.solve()
+            stats = {name: value for name, value in solution.stats.items() if name != "seconds"}
+            found.append(
+                (solution.cost, solution.changed.tolist(), net.flow().tolist(), net.potential().tolist(), stats)
+            )
+        assert found[0] == found[1] == found[2]
+        resumed += found[0][-1].get("resumed", False)
+        for arc, cost in zip(arcs, others, strict=True):
+            mirror.arcs[arc].cost = cost
+    assert resumed

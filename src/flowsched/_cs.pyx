@@ -1803,18 +1803,20 @@ cdef class Network:
                 ("plog", self.plog, n), ("listed", self.listed, n), ("res", self.res, 2 * m), ("pos", self.pos, 2 * m), ("alog", self.alog, m),
                 ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, 160), ("jarc", self.jarc, self.njarc),
                 ("jflow", self.jflow, self.njarc), ("jnode", self.jnode, self.njnode), ("jpot", self.jpot, self.njnode),
-                ("bent", self.bent, self.nbent))}
+                ("bent", self.bent, self.nbent), ("news", self.news, self.nnews), ("known", self.known, self.known.shape[0]))}
             return arrays, (
                 n, m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown)
+                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown,
+                self.reshaped, self.simplex_work, self.repair_work, self.solves[0], self.solves[1]), self.basis.state() if self.based else None
 
     def __reduce__(self):
         return Network, (), self.__getstate__()
 
     def __setstate__(self, state):
-        arrays, numbers = state
+        arrays, numbers, basis = state
         (self.n, self.m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown) = numbers
+         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown,
+         self.reshaped, self.simplex_work, self.repair_work, self.solves[0], self.solves[1]) = numbers
         # Copies: arrays that come out of a pickle may be read-only.
         own = {name: np.array(array) for name, array in arrays.items()}
         self.nactive, self.njarc, self.njnode, self.nbent = (len(own[k]) for k in ("active", "jarc", "jnode", "bent"))
@@ -1829,6 +1831,10 @@ cdef class Network:
         self.jarc, self.jflow = _grown(own["jarc"], self.njarc + 16, 0), _grown(own["jflow"], self.njarc + 16, 0)
         self.jnode, self.jpot = _grown(own["jnode"], self.njnode + 16, 0), _grown(own["jpot"], self.njnode + 16, 0)
         self.bent = _grown(own["bent"], self.nbent + 4, 0)
+        self.based, self.nnews, self.news, self.known = basis is not None, len(own["news"]), own["news"], own["known"]
+        if self.based:
+            self.basis = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False)
+            self.basis.take_over(basis)
 
 
 def _whole(view):

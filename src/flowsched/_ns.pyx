@@ -917,11 +917,30 @@ cdef class Simplex:
         return status, answer, proof, {
             "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed}
 
+    cdef list arrays(self):
+        """All of them, once solved."""
+        views = [self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code]
+        return [view.base for view in (views + [self.place] if self.placed else views)]
+
     def nbytes(self):
         """Memory of all arrays."""
-        arrays = [self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code]
-        arrays += [self.place] if self.placed else []
-        return sum([view.base.nbytes for view in arrays])
+        return sum([array.nbytes for array in self.arrays()])
+
+    def state(self):
+        """A solved one as copies of its arrays, and numbers; for `take_over`."""
+        return [array.copy() for array in self.arrays()], (
+            self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.price,
+            self.most, self.step, self.fuel, self.cycle_slot)
+
+    def take_over(self, state):
+        """Become what `state` gave."""
+        arrays, numbers = state
+        (self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.price,
+         self.most, self.step, self.fuel, self.cycle_slot) = numbers
+        own = [np.array(array) for array in arrays]
+        (self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code) = own[:12]
+        if self.placed:
+            self.place = own[12]
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,

@@ -112,7 +112,8 @@ class Builder:
         self._patient: dict[Group, None] = {}
         self._withheld: dict[Group, None] = {}
         self.left_out: dict[Group, None] = {}
-        self._known: tuple[int, int, Policy] | None = None
+        self._known: tuple[int, int, int] | None = None
+        self._policies = 0
         self._urged: dict[Group, None] = {}
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ class Builder:
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is looked at again in the next update."""
         self.policy = policy
+        self._policies += 1
         self.places.forget_costs()
         self.near.forget_costs()
         self.stays.forget_costs()
@@ -156,8 +158,8 @@ class Builder:
                 self.release(group)
             self.left_out.clear()
 
-    def _state(self) -> tuple[int, int, Policy]:
-        return self.cluster.events, self.cluster.books.clock, self.policy
+    def _state(self) -> tuple[int, int, int]:
+        return self.cluster.events, self.cluster.books.clock, self._policies
 
     def _time_tells(self, now: float) -> bool:
         """Whether time alone may have brought something that a decision depends on."""

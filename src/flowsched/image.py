@@ -71,7 +71,7 @@ def form() -> int:
             kept[kind.__name__] = sorted(vars(thing))
             look += vars(thing).values()
     fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-    kernel, numbers = network.__getstate__()
+    kernel, numbers, _ = network.__getstate__()
     return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
 
 
@@ -165,6 +165,10 @@ def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(mapping)
 
 
+class _Replaced:
+    """Stands for a policy, or its fairness, that no longer holds: only that it was another one matters."""
+
+
 class _Writer(pickle.Pickler):
     """Writes the package's objects and arrays; others go to `shared`, or nowhere."""
 
@@ -182,8 +186,8 @@ class _Writer(pickle.Pickler):
             return _given, ("policy",)
         if obj is self._policy.fairness:
             return _given, ("fairness",)
-        if kind is Policy or kind is Fairness:  # one that has been replaced: only that it was another one matters
-            return kind, ()
+        if kind is Policy or kind is Fairness:
+            return _Replaced, ()
         if kind is MappingProxyType:
             return _frozen, (dict(obj),)
         home = obj.__module__ if kind is type or kind is FunctionType else kind.__module__

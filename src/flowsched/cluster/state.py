@@ -39,7 +39,7 @@ class Cluster(Moves):
     books, by_row, waiting
         See `Moves`.
     events : int
-        How many it was told of.
+        How many have happened.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
@@ -125,11 +125,11 @@ class Cluster(Moves):
             before it stand, those after it did not happen.
         """
         for event in events:
-            self.events += 1
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InputError(f"event: an event expected, got {event!r}")
             handler(self, event)
+            self.events += 1
 
     def _machine_added(self, event: ev.MachineAdded) -> None:
         record = self.machines.get(event.id)
