@@ -72,7 +72,8 @@ def test_the_figures_by_the_public_api() -> None:
     decided = fine.schedule(0.0)
     assert decided.placements == {"B1": "m"}
     fine.commit(decided)
-    assert fine.futures.plan(0, 0.0, fine.cluster.tasks["B1"].group.cls, B, ()).prediction.short >= 0  # no second B
+    cls = fine.cluster.tasks["B1"].group.cls
+    assert fine.futures.plan(0, 0.0, cls, fine.futures.catalog.of(cls).fine).short >= 0  # no second B
     fine.look(np.zeros(1, np.int64))
     assert fine.futures.timelines.ends[0, :4] == pytest.approx([1.05, 3.05, 4.05, math.inf])
 

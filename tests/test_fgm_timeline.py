@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
 from flowsched.fgm import Stages, Timeline, Timelines, compression, match, max_compression
-from flowsched.fgm.timeline import Classes, Running
+from flowsched.fgm._course import Course
+from flowsched.fgm.timeline import Classes
 
 LIMIT = 0.1
 PARTS = st.integers(0, 40).map(lambda tenths: tenths / 10)
@@ -195,56 +196,109 @@ A = Stages([1, 2], [[1.0, 2.0], [0.8, 2.0]])
 B = Stages([1, 3], [[2.2, 2.0], [1.5, 2.0]])
 
 
-def predict(
-    members: list[Stages], slots: int = 16, contention: float = 0.0, **options: Any
-) -> tuple[Any, Timelines, Running]:
-    lines = Timelines(2, slots=slots)
-    lines.grow(1)
-    lines.soft[:] = [1, 0]
-    lines.limit[:] = [LIMIT, 0]
-    lines.contention = contention
-    classes = Classes(members, 2)
-    running = Running(classes.at[:-1].copy(), classes.at[1:].copy(), classes.seconds[classes.at[:-1]])
-    total = np.array([4, 8]) * MICRO
-    told = lines.predict(classes, running, total, np.zeros(2, np.int64), 0.0, row=0, **options)
-    return told, lines, running
+class Machine:
+    """One machine of 4 cores and 8 GB on which these tasks begin at time 0."""
+
+    def __init__(self, members: list[Stages], slots: int = 16, contention: float = 0.0, compress: bool = True) -> None:
+        self.lines = Timelines(2, slots=slots)
+        self.lines.grow(1)
+        classes, n = Classes(members, 2), len(members)
+        self.course = Course(np.array([LIMIT, 0]), np.array([1, 0], np.uint8), contention)
+        self.total = np.array([[4, 8]]) * MICRO
+        self.turn, self.entry = np.arange(n), np.arange(n)
+        self.stage, self.left, self.time = np.zeros(n, np.int64), classes.seconds[classes.at[:-1]], np.zeros(1)
+        self.course.tasks(
+            self.turn, self.entry, self.stage, self.left, np.full(n, 0.5), np.zeros(n, np.int64), np.zeros(n)
+        )
+        self.course.rows(
+            self.time, np.zeros(1), np.zeros(1), np.zeros((1, 2), np.int64), np.array([compress], np.uint8),
+            self.lines.ends, self.lines.available, self.lines.reach,
+        )  # fmt: skip
+        self.course.stock(classes.at, classes.seconds, classes.want)
+        self.rows, self.at, self.members = np.zeros(1, np.int64), np.array([0, n]), np.arange(n)
+
+    def forecast(self) -> Timelines:
+        same = self.at, self.members
+        self.course.forecast(self.rows, *same, *same, self.turn, self.entry, self.total, 0.0)
+        return self.lines
+
+    def plan(self, now: float = 0.0) -> tuple[int, float, list[float]]:
+        finish = np.empty(len(self.members))
+        short, worst = self.course.plan(
+            0, self.members, self.members, self.turn, self.entry, self.total, now, finish, np.empty(len(finish))
+        )
+        return short, worst, finish.tolist()
 
 
 def test_the_figures_of_the_source() -> None:
     """Three tasks at once: 4.2 of 4 cores are wanted, so the first stage takes 1.05 and everything ends at 4.05."""
-    told, lines, _ = predict([A, A, B])
-    assert told.finish == pytest.approx([3.05, 3.05, 4.05])
-    assert told.worst == pytest.approx(0.2 / 4.2)
-    assert told.short == -1
+    machine = Machine([A, A, B])
+    short, worst, finish = machine.plan()
+    assert finish == pytest.approx([3.05, 3.05, 4.05])
+    assert worst == pytest.approx(0.2 / 4.2)
+    assert short == -1
+    lines = machine.forecast()
     assert lines.ends[0, :4].tolist() == pytest.approx([1.05, 3.05, 4.05, math.inf])
     assert (lines.available[0, :4, 0] / MICRO).tolist() == pytest.approx([-0.2, 0.9, 2.5, 4])
 
 
 def test_contention_takes_longer_than_sharing() -> None:
-    told, _, _ = predict([A, A, B], contention=0.5)
     rate = 0.2 / 4.2
-    assert told.finish[2] == pytest.approx(1 / ((1 - rate) * (1 - 0.5 * rate)) + 3)
+    assert Machine([A, A, B], contention=0.5).plan()[2][2] == pytest.approx(1 / ((1 - rate) * (1 - 0.5 * rate)) + 3)
 
 
 def test_over_commitment_is_told() -> None:
-    assert predict([A] * 5)[0].short == 1  # 10 GB of 8
-    assert predict([B, B])[0].short == -1  # 4.4 of 4 cores are the limit
-    assert predict([B, B, A])[0].short == 0
-    assert predict([A, A, B], compress=False)[0].short == 0
+    assert Machine([A] * 5).plan()[0] == 1  # 10 GB of 8
+    assert Machine([B, B]).plan()[0] == -1  # 4.4 of 4 cores are the limit
+    assert Machine([B, B, A]).plan()[0] == 0
+    assert Machine([A, A, B], compress=False).plan()[0] == 0
 
 
 def test_stages_without_a_slot_are_taken_together() -> None:
     members = [Stages([i + 1.0], [[0.1, 0.1]]) for i in range(10)]
-    whole, fine, _ = predict(members)
-    few, rough, _ = predict(members, slots=4)
-    assert (few.finish == whole.finish).all()
+    whole, few = Machine(members), Machine(members, slots=4)
+    assert few.plan()[2] == whole.plan()[2]
+    fine, rough = whole.forecast(), few.forecast()
     assert rough.ends[0].tolist() == [1, 2, 10, math.inf]
     assert (rough.available[0, :2] == fine.available[0, :2]).all()
     assert (rough.available[0, 2] == fine.available[0, 2]).all()  # the least of all later ones
     assert (rough.available[0, 3] == fine.available[0, 10]).all()
 
 
-def test_a_prediction_can_stop_on_the_way() -> None:
-    _, _, running = predict([A, B], until=1.5)
-    assert running.stage.tolist() == [1, 3]
-    assert running.left == pytest.approx([1.5, 2.5])
+def test_states_are_moved_on_when_asked_and_only_then() -> None:
+    machine = Machine([A, B])
+    machine.plan(2.0)
+    machine.forecast()
+    assert machine.stage.tolist() == [0, 0]
+    machine.course.advance(machine.rows, machine.at, machine.members, machine.total, 1.5)
+    assert machine.stage.tolist() == [1, 1]
+    assert machine.left == pytest.approx([1.5, 2.5])
+    machine.course.advance(machine.rows, machine.at, machine.members, machine.total, 1.0)  # no way back
+    assert machine.left == pytest.approx([1.5, 2.5])
+
+
+def test_who_should_be_done_and_is_not_goes_on_for_a_while() -> None:
+    machine = Machine([A])
+    machine.course.advance(machine.rows, machine.at, machine.members, machine.total, 3.2)
+    assert machine.stage.tolist() == [1]
+    assert machine.left.tolist() == [0.5]
+    machine.course.advance(machine.rows, machine.at, machine.members, machine.total, 4.0)
+    assert machine.left.tolist() == [1.0]  # twice as long
+
+
+def test_the_kernel_checks_what_it_is_given() -> None:
+    machine = Machine([A, B])
+    rows, at, members, total = machine.rows, machine.at, machine.members, machine.total
+    for wrong in (
+        (rows + 1, at, members, total),
+        (rows, at, members + 1, total),
+        (rows, at[:1], members, total),
+        (rows, at, members[:1], total),
+        (rows, at, members, total[:, :1]),
+    ):
+        with pytest.raises((IndexError, ValueError)):
+            machine.course.advance(*wrong, 1.0)
+    with pytest.raises(IndexError):
+        machine.course.stock(np.array([0, 0]), np.ones(1), np.ones((1, 2), np.int64))
+    with pytest.raises(ValueError, match="one length"):
+        machine.course.tasks(*(np.zeros(n, np.int64) for n in (2, 1, 2)), *np.zeros((2, 2)), members, np.zeros(2))

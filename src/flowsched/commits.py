@@ -80,7 +80,7 @@ def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]], un
     if not (unwelcome or books.welcomes(machine.row, cls)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
-    if not delta.devices and books.spare(machine.row, cls) >= len(records):
+    if not delta.devices and books.spare(machine.row, cls, len(records)) >= len(records):
         trial.start(records, machine.row, ())
         return None
     for record in records:

@@ -169,7 +169,7 @@ class Verify:
     def _start_alike(self, tasks: Sequence[TaskRecord], first: int, row: int) -> int:
         """Start those at the front that can be taken together; how many."""
         group = tasks[first].group
-        room = self.cluster.books.spare(row, group.cls.index)
+        room = self.cluster.books.spare(row, group.cls.index, len(tasks) - first)
         alike = list(takewhile(lambda t: t.group is group and t not in self.trial.before, tasks[first : first + room]))
         if alike:
             self.trial.start(alike, row, ())

@@ -94,6 +94,10 @@ class FitRule(Protocol):
         """Whether one more task of the class fits beside what runs there, but for the task records in `without`."""
         ...
 
+    def spare(self, row: int, cls: int, most: int) -> int:
+        """How many tasks of the class, up to `most`, fit there together, each of which `admits` would let in; or 0."""
+        ...
+
 
 class Indices:
     """Hands out the index last given back, else the next new one."""
@@ -433,12 +437,14 @@ class Books(Viewed):
                 return False
         return True
 
-    def spare(self, row: int, cls: int) -> int:
-        """How many more tasks of the class fit there beside all others, where sums alone tell; else 0."""
+    def spare(self, row: int, cls: int, most: int) -> int:
+        """How many more tasks of the class, up to `most`, fit there together; 0 where they must be tried one by one."""
         asks, free = self._asks[cls], self._free
-        if asks.share or self.rule is not None or self.company.heeds(cls):
+        if asks.share or self.company.heeds(cls):
             return 0
-        count = self._slots[row] - self._running[row]
+        count = min(self._slots[row] - self._running[row], most)
+        if self.rule is not None:
+            return self.rule.spare(row, cls, count) if count > 0 else 0
         for d, amount in asks.amounts:
             count = min(count, free[row, d] // amount)
         return max(count, 0)

@@ -10,7 +10,6 @@ _Floats = NDArray[np.float64]
 
 __test__: Final[dict[str, str]]
 
-TINY: Final[float]
 UNLIMITED: Final[int]
 
 def fits(
@@ -25,22 +24,3 @@ def fits(
     count: _Ints,
     short: NDArray[np.int8],
 ) -> None: ...
-def predict(
-    length: _Floats,
-    want: _Ints,
-    stage: _Ints,
-    last: _Ints,
-    left: _Floats,
-    total: _Ints,
-    foreign: _Ints,
-    limit: _Floats,
-    soft: NDArray[np.uint8],
-    contention: float,
-    now: float,
-    until: float,
-    ends: _Floats,
-    available: _Ints,
-    reach: _Ints,
-    finish: _Floats,
-    scratch: _Floats,
-) -> tuple[int, int, float, float]: ...

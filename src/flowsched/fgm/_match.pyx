@@ -1,55 +1,39 @@
 # cython: embedsignature=False
-"""The kernel of fine-grained matching: timelines of machines, and which classes of tasks fit into them.
+"""The kernel of matching: which classes of tasks fit into the timelines of which machines, and how often.
 
 Symbols
 -------
-A machine has N_d of resource d, of which F_d goes to load that is not ours.  Task i is in a stage that wants c_id and
-has l_i seconds of work left.  W_d = F_d + sum_i c_id is wanted, a_d = N_d - W_d available (below 0 where more is wanted
-than there is).  Resource d is *soft* (compressible: CPU, bandwidths) or *hard* (memory).  All amounts are int64 and
-exact; times are float64, absolute, and equal when they differ by at most ``TINY``.
+A machine's timeline has stages n, each with its end and, by resource, its *reach* X: how much a newcomer may want there
+at most (derived at the top of ``_course.pyx``, whose work the timelines are).  A class of tasks has stages s, each with
+its end, counted from the start, and what it wants.  Algorithm 2 merges the two lists and compares; as the reach does not
+depend on the newcomer, k tasks of a class fit exactly if k x <= X wherever both go on.  A resource that a stage does not
+want is not asked for.  Amounts are int64 and exact; times are float64 and equal when they differ by at most ``TINY``.
 
-Progress (equations 1, 4, 5)
-----------------------------
-A soft resource is compressed by r_d = max(0, (W_d - N_d) / W_d); a task by r_i = max of r_d over the soft d that it
-wants.  It proceeds at (1 - r_i) (1 - g r_i) seconds of work per second, g the *contention*: p = g r_i is what
-competing costs beyond sharing.  `flow` lets a machine's tasks proceed from one stage boundary to the next; between two
-boundaries all is constant, and that is one stage of the machine's timeline.
-
-Reach (equations 6 and 7, and the test of Algorithm 2)
-------------------------------------------------------
-Algorithm 2 lets a newcomer that wants x into a stage where  x <= a + r N,  r = min(limit, max(0, 1 - U / ((1-p)(U+x))))
-by (7), U = N - a being in use.  With y = x - a > 0 the second bound reads
-
-    y <= N (1 - U / ((1-p)(U+x)))   <=>   (1-p) y (N+y) <= N ((1-p)(N+y) - N + a)   <=>   y^2 <= N (a - p N) / (1-p)
-
-so that the newcomer fits exactly if x is at most the *reach*
-
-    X = a + min(limit N, sqrt(N max(0, a - p N) / (1-p)))      soft, where compression is allowed;      X = a      else,
-
-which does not depend on the newcomer (p is taken at the limit: g * limit).  As the bound is on the sum, k newcomers fit
-together exactly if k x <= X, and Algorithm 2 for a class of tasks becomes a merge of two lists of stages with one
-comparison per resource.  A resource that a stage does not want is not asked for.
+How
+---
+Not by merging, which is a chain of branches that cannot be guessed.  The ends of all classes' stages are sorted once.
+For a machine, a binary search for each of its ends tells in which stage of the machine each of them lies (`rank`), a
+small table holds the least reach over runs of stages (`lows`), and so each stage of a task finds what it is to be
+compared with in one place (`spans`).  Two resources lie side by side.  Quotients X / x are taken with the inverse of x
+(`quotients`), their least decides and counts (`verdicts`), and where it is too close to 1 for that, whole numbers are
+compared (`lacks`).
 
 Invariants
 ----------
 * ``ends`` of a row ascend, the last one used is infinite; entries after it are not read.
-* A row with more stages than fit keeps the first ones; the rest but the last are one, with the least of each amount.
 * `fits` > 0 exactly where one task passes every comparison in integers.
 
-Complexity: `fits` is O(stages of both) for each pair; `predict` O(stages * tasks * resources) for a machine.
-Who calls whom: timeline.py -> `fits`, `predict`; `predict` -> `flow`.  Nothing here touches Python objects within the
-loops, and the lock of the interpreter is released around them.
+Complexity: O(stages of the class) for each pair, and O(stages of all classes) for each machine.  Nothing touches Python
+objects within the loops, and the lock of the interpreter is released around them.
 """
 
-from libc.math cimport INFINITY, NAN, fabs, floor, nextafter, sqrt
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.math cimport INFINITY, NAN, fabs, nextafter
+from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 __test__ = {}
 
-cdef double TINY_ = 1e-6
-# A task proceeds at least so fast: what is squeezed to nothing would never end.
-cdef double SLOWEST = 1e-3
+cdef double TINY = 1e-6
 
 # From here on a double does not hold every whole number.
 cdef double EXACT = 9007199254740992.0
@@ -57,17 +41,12 @@ cdef double EXACT = 9007199254740992.0
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
 cdef double CLOSE = 1e-8
 
+# So many stages of tasks make it worth while to look at every run of stages of a machine.
+cdef Py_ssize_t FEW = 48
+
 cdef int64_t MANY = 1 << 40
 
-TINY = TINY_
 UNLIMITED = MANY
-
-
-cdef struct Told:
-    int stages
-    int short
-    double worst
-    double rise
 
 
 def fits(
@@ -125,9 +104,12 @@ def fits(
                 ordered[i] = until[order[i]]
                 stage_of[i] = <int32_t>order[i]
             for i in range(rows.shape[0]):
-                lows(&ends[rows[i], 0], &reach[rows[i], 0, 0], slots, resources, pairs, least)
                 rank(ordered, stage_of, stages, &ends[rows[i], 0], slots, now, place)
                 spans(&at[0], classes, stages, place, &ends[rows[i], 0], slots, now, span)
+                if stages < FEW:
+                    lows_of(stages, span, &reach[rows[i], 0, 0], slots, resources, pairs, least)
+                else:
+                    lows(&ends[rows[i], 0], &reach[rows[i], 0, 0], slots, resources, pairs, least)
                 quotients(&at[0], classes, stages, part, least, span, slots, pairs, most)
                 verdicts(&at[0], classes, stages, need, least, span, slots, pairs, most, &count[i, 0], &short[i, 0])
     finally:
@@ -183,6 +165,33 @@ cdef int lows(
     return 0
 
 
+cdef int lows_of(
+    Py_ssize_t stages,
+    const int32_t *span,
+    const int64_t *reach,
+    Py_ssize_t slots,
+    Py_ssize_t resources,
+    Py_ssize_t pairs,
+    double *least,
+) except -1 nogil:
+    """As `lows`, but only where some stage will look; less work where they are few."""
+    cdef Py_ssize_t s, i, j, k, d
+    cdef int64_t lowest
+    cdef double have
+    for s in range(stages):
+        i = span[s] // (2 * slots)
+        j = span[s] % (2 * slots) // 2
+        for d in range(2 * pairs):
+            lowest = reach[i * resources + d] if d < resources else 0
+            for k in range(i + 1, j + 1 if d < resources else 0):
+                lowest = reach[k * resources + d] if reach[k * resources + d] < lowest else lowest
+            have = <double>lowest
+            if fabs(have) >= EXACT:
+                have = nextafter(have, -INFINITY)
+            least[d // 2 * slots * slots * 2 + span[s] + d % 2] = have
+    return 0
+
+
 cdef int rank(
     const double *until,
     const int32_t *stage_of,
@@ -201,12 +210,12 @@ cdef int rank(
     cdef double meet
     cdef uint32_t where = 0
     while n < slots - 1 and ends[n] < INFINITY:
-        here = before(until, stages, k, ends[n] - TINY_ - now)
+        here = before(until, stages, k, ends[n] - TINY - now)
         while k < here:
             place[stage_of[k]] = where
             k += 1
         where += <uint32_t>(2 * slots) << 16
-        meet = ends[n] + TINY_ - now
+        meet = ends[n] + TINY - now
         while k < stages and until[k] <= meet:  # both stages end here
             place[stage_of[k]] = where
             k += 1
@@ -240,7 +249,7 @@ cdef int spans(
 ) except -1 nogil:
     """Where in a pair's part of ``least`` each of the tasks' stages finds what there is from its begin to its end."""
     cdef Py_ssize_t c, s, first = 0
-    while first < slots - 1 and ends[first] <= now + TINY_:
+    while first < slots - 1 and ends[first] <= now + TINY:
         first += 1
     for s in range(1, stages):
         span[s] = <int32_t>((place[s - 1] >> 16) + (place[s] & 0xFFFF))
@@ -338,196 +347,3 @@ cdef Py_ssize_t lacks(
                 if least[p * slots * slots * 2 + span[s] + lane] < need[(p * stages + s) * 2 + lane]:
                     return 2 * p + lane
     return -1
-
-
-def predict(
-    const double[::1] length,
-    const int64_t[:, ::1] want,
-    int64_t[::1] stage,
-    const int64_t[::1] last,
-    double[::1] left,
-    const int64_t[::1] total,
-    const int64_t[::1] foreign,
-    const double[::1] limit,
-    const uint8_t[::1] soft,
-    double contention,
-    double now,
-    double until,
-    double[::1] ends,
-    int64_t[:, ::1] available,
-    int64_t[:, ::1] reach,
-    double[::1] finish,
-    double[::1] scratch,
-):
-    """Let the tasks of a machine proceed from `now` to `until`, and tell its timeline.
-
-    Task i is in the stage ``stage[i]`` of `length` (seconds) and `want`, with ``left[i]`` seconds of work left in it,
-    and done after the stage before ``last[i]``; `stage` and `left` are moved on.  `limit` is the compression allowed by
-    resource, 0 for none.  Without `ends` (of length 0) no timeline is told.  `scratch` has room for a number by task
-    and by resource.
-
-    Returns
-    -------
-    stages : int
-        Stages told.
-    short : int
-        A resource that is over-committed at some time: hard, or soft beyond its limit; -1 without one.
-    worst : float
-        Largest compression.
-    rise : float
-        When there will be more for a newcomer to reach than before, of some resource; infinite for never.
-    """
-    cdef Py_ssize_t i, tasks = stage.shape[0], resources = want.shape[1]
-    if last.shape[0] != tasks or left.shape[0] != tasks or finish.shape[0] != tasks or length.shape[0] != want.shape[0]:
-        raise ValueError("predict: shapes of tasks differ")
-    if not (total.shape[0] == foreign.shape[0] == limit.shape[0] == soft.shape[0] == resources):
-        raise ValueError("predict: shapes of resources differ")
-    if ends.shape[0] and not (
-        ends.shape[0] >= 2
-        and available.shape[0] == reach.shape[0] == ends.shape[0]
-        and available.shape[1] == reach.shape[1] == resources
-    ):
-        raise ValueError("predict: shapes of the timeline differ")
-    if scratch.shape[0] < tasks + resources:
-        raise ValueError("predict: scratch is too small")
-    for i in range(tasks):
-        if not 0 <= stage[i] <= last[i] <= length.shape[0]:
-            raise IndexError(f"predict: task {i}")
-    cdef Told told = Told(0, -1, 0.0, INFINITY)
-    with nogil:
-        flow(
-            length, want, stage, last, left, total, foreign, limit, soft, contention, now, until, ends, available,
-            reach, finish, scratch, &told,
-        )
-    return told.stages, told.short, told.worst, told.rise
-
-
-cdef int flow(
-    const double[::1] length,
-    const int64_t[:, ::1] want,
-    int64_t[::1] stage,
-    const int64_t[::1] last,
-    double[::1] left,
-    const int64_t[::1] total,
-    const int64_t[::1] foreign,
-    const double[::1] limit,
-    const uint8_t[::1] soft,
-    double contention,
-    double now,
-    double until,
-    double[::1] ends,
-    int64_t[:, ::1] available,
-    int64_t[:, ::1] reach,
-    double[::1] finish,
-    double[::1] scratch,
-    Told *told,
-) except -1 nogil:
-    """See `predict`.  In `scratch`, the speed by task is followed by the compression by resource."""
-    cdef Py_ssize_t i, d, slot = 0, tasks = stage.shape[0], resources = want.shape[1], size = ends.shape[0]
-    cdef int64_t amount
-    cdef double t = now, step, over, share
-    cdef bint merged
-    for i in range(tasks):
-        finish[i] = INFINITY
-        skip(length, stage, last, left, i)
-        if stage[i] == last[i]:
-            finish[i] = now
-    while True:
-        for d in range(resources):
-            amount = wanted(want, stage, last, foreign, d)
-            over = <double>amount - <double>total[d]
-            share = over / <double>amount if over > 0 else 0.0
-            scratch[tasks + d] = share if soft[d] else 0.0
-            if over > 0 and (not soft[d] or over > limit[d] * <double>total[d]):
-                told.short = <int>d
-            if soft[d] and share > told.worst:
-                told.worst = share
-        step = INFINITY
-        for i in range(tasks):
-            if stage[i] < last[i]:
-                scratch[i] = speed(want, stage[i], scratch[tasks:], contention)
-                if left[i] / scratch[i] < step:
-                    step = left[i] / scratch[i]
-        if size:
-            # The last slot is for what holds for ever; the one before it takes together all that has none of its own.
-            merged = slot == size - 1 and step < INFINITY
-            slot -= merged
-            for d in range(resources):
-                amount = total[d] - wanted(want, stage, last, foreign, d)
-                if merged and available[slot, d] < amount:
-                    amount = available[slot, d]
-                available[slot, d] = amount
-                reach[slot, d] = amount + slack(amount, total[d], limit[d], contention, soft[d])
-                if told.rise == INFINITY and slot and reach[slot, d] > reach[slot - 1, d]:
-                    told.rise = t
-            ends[slot] = t + step
-            slot += 1
-        if t + step >= until:
-            step = until - t
-        if not step < INFINITY:
-            break
-        t += step
-        for i in range(tasks):
-            if stage[i] < last[i]:
-                left[i] -= scratch[i] * step
-                if left[i] <= TINY_ * scratch[i]:
-                    left[i] = 0.0
-                    skip(length, stage, last, left, i)
-                    if stage[i] == last[i]:
-                        finish[i] = t
-        if t >= until:
-            break
-    told.stages = <int>slot
-    return 0
-
-
-cdef inline int skip(
-    const double[::1] length, int64_t[::1] stage, const int64_t[::1] last, double[::1] left, Py_ssize_t i
-) except -1 nogil:
-    """Leave stages with nothing left."""
-    while stage[i] < last[i] and left[i] <= 0:
-        stage[i] += 1
-        left[i] = length[stage[i]] if stage[i] < last[i] else 0.0
-    return 0
-
-
-cdef inline int64_t wanted(
-    const int64_t[:, ::1] want,
-    const int64_t[::1] stage,
-    const int64_t[::1] last,
-    const int64_t[::1] foreign,
-    Py_ssize_t d,
-) except? -1 nogil:
-    """W_d."""
-    cdef Py_ssize_t i
-    cdef int64_t amount = foreign[d]
-    for i in range(stage.shape[0]):
-        if stage[i] < last[i]:
-            amount += want[stage[i], d]
-    return amount
-
-
-cdef inline double speed(
-    const int64_t[:, ::1] want, int64_t stage, const double[:] compression, double contention
-) except? -1 nogil:
-    """How fast a task proceeds in its stage."""
-    cdef Py_ssize_t d
-    cdef double squeeze = 0.0, rate
-    for d in range(want.shape[1]):
-        if want[stage, d] > 0 and compression[d] > squeeze:
-            squeeze = compression[d]
-    rate = (1.0 - squeeze) * (1.0 - contention * squeeze)
-    return rate if rate > SLOWEST else SLOWEST
-
-
-cdef inline int64_t slack(int64_t left, int64_t total, double limit, double contention, uint8_t soft) except? -1 nogil:
-    """How far beyond what is available a newcomer may reach: X - a."""
-    cdef double loss, inside
-    if not soft or limit <= 0 or left <= 0:
-        return 0
-    loss = contention * limit
-    inside = <double>left - loss * <double>total
-    if inside <= 0 or loss >= 1:
-        return 0
-    inside = sqrt(<double>total * inside / (1.0 - loss))
-    return <int64_t>floor(inside if inside < limit * <double>total else limit * <double>total)

@@ -38,16 +38,19 @@ class StageCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
-        lines = self._fine.futures.timelines
-        total = cluster.books.capacity[rows].astype(np.float64)
-        counted = np.ones(total.shape[1], np.bool_)
-        if cluster.resources.device_index >= 0:
-            counted[cluster.resources.device_index] = False
+        lines, device = self._fine.futures.timelines, cluster.resources.device_index
         demand = np.array([self._fine.first_demand(index) for index in classes.tolist()]).reshape(len(classes), -1)
-        left = lines.available[rows, lines.present(rows, self._fine.now)].astype(np.float64)
-        after = (left[None] - demand[:, None] * MICRO) / np.maximum(total, 1.0)
-        limit = np.where(lines.limit > 0, lines.limit, 1.0)
-        squeezed = np.clip(-after / limit, 0.0, 1.0) * (lines.limit > 0)
-        uneven = after[:, :, counted].max(axis=2) - after[:, :, counted].min(axis=2)
-        cost: Floats = (squeezed.max(axis=2) + np.clip(uneven, 0.0, 1.0)) / 2
+        left = lines.available[rows, lines.present(rows, self._fine.now)]
+        shape = len(classes), len(rows)
+        squeezed, most, least = np.zeros(shape), np.full(shape, -np.inf), np.full(shape, np.inf)
+        for d, limit in enumerate(lines.limit.tolist()):
+            scale = 1.0 / np.maximum(cluster.books.capacity[rows, d], 1)
+            after = (left[:, d] * scale)[None] - (demand[:, d] * MICRO)[:, None] * scale
+            if limit > 0:
+                np.maximum(squeezed, after * (-1.0 / limit), out=squeezed)
+            if d != device:
+                np.maximum(most, after, out=most)
+                np.minimum(least, after, out=least)
+        uneven = np.clip(most - least, 0.0, 1.0)
+        cost: Floats = (np.minimum(squeezed, 1.0) + uneven) / 2
         return cost

@@ -1,6 +1,7 @@
 """What a machine has left from now on, stage by stage, and whether a task's stages fit into that.
 
-Source: FGM, equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernel, ``_match.pyx``.
+Source: FGM, equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernels, ``_match.pyx`` and
+``_course.pyx``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from flowsched.exceptions import InputError
 from flowsched.fgm import _match
 from flowsched.fgm.stages import Stages
 
-__all__ = ["Classes", "Prediction", "Running", "Timeline", "Timelines", "compression", "match", "max_compression"]
+__all__ = ["Classes", "Timeline", "Timelines", "compression", "match", "max_compression"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -169,8 +170,8 @@ class Classes:
     ----------
     at, until, order, want : ndarray
         As in the kernel's ``fits``; `want` in micro-units, rounded up.
-    seconds, after : ndarray of float64
-        Lengths of the stages, as in the kernel's ``predict``, and what comes after each of them.
+    seconds : ndarray of float64
+        Lengths of the stages.
     duration : ndarray of float64
         By class.
     """
@@ -179,9 +180,6 @@ class Classes:
         self.at: Ints = np.cumsum([0, *(len(s) for s in stages)])
         self.seconds: Floats = np.concatenate([np.zeros(0), *(s.seconds for s in stages)])
         self.until: Floats = np.concatenate([np.zeros(0), *(np.cumsum(s.seconds) for s in stages)])
-        self.after: Floats = np.concatenate(
-            [np.zeros(0), *(np.r_[np.cumsum(s.seconds[:0:-1])[::-1], 0.0] for s in stages)]
-        )
         self.duration: Floats = np.array([s.duration for s in stages])
         self.want: Ints = np.concatenate([np.zeros((0, resources), np.int64), *(micro(s.demand) for s in stages)])
         self.order: Ints = np.argsort(self.until, kind="stable")
@@ -190,45 +188,6 @@ class Classes:
 def micro(amounts: Floats) -> Ints:
     """Demands in micro-units, rounded up, but not for an error of the last digit."""
     return np.ceil(amounts * MICRO - 1e-3).astype(np.int64)
-
-
-@dataclass(slots=True, eq=False)
-class Running:
-    """The tasks of one machine: where each is in its stages, as indices into `Classes` arrays.
-
-    Parameters
-    ----------
-    stage, last : ndarray of int64, shape (tasks,)
-        Present stage, and the one after the last.
-    left : ndarray of float64, shape (tasks,)
-        Seconds of work left in the present stage.
-    """
-
-    stage: Ints
-    last: Ints
-    left: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What becomes of a machine's tasks.
-
-    Attributes
-    ----------
-    short : int
-        A resource that is over-committed at some time, -1 without one.
-    worst : float
-        Largest compression at any time.
-    finish : ndarray of float64, shape (tasks,)
-        When each task will be done; infinite for one that never is.
-    rise : float
-        When there will first be more for a newcomer to reach than before; infinite for never.
-    """
-
-    short: int
-    worst: float
-    finish: Floats
-    rise: float
 
 
 class Timelines:
@@ -262,9 +221,6 @@ class Timelines:
         self.soft: NDArray[np.uint8] = np.zeros(resources, np.uint8)
         self.limit: Floats = np.zeros(resources)
         self.contention = 0.0
-        self._none = np.zeros(resources)
-        self._no_times = np.zeros(0)
-        self._no_stages = np.zeros((0, resources), np.int64)
 
     def grow(self, rows: int) -> None:
         """Have at least so many rows."""
@@ -296,43 +252,3 @@ class Timelines:
             classes.at, classes.until, classes.order, classes.want, self.ends, self.reach, rows, now, count, short
         )
         return count.T, short.T
-
-    def predict(
-        self,
-        classes: Classes,
-        running: Running,
-        total: Ints,
-        foreign: Ints,
-        now: float,
-        *,
-        until: float = np.inf,
-        row: int | None = None,
-        compress: bool = True,
-    ) -> Prediction:
-        """Let the tasks of a machine proceed; `running` is moved on.
-
-        Parameters
-        ----------
-        classes : Classes
-        running : Running
-        total, foreign : ndarray of int64, shape (resources,)
-            What the machine has, and what others than these tasks use of it.
-        now, until : float
-        row : int, optional
-            Keep the timeline as that of this row.
-        compress : bool
-            Whether compression is allowed.
-        """
-        finish = np.empty(len(running.stage))
-        scratch = np.empty(len(running.stage) + len(total))
-        ends, available, reach = (
-            (self._no_times, self._no_stages, self._no_stages)
-            if row is None
-            else (self.ends[row], self.available[row], self.reach[row])
-        )
-        _, short, worst, rise = _match.predict(
-            classes.seconds, classes.want, running.stage, running.last, running.left, total, foreign,
-            self.limit if compress else self._none, self.soft, self.contention, now, until,
-            ends, available, reach, finish, scratch,
-        )  # fmt: skip
-        return Prediction(short, worst, finish, rise)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 import flowsched as fs
 from flowsched.cluster.events import Event
-from flowsched.experiments.rows import Outcome, Row
+from flowsched.experiments.rows import Outcome, Row, shown
 from flowsched.fgm import DemandEstimator, FineGrained, Stages, Timelines
 from flowsched.fgm.timeline import Classes
 
@@ -21,7 +22,7 @@ _MICRO = 1_000_000
 
 
 def measure_matching(outcome: Outcome, *, quick: bool, seed: int) -> None:
-    """150 classes against 10,000 machines, all and 1 % of them, with 8 stages each; least CPU time of several calls."""
+    """150 classes against 10,000 machines, all and 1 % of them, with 8 stages each; CPU time of several calls."""
     rng = np.random.default_rng(seed)
     classes, rows, stages = 150, 10_000, 8
     tasks = Classes([Stages(rng.uniform(1, 20, stages), rng.uniform(0.1, 4.0, (stages, 2))) for _ in range(classes)], 2)
@@ -36,75 +37,84 @@ def measure_matching(outcome: Outcome, *, quick: bool, seed: int) -> None:
         every, few = np.arange(rows), np.sort(rng.choice(rows, rows // 100, replace=False))
         count, _ = lines.fits(tasks, every, 0.0)
         setting = f"{classes} classes x {rows:,} machines x {stages} stages, {100 * (count > 0).mean():.0f} % match"
-        repeats = 3 if quick else 10
+        repeats = 5 if quick else 15
         for metric, which in (("matching, all machines", every), ("matching, 1 % of the machines", few)):
-            seconds = _least(partial(lines.fits, tasks, which, 0.0), repeats)
-            pair = seconds / (classes * len(which))
-            outcome.rows.append(Row("fgm", setting, metric, seconds, unit="s", note=f"{1e9 * pair:.0f} ns a pair"))
+            least, median = _spent(partial(lines.fits, tasks, which, 0.0), repeats)
+            note = (
+                f"least of {repeats}; median {shown(median, 's')}; {1e9 * least / (classes * len(which)):.0f} ns a pair"
+            )
+            outcome.rows.append(Row("fgm", setting, metric, least, unit="s", note=note))
 
 
 def measure_rounds(outcome: Outcome, *, quick: bool, seed: int, say: Callable[[str], None]) -> None:
-    """The decision when 1 % of the machines change between rounds, with and without FGM."""
-    machines, rounds = (2_000, 8) if quick else (10_000, 12)
-    seconds = {}
+    """What a round takes when 1 % of the machines change, with and without FGM, in turns; medians."""
+    machines, rounds = (2_000, 8) if quick else (10_000, 24)
+    pair = []
     for fine in (False, True):
-        say(f"rounds of {machines:,} machines, {'with' if fine else 'without'} FGM")
-        seconds[fine] = _rounds(machines, rounds, fine, seed)
-    ratio = seconds[True] / seconds[False]
-    outcome.rows.append(
-        Row(
-            "fgm", f"{machines:,} machines, 40 kinds, 1 % change", "decision with FGM", seconds[True], seconds[False],
-            seconds[False] / seconds[True], unit="s", note=f"baseline: without FGM; {ratio:.2f} times as long",
-        )
-    )  # fmt: skip
+        say(f"{machines:,} machines, {'with' if fine else 'without'} FGM")
+        pair.append(_Course(machines, fine, seed))
+    spent = np.array([[course.round() for course in pair] for _ in range(rounds + 2)])[2:]
+    without, with_ = np.median(spent, axis=0)
+    for metric, phases in (("events", [0]), ("decision", [1]), ("commit", [2]), ("all of it", [0, 1, 2])):
+        mine, theirs = float(with_[phases].sum()), float(without[phases].sum())
+        outcome.rows.append(
+            Row(
+                "fgm", f"{machines:,} machines, 40 kinds, 1 % change", f"a round with FGM: {metric}", mine, theirs,
+                theirs / mine, unit="s", note=f"baseline: without FGM; {mine / theirs:.2f} times as long",
+            )
+        )  # fmt: skip
 
 
-def _rounds(machines: int, rounds: int, fine: bool, seed: int) -> float:
-    """Median CPU seconds of a round: 1 % of the tasks end, as many come, everything is decided and committed."""
-    rng = np.random.default_rng(seed)
-    kinds = [f"k{i}" for i in range(40)]
-    estimator = DemandEstimator(_NAMES, cold=1)
-    requests = {}
-    for kind in kinds:
-        parts = rng.uniform(0.3, 1.0, (8, 2)) * rng.uniform((0.5, 1.0), (4.0, 8.0))
-        estimator.observe(kind, np.repeat(parts, 13, axis=0)[:100], float(rng.uniform(200, 2000)))
-        requests[kind] = dict(zip(_NAMES, np.ceil(parts.max(axis=0)).tolist(), strict=True))
-    estimator.update()
-    policy = fs.Policy(preemption=None)
-    scheduler = fs.Scheduler(policy, _NAMES)
-    sched = FineGrained(scheduler, estimator=estimator) if fine else scheduler
-    sched.apply(*(fs.MachineAdded(i, {"cpu": 32, "mem": 64}, rack=i // 40) for i in range(machines)))
-    number = 0
+class _Course:
+    """A full cluster where from round to round 1 % of the tasks end and as many come."""
 
-    def job(count: int) -> Event:
-        nonlocal number
-        number += 1
-        kind = kinds[int(rng.integers(len(kinds)))]
-        tasks = [fs.Task((number, i), requests[kind], kind=kind) for i in range(count)]
-        return fs.JobSubmitted(number, tasks, time=now)
+    def __init__(self, machines: int, fine: bool, seed: int) -> None:
+        self._rng = rng = np.random.default_rng(seed)
+        self._machines = machines
+        self._kinds = [f"k{i}" for i in range(40)]
+        self._requests = {}
+        self._jobs, self._now = 0, 0.0
+        estimator = DemandEstimator(_NAMES, cold=1)
+        for kind in self._kinds:
+            parts = rng.uniform(0.3, 1.0, (8, 2)) * rng.uniform((0.5, 1.0), (4.0, 8.0))
+            estimator.observe(kind, np.repeat(parts, 13, axis=0)[:100], float(rng.uniform(200, 2000)))
+            self._requests[kind] = dict(zip(_NAMES, np.ceil(parts.max(axis=0)).tolist(), strict=True))
+        estimator.update()
+        scheduler = fs.Scheduler(fs.Policy(preemption=None), _NAMES)
+        self._sched: Any = FineGrained(scheduler, estimator=estimator) if fine else scheduler
+        self._sched.apply(*(fs.MachineAdded(i, {"cpu": 32, "mem": 64}, rack=i // 40) for i in range(machines)))
+        self._sched.apply(*(self._job(100) for _ in range(machines * 8 // 100)))
+        self._sched.commit(self._sched.schedule(self._now))
 
-    now = 0.0
-    sched.apply(*(job(100) for _ in range(machines * 8 // 100)))
-    sched.commit(sched.schedule(now))
+    def _job(self, count: int) -> Event:
+        self._jobs += 1
+        kind = self._kinds[int(self._rng.integers(len(self._kinds)))]
+        tasks = [fs.Task((self._jobs, i), self._requests[kind], kind=kind) for i in range(count)]
+        return fs.JobSubmitted(self._jobs, tasks, time=self._now)
+
+    def round(self) -> tuple[float, float, float]:
+        """CPU seconds of the events, the decision and the commit."""
+        self._now += 5.0
+        running = [task.id for record in list(self._sched.cluster.by_row.values()) for task in record.tasks]
+        ended = self._rng.choice(len(running), self._machines // 100, replace=False)
+        events: list[Event] = [fs.TaskCompleted(running[i], time=self._now) for i in ended.tolist()]
+        events += [self._job(10) for _ in range(self._machines // 1000)]
+        times = [time.thread_time()]
+        self._sched.apply(*events)
+        times.append(time.thread_time())
+        decided = self._sched.schedule(self._now)
+        times.append(time.thread_time())
+        self._sched.commit(decided)
+        times.append(time.thread_time())
+        event, decision, commit = np.diff(times).tolist()
+        return event, decision, commit
+
+
+def _spent(call: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Least and median CPU seconds."""
     spent = []
-    for _ in range(rounds):
-        now += 5.0
-        running = [task.id for record in list(sched.cluster.by_row.values()) for task in record.tasks]
-        ended = rng.choice(len(running), machines // 100, replace=False)
-        events: list[Event] = [fs.TaskCompleted(running[i], time=now) for i in ended.tolist()]
-        events += [job(10) for _ in range(machines // 1000)]
-        sched.apply(*events)
-        begin = time.thread_time()
-        decided = sched.schedule(now)
-        spent.append(time.thread_time() - begin)
-        sched.commit(decided)
-    return float(np.median(spent[2:]))
-
-
-def _least(call: Callable[[], object], repeats: int) -> float:
-    best = np.inf
     for _ in range(repeats):
         begin = time.thread_time()
         call()
-        best = min(best, time.thread_time() - begin)
-    return float(best)
+        spent.append(time.thread_time() - begin)
+    return min(spent), float(np.median(spent))

@@ -1,0 +1,120 @@
+"""What is learnt from samples: what tasks of a kind need, what load is not ours, and how far estimates hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.fgm.adjust import Adjustment, Level
+from flowsched.fgm.estimate import DemandEstimator, by_progress
+from flowsched.fgm.monitor import MachineWatch, TaskTrace, trace_of
+from flowsched.fgm.stages import Stages, divide_stages
+
+__all__ = ["Learner"]
+
+Floats = NDArray[np.float64]
+
+
+class Learner:
+    """Samples of running tasks and of machines, and estimates from them.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    estimator : DemandEstimator
+    adjustment : Adjustment
+    threshold, min_length : float
+        See `FineGrained`.
+
+    Attributes
+    ----------
+    suspects : dict of int
+        Rows of machines that have been told to stop since they were last asked for.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        estimator: DemandEstimator,
+        adjustment: Adjustment,
+        threshold: float,
+        min_length: float,
+    ) -> None:
+        self.estimator = estimator
+        self.adjustment = adjustment
+        self.suspects: dict[int, None] = {}
+        self._cluster = cluster
+        self._threshold, self._min_length = threshold, min_length
+        self._traces: dict[TaskRecord, TaskTrace] = {}
+        self._watches: dict[int, MachineWatch] = {}
+        self._divided: dict[Hashable, int] = {}
+
+    # -- tasks --------------------------------------------------------------------------------------------------
+
+    def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float) -> None:
+        """What a running task uses at this age."""
+        trace_of(self._traces, task).add(age, usage, compression)
+
+    def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
+        """A run of a task is over; how long it took, None for one that was not completed."""
+        trace, kind = self._traces.pop(task, None), task.group.cls.kind
+        if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
+            return
+        columns = np.column_stack([trace.usage, trace.compression])
+        by_point = by_progress(trace.times, columns, duration, self.estimator.points)
+        self.estimator.observe(kind, by_point[:, :-1], duration, by_point[:, -1])
+
+    def learn(self, most: int | None) -> list[Hashable]:
+        """Take in what was observed; kinds of which so much more is known that their stages are divided anew."""
+        stale: dict[Hashable, None] = {}
+        for kind in self.estimator.update(most):
+            profile = self.estimator.profile(kind)
+            seen, before = (0 if profile is None else profile.samples), self._divided.get(kind, 0)
+            if seen and seen - before >= min(max(before // 4, 1), 20):
+                self._divided[kind] = seen
+                stale[kind] = None
+        if len(self._divided) > 2 * len(self.estimator) + 64:
+            self._divided = {k: n for k, n in self._divided.items() if self.estimator.profile(k) is not None}
+        return list(stale)
+
+    def estimate(self, cls: ClassRecord) -> Stages | None:
+        """The stages of a class, None where too little is known."""
+        profile = None if cls.kind is None else self.estimator.profile(cls.kind)
+        if profile is None:
+            return None
+        demand = profile.demand
+        if self._cluster.resources.device_index >= 0:
+            demand[:, self._cluster.resources.device_index] = 0
+        peak = demand.max(axis=0)
+        thresholds = np.where(peak > 0, self._threshold * peak, math.inf)
+        stages = divide_stages(profile, thresholds=thresholds, min_length=self._min_length)
+        return stages if stages.duration > 0 else None
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def machine_sampled(
+        self, row: int, now: float, total: Floats, used: Floats, estimated: Floats, foreign: Floats
+    ) -> tuple[Floats, Level]:
+        """What is used of a machine, of which `foreign` was thought not to be ours; load that is not, and the level."""
+        watch = self._watches.setdefault(row, MachineWatch(self.adjustment, total))
+        tasks = self._cluster.by_row[row].tasks
+        measured = [t for task in tasks if (t := self._traces.get(task)) is not None and t.turn == task.turn]
+        if len(measured) == len(tasks):
+            ours = np.sum([t.usage[-1] for t in measured], axis=0) if measured else np.zeros(len(total))
+        else:
+            ours = np.maximum(estimated - foreign, 0.0)
+        others = watch.add(now, used, ours, estimated)
+        self.suspects.pop(row, None)
+        if watch.level == Level.STOP:
+            self.suspects[row] = None
+        return others, watch.level
+
+    def idle(self, row: int) -> Floats | None:
+        """What nobody used of a machine of late, None where it was not sampled."""
+        watch = self._watches.get(row)
+        return None if watch is None else watch.idle

@@ -1,0 +1,175 @@
+"""What tasks of each class are taken to need, and all stages that some task is in or may start with as one kernel array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import MICRO, Cluster
+from flowsched.cluster.books import grown
+from flowsched.cluster.records import ClassRecord
+from flowsched.fgm.adjust import Level
+from flowsched.fgm.stages import Stages
+from flowsched.fgm.timeline import Classes
+
+__all__ = ["Catalog", "Needs", "Stock"]
+
+Ints = NDArray[np.int64]
+
+LEAST = 64
+"""A stock of so few entries is not tidied."""
+
+
+@dataclass(slots=True, eq=False)
+class Needs:
+    """What tasks of a class are taken to need.
+
+    Attributes
+    ----------
+    fine, coarse, request : Stages
+        By stages; the most of all stages; what they ask for.
+    serial : int
+        No other needs ever have it.
+    entries : dict of Stages to int
+        Where those of them that are in the stock are.
+    """
+
+    fine: Stages
+    coarse: Stages
+    request: Stages
+    serial: int
+    entries: dict[Stages, int] = field(default_factory=dict)
+
+    def at(self, level: int) -> Stages:
+        """How they are matched on a machine of this level."""
+        return self.fine if level >= Level.FINE else self.coarse if level == Level.COARSE else self.request
+
+
+class Stock:
+    """Stages by entry."""
+
+    def __init__(self, resources: int) -> None:
+        self._resources = resources
+        self._stages: list[Stages] = []
+        self._classes: Classes | None = None
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    def add(self, stages: Stages) -> int:
+        """The entry where these are from now on."""
+        self._stages.append(stages)
+        self._classes = None
+        return len(self._stages) - 1
+
+    def keep(self, used: Sequence[int]) -> None:
+        """Forget all but these entries, which are counted anew."""
+        self._stages = [self._stages[entry] for entry in used]
+        self._classes = None
+
+    @property
+    def classes(self) -> Classes:
+        """In the kernel's form."""
+        if self._classes is None:
+            self._classes = Classes(self._stages, self._resources)
+        return self._classes
+
+
+class Catalog:
+    """The needs of classes.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    estimate : callable
+        Class -> its estimated stages, None where too little is known.
+
+    Attributes
+    ----------
+    stock : Stock
+    entry : ndarray of int64, shape (classes,)
+        By class: where its `Needs.fine` is in the stock.
+    """
+
+    def __init__(self, cluster: Cluster, estimate: Callable[[ClassRecord], Stages | None]) -> None:
+        self._cluster = cluster
+        self._estimate = estimate
+        self.stock = Stock(len(cluster.resources.names))
+        self.entry: Ints = np.zeros(8, np.int64)
+        self._needs: dict[ClassRecord, Needs] = {}
+        self._serial = 0
+        self._full = LEAST
+
+    def of(self, cls: ClassRecord) -> Needs:
+        """What tasks of the class are taken to need."""
+        need = self._needs.get(cls)
+        if need is None:
+            device = self._cluster.resources.device_index
+            amounts = cls.demand / MICRO
+            if device >= 0:
+                amounts[device] = 0  # devices are left to the books
+            request = Stages([np.inf], amounts[None, :])
+            fine = self._estimate(cls) or request
+            self._serial += 1
+            need = self._needs[cls] = Needs(fine, request if fine is request else fine.coarse(), request, self._serial)
+            self.entry = grown(self.entry, cls.index + 1)
+            self.entry[cls.index] = self.place(need, fine)
+        return need
+
+    def place(self, need: Needs, stages: Stages) -> int:
+        """The entry of these stages, which are some of the needs."""
+        entry = need.entries.get(stages)
+        if entry is None:
+            entry = need.entries[stages] = self.stock.add(stages)
+        return entry
+
+    def entries(self, classes: Ints) -> Ints:
+        """Where the stages are that tasks of these classes, by index, start with."""
+        for index in dict.fromkeys(classes.tolist()):
+            self.of(self._cluster.by_class[index])
+        return self.entry[classes]
+
+    def renew(
+        self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
+    ) -> tuple[list[ClassRecord], dict[int, Needs]]:
+        """Estimate anew what these kinds need; the classes concerned.
+
+        Also told, by old entry: needs of which nothing but the request was known.
+        """
+        classes = [cls for cls in self._needs if key(cls.kind) in kinds]
+        known = {}
+        for cls in classes:
+            old = self._needs.pop(cls)
+            if old.fine is old.request:
+                known[old.entries[old.fine]] = self.of(cls)
+        return classes, known
+
+    def compact(self, running: Callable[[], Ints]) -> Ints | None:
+        """Forget classes without tasks, and stages that nobody is in or may start with.
+
+        Parameters
+        ----------
+        running : callable
+            Entries that tasks are in.
+
+        Returns
+        -------
+        ndarray of int64 or None
+            By old entry, the new one; None where nothing was moved.
+        """
+        self._needs = {cls: need for cls, need in self._needs.items() if cls.tasks}
+        if len(self.stock) <= self._full:
+            return None
+        mine = [entry for need in self._needs.values() for entry in need.entries.values()]
+        used = np.union1d(np.array(mine, np.int64), running())
+        moved = np.full(len(self.stock), -1)
+        moved[used] = np.arange(len(used))
+        self.stock.keep(used.tolist())
+        for cls, need in self._needs.items():
+            need.entries = {stages: int(moved[entry]) for stages, entry in need.entries.items()}
+            self.entry[cls.index] = need.entries[need.fine]
+        self._full = max(LEAST, 2 * len(used))
+        return moved

@@ -1,0 +1,219 @@
+"""What fits where, asked by the books of a cluster: Algorithm 2 for many pairs, and everybody together for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import MICRO
+from flowsched.cluster.books import RESOURCE
+from flowsched.cluster.records import TaskRecord
+from flowsched.fgm.adjust import Level
+from flowsched.fgm.futures import Futures, Plan
+from flowsched.fgm.learning import Learner
+from flowsched.fgm.timeline import Classes
+
+__all__ = ["StageRule"]
+
+Ints = NDArray[np.int64]
+
+# Plain numbers, since they are compared for every pair that is tried.
+_STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
+    int(level) for level in (Level.STOP, Level.REQUEST, Level.COARSE, Level.FINE, Level.COMPRESSED)
+)
+
+_DUE = 64
+"""So many machines, or 1 % of them, are looked at again in a round for no other reason than that time has passed."""
+
+_KEPT = 256
+"""Sets of classes whose stages are kept in the kernel's form."""
+
+
+class StageRule:
+    """A `FitRule` by stages.
+
+    Parameters
+    ----------
+    futures : Futures
+    learner : Learner
+    highest : Level
+        Never finer than this on any machine.
+    idle : float
+        A machine of which a smaller part is idle (by its samples) takes nothing; Th of Algorithm 1, line 1.
+
+    Attributes
+    ----------
+    now : float
+        The time of the present round, or the last one.
+    """
+
+    def __init__(self, futures: Futures, learner: Learner, highest: Level, idle: float) -> None:
+        self.now = 0.0
+        self._futures = futures
+        self._learner = learner
+        self._cluster = futures.cluster
+        self._highest = int(highest)
+        self._idle = idle
+        self._level: Ints = np.full(0, self._highest, np.int64)
+        self._seen: Ints = np.full(0, -1, np.int64)
+        self._kernel: dict[tuple[int, ...], Classes] = {}
+        self._refused: dict[int, tuple[list[int], dict[int, int]]] = {}
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def grow(self) -> None:
+        """Know all machines of the cluster."""
+        rows = self._cluster.books.rows
+        if rows > len(self._seen):
+            self._futures.grow(rows)
+            more = len(self._futures.due) - len(self._seen)
+            self._level = np.concatenate([self._level, np.full(more, self._highest, np.int64)])
+            self._seen = np.concatenate([self._seen, np.full(more, -1, np.int64)])
+            self._futures.compress[-more:] = self._highest == _COMPRESSED
+
+    def level(self, row: int) -> Level:
+        """How finely a machine is matched."""
+        return Level(int(self._level[row]) if row < len(self._level) else self._highest)
+
+    def set_level(self, row: int, level: Level) -> None:
+        """Match a machine so finely from now on."""
+        self._level[row] = level
+        self._futures.compress[row] = level == Level.COMPRESSED
+
+    def look(self, rows: Ints, now: float) -> None:
+        """Bring the timelines of machines up to date."""
+        self.grow()
+        version, by_row = self._cluster.books.version, self._cluster.by_row
+        stale = rows[self._seen[rows] != version[rows]]
+        if len(stale):
+            self._seen[stale] = version[stale]
+            there = stale if len(stale) == 1 else np.array([row for row in stale.tolist() if row in by_row], np.int64)
+            if len(there) and int(there[0]) in by_row:
+                self._futures.refresh(there, now)
+
+    def look_at_due(self, now: float) -> None:
+        """Machines that have more to offer since a stage ended there, those first that have had it for longest."""
+        self.grow()
+        futures, books = self._futures, self._cluster.books
+        rows = np.flatnonzero(futures.due <= now)
+        most = max(_DUE, len(self._cluster.by_row) // 100)
+        if len(rows) > most:
+            rows = rows[np.argsort(futures.due[rows], kind="stable")[:most]]
+        if not len(rows):
+            return
+        futures.wait_for(rows, now)
+        late: list[int] = []
+        for row in rows.tolist():
+            self._refused.pop(row, None)
+            if row not in self._cluster.by_row:
+                continue
+            current = self._seen[row] == books.version[row]
+            books.touch(row)
+            if futures.done[row] <= now:
+                late.append(row)
+            elif current:  # what was predicted still holds
+                self._seen[row] = books.version[row]
+        futures.advance(late, now)
+
+    def forget_stages(self) -> None:
+        """What classes need has changed."""
+        self._kernel.clear()
+
+    # -- the rule of the books ----------------------------------------------------------------------------------
+
+    def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
+        """Algorithm 2 for many classes and machines; see `FitRule.room`."""
+        self.look(rows, self.now)
+        level = self._level[rows]
+        if len(classes) and len(rows) and level.min() >= _FINE:
+            count, short = self._futures.timelines.fits(self._stages(classes, _FINE), rows, self.now)
+        else:
+            count, short = np.zeros((len(classes), len(rows)), np.int64), np.zeros((len(classes), len(rows)), np.int8)
+            finest = np.minimum(level, _FINE)
+            for step in (_FINE, _COARSE, _REQUEST) if len(classes) else ():
+                mine = np.flatnonzero(finest == step)
+                if len(mine):
+                    part = self._futures.timelines.fits(self._stages(classes, step), rows[mine], self.now)
+                    count[:, mine], short[:, mine] = part
+        self._close(classes, rows, count, short)
+        why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
+        return count, why
+
+    def _close(self, classes: Ints, rows: Ints, count: Ints, short: NDArray[np.int8]) -> None:
+        """Machines that are too busy, and what was refused although it seemed to fit."""
+        if self._idle:
+            for i, row in enumerate(rows.tolist()):
+                idle = self._learner.idle(row)
+                lacks = idle is not None and idle < self._idle * self._cluster.books.capacity[row] / MICRO
+                if np.any(lacks):
+                    count[:, i], short[:, i] = 0, int(np.argmax(lacks))
+        if self._refused:
+            of = {cls: i for i, cls in enumerate(classes.tolist())}
+            for i, row in enumerate(rows.tolist()):
+                for cls, resource in self._refusals(row).items():
+                    if cls in of:
+                        count[of[cls], i], short[of[cls], i] = 0, resource
+
+    def _refusals(self, row: int) -> dict[int, int]:
+        """What `admits` refused on a machine since its tasks last changed."""
+        turns, refused = self._refused.get(row, ((), {}))
+        record = self._cluster.by_row.get(row)
+        if refused and (record is None or turns != [task.turn for task in record.tasks]):
+            del self._refused[row]
+            return {}
+        return refused
+
+    def _stages(self, classes: Ints, level: int) -> Classes:
+        """The stages of some classes in the kernel's form; what was asked for is kept for a while."""
+        by_class, catalog = self._cluster.by_class, self._futures.catalog
+        needs = [catalog.of(by_class[index]) for index in classes.tolist()]
+        resources = len(self._cluster.resources.names)
+        if level < _FINE:
+            return Classes([need.at(level) for need in needs], resources)
+        key = tuple([need.serial for need in needs])
+        if key not in self._kernel:
+            if len(self._kernel) >= _KEPT:
+                self._kernel.clear()
+            self._kernel[key] = Classes([need.fine for need in needs], resources)
+        return self._kernel[key]
+
+    def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
+        """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
+        self.grow()
+        level = int(self._level[row])
+        if level == _STOP or not (without or self._seem_to_fit(row, cls, level)):
+            return False
+        plan = self._plan(row, cls, level, without=without)
+        if plan.holds:
+            return True
+        if not without:
+            turns = [task.turn for task in self._cluster.by_row[row].tasks]
+            resource = plan.short if plan.short >= 0 else int(self._futures.timelines.soft.argmax())
+            self._refused[row] = turns, {**self._refusals(row), cls: resource}
+            self._cluster.books.touch(row)
+            self._seen[row] = self._cluster.books.version[row]  # its tasks are the same
+        return False
+
+    def spare(self, row: int, cls: int, most: int) -> int:
+        """How many tasks fit together; see `FitRule.spare`."""
+        self.grow()
+        level = int(self._level[row])
+        count = 0 if level == _STOP else min(self._seem_to_fit(row, cls, level), most)
+        while count and not self._plan(row, cls, level, count).holds:
+            count //= 2
+        return count
+
+    def _plan(self, row: int, cls: int, level: int, count: int = 1, without: Sequence[TaskRecord] = ()) -> Plan:
+        record = self._cluster.by_class[cls]
+        stages = self._futures.catalog.of(record).at(level)
+        return self._futures.plan(row, self.now, record, stages, count, without)
+
+    def _seem_to_fit(self, row: int, cls: int, level: int) -> int:
+        """`room` for one pair."""
+        one, rows = np.array([cls]), np.array([row])
+        if level < _FINE or self._idle or row in self._refused:
+            return int(self.room(one, rows)[0][0, 0])
+        self.look(rows, self.now)
+        return int(self._futures.timelines.fits(self._stages(one, _FINE), rows, self.now)[0][0, 0])
