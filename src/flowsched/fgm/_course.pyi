@@ -4,6 +4,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
@@ -11,6 +12,7 @@ _Flags = NDArray[np.uint8]
 
 __test__: Final[dict[str, str]]
 
+@disjoint_base
 class Course:
     def __init__(self, limit: _Floats, soft: _Flags, contention: float) -> None: ...
     def tasks(

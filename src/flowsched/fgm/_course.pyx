@@ -56,6 +56,7 @@ cdef struct Told:
     double rise
 
 
+@cython.auto_pickle(False)
 cdef class Course:
     """Tasks on machines, each somewhere in its stages.  The arrays are the caller's, told by `tasks`, `rows`, `stock`."""
 

@@ -85,8 +85,6 @@ class Futures:
         self.cluster = cluster
         self.timelines = timelines
         self.catalog = Catalog(cluster, estimate)
-        self._course = Course(timelines.limit, timelines.soft, timelines.contention)
-        self._known: Classes | None = None
         # By row.  A row's members are those tasks, by index, whose states are of its time.
         self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
         self.compress: NDArray[np.uint8] = np.ones(0, np.uint8)
@@ -101,6 +99,22 @@ class Futures:
         self._left: Floats = np.zeros(0)
         self._grace: Floats = np.zeros(0)
         self._begun: Floats = np.zeros(0)
+        self._course = Course(timelines.limit, timelines.soft, timelines.contention)
+        self._known: Classes | None = None
+        self._tell_rows()
+        self._tell_tasks()
+
+    def _tell_rows(self) -> None:
+        lines = self.timelines
+        self._course.rows(
+            self._time, self.due, self.done, self.foreign, self.compress, lines.ends, lines.available, lines.reach
+        )
+
+    def _tell_tasks(self) -> None:
+        size = len(self._turn)
+        self._course.tasks(
+            self._turn, self._entry, self._stage, self._left, self._grace, np.zeros(size, np.int64), np.zeros(size)
+        )
 
     def grow(self, rows: int) -> None:
         """Have at least so many rows."""
@@ -112,10 +126,7 @@ class Futures:
             self.done = np.concatenate([self.done, np.full(more, np.inf)])
             self._time = np.concatenate([self._time, np.full(more, -np.inf)])
             self.timelines.grow(len(self.due))
-            lines = self.timelines
-            self._course.rows(
-                self._time, self.due, self.done, self.foreign, self.compress, lines.ends, lines.available, lines.reach
-            )
+            self._tell_rows()
 
     def _kernel(self) -> Course:
         """The kernel, knowing all tasks and stages that there are."""
@@ -126,9 +137,7 @@ class Futures:
             self._entry, self._stage = grown(self._entry, size), grown(self._stage, size)
             self._left, self._grace = grown(self._left, size), grown(self._grace, size)
             self._begun = grown(self._begun, size)
-            self._course.tasks(
-                self._turn, self._entry, self._stage, self._left, self._grace, np.zeros(size, np.int64), np.zeros(size)
-            )
+            self._tell_tasks()
         classes = self.catalog.stock.classes
         if classes is not self._known:
             self._course.stock(classes.at, classes.seconds, classes.want)
