@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.builder import Builder
-from flowsched.cluster.books import SPREAD, Shapes
+from flowsched.cluster.books import SPREAD
 from flowsched.cluster.records import Before, ClassRecord, JobRecord, TaskRecord
+from flowsched.cluster.shapes import Shapes
 from flowsched.reasons import Verdict, Waiting, judge
 from flowsched.rounds import (
     Delta,

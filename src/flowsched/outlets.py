@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import Indices, grown
+from flowsched.cluster.dense import Indices, grown
 from flowsched.edits import Edits
 from flowsched.network import INF, FlowNetwork
 from flowsched.policy.fairness import RUNGS

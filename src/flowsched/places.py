@@ -17,7 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import DOWN, UNLIMITED, grown
+from flowsched.cluster.books import DOWN, UNLIMITED
+from flowsched.cluster.dense import grown
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import INF

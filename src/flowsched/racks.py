@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import Indices, grown
+from flowsched.cluster.dense import Indices, grown
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import INF

@@ -9,9 +9,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Books, ShapeKey, Shapes
+from flowsched.cluster.books import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Books
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.shapes import ShapeKey, Shapes
 from flowsched.rounds import Reason, ReasonCode
 
 __all__ = ["Verdict", "Waiting", "judge"]
@@ -148,7 +149,7 @@ def judge(
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    return Verdict(cls, why, shapes or books.shapes(), books.ever(cls.index), books.resources, code)
+    return Verdict(cls, why, shapes or books.shapes(), books.makes.ever(cls.index), books.resources, code)
 
 
 _SEARCHES = 4

@@ -23,7 +23,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import UNLIMITED, Indices, grown
+from flowsched.cluster.books import UNLIMITED
+from flowsched.cluster.dense import Indices, grown
 from flowsched.cluster.records import JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits

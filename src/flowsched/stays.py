@@ -16,7 +16,7 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import Indices, Viewed, grown
+from flowsched.cluster.dense import Indices, Viewed, grown
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits

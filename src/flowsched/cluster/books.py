@@ -1,9 +1,8 @@
 """The numbers of the world in arrays: what every machine has, what is free of it, and what fits into that.
 
-Rows are machines, columns resources (int64 micro-units).  Three kinds of dense index meet here, each handed out
-from a free list so that equal histories give equal indices: *rows* (machines), *shapes* (machines of the same
-capacity, labels and slots) and *classes* (tasks of the same demand, constraints and priority).  Whether a class can
-ever run on a machine is a matter of its shape alone, so labels are looked at once per class and shape.
+Rows are machines, columns resources (int64 micro-units).  Two kinds of dense index meet here, each handed out from a
+free list so that equal histories give equal indices: *rows* (machines) and *classes* (tasks of the same demand,
+constraints and priority).  What a class can ever run on is in `shapes`, who may run beside whom in `company`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.company import Company
+from flowsched.cluster.dense import Indices, Viewed, grown
 from flowsched.cluster.model import MICRO, Resources
+from flowsched.cluster.shapes import Shapes, Suitability
 
 __all__ = [
     "COMPANY",
@@ -28,11 +29,6 @@ __all__ = [
     "UNLIMITED",
     "Books",
     "FitRule",
-    "Indices",
-    "ShapeKey",
-    "Shapes",
-    "Viewed",
-    "grown",
 ]
 
 Ints = NDArray[np.int64]
@@ -45,38 +41,6 @@ DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
 
 SPREAD, COMPANY = 1 << 30, 1 << 31
 """Bits for who runs there: too many tasks of the same kind in the rack; on the machine, or of a kind that must not be near."""
-
-ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """Which machines there were and of what shapes, at one moment.
-
-    Attributes
-    ----------
-    of_row : ndarray of int64, shape (rows,)
-        Shape by row, -1 for a row without a machine.
-    keys : mapping of int to (capacity, labels, slots)
-        By shape.
-    """
-
-    of_row: Ints
-    keys: Mapping[int, ShapeKey]
-
-
-def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
-    """The array, in a larger one where it has fewer than `least` entries along an axis (then at least doubled)."""
-    if all(have >= want for have, want in zip(array.shape, least, strict=False)):
-        return array
-    least += array.shape[len(least) :]
-    larger = np.full(
-        [have if have >= want else max(want, 2 * have) for have, want in zip(array.shape, least, strict=True)],
-        fill,
-        array.dtype,
-    )
-    larger[tuple(slice(n) for n in array.shape)] = array
-    return larger
 
 
 class FitRule(Protocol):
@@ -99,23 +63,6 @@ class FitRule(Protocol):
         ...
 
 
-class Indices:
-    """Hands out the index last given back, else the next new one."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._free: list[int] = []
-
-    def take(self) -> int:
-        if self._free:
-            return self._free.pop()
-        self.count += 1
-        return self.count - 1
-
-    def give(self, index: int) -> None:
-        self._free.append(index)
-
-
 @dataclass(frozen=True, slots=True)
 class _Asks:
     """A class in Python's own numbers: amounts that are not 0 by resource, share of each of so many devices, level."""
@@ -124,20 +71,6 @@ class _Asks:
     share: int
     devices: int
     level: int
-
-
-class Viewed:
-    """Something with arrays that are read through memory views, made by `_view`; a copy makes its own."""
-
-    def _view(self) -> None:
-        raise NotImplementedError
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not isinstance(value, memoryview)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._view()
 
 
 class Books(Viewed):
@@ -167,8 +100,8 @@ class Books(Viewed):
         By index of the task: where it runs (-1 if it does not), and if so, its class and its turn.
     task_since : ndarray of float64, shape (tasks,)
         Since when it runs, if it does.
-    suits, holds : ndarray of bool, shape (classes, shapes)
-        Labels allow it; and an empty machine of this shape is large enough.
+    makes : Suitability
+        Which class can ever run on which machine.
     rule : FitRule or None
         Who decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
     """
@@ -186,28 +119,20 @@ class Books(Viewed):
         self.usable: NDArray[np.bool_] = np.zeros(8, np.bool_)
         self.held: Ints = np.full(8, -1, np.int64)
         self.version: Ints = np.zeros(8, np.int64)
-        self.shape: Ints = np.zeros(8, np.int64)
         self.running_at: Ints = np.zeros((8, 4), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
         self.demand: Ints = np.zeros((8, d), np.int64)
         self.priority: Ints = np.zeros(8, np.int64)
         self.level: Ints = np.zeros(8, np.int64)
-        self.suits: NDArray[np.bool_] = np.zeros((8, 8), np.bool_)
-        self.holds: NDArray[np.bool_] = np.zeros((8, 8), np.bool_)
+        self.makes = Suitability()
         self.task_row: Ints = np.full(8, -1, np.int64)
         self.task_class: Ints = np.zeros(8, np.int64)
         self.task_turn: Ints = np.zeros(8, np.int64)
         self.task_since: NDArray[np.float64] = np.zeros(8)
         self.rule: FitRule | None = None
         self.company = Company()
-        self._constraints: dict[int, Mapping[str, Sequence[str]]] = {}
-        self._shapes: dict[ShapeKey, int] = {}
-        self._shape_keys: dict[int, ShapeKey] = {}
-        self._shape_users: dict[int, int] = {}
-        self._snapshot: Shapes | None = None
-        self._ever: dict[int, NDArray[np.uint8]] = {}
-        self._rows, self._classes, self._shape_indices = Indices(), Indices(), Indices()
+        self._rows, self._classes = Indices(), Indices()
         self._asks: dict[int, _Asks] = {}
         self._holding = 0
         self._view()
@@ -234,12 +159,11 @@ class Books(Viewed):
     def add_machine(self) -> int:
         """A row for a new machine; `describe` must follow."""
         row = self._rows.take()
-        for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "shape", "running_at"):
+        for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "running_at"):
             setattr(self, name, grown(getattr(self, name), row + 1))
         self.held = grown(self.held, row + 1, fill=-1)
         self._view()
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
-        self.shape[row] = -1
         return row
 
     def describe(
@@ -259,8 +183,7 @@ class Books(Viewed):
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if slots is None else slots
-        self._release_shape(row)
-        self.shape[row] = self._shape_of(capacity, labels, slots)
+        self.makes.settle(row, capacity, labels, slots)
         self.touch(row)
         self._touch_all(self.company.settle(row, rack))
 
@@ -268,8 +191,7 @@ class Books(Viewed):
         """Give the row back; nothing may run there."""
         self.total -= self.capacity[row]
         self.capacity[row] = 0
-        self._release_shape(row)
-        self.shape[row] = -1
+        self.makes.unsettle(row)
         self.usable[row] = False
         self.company.unsettle(row)
         self._unhold(row)
@@ -292,41 +214,14 @@ class Books(Viewed):
 
     def shapes(self) -> Shapes:
         """The machines' shapes now; the same object until one changes."""
-        if self._snapshot is None:
-            self._snapshot = Shapes(self.shape[: self.rows].copy(), dict(self._shape_keys))
-        return self._snapshot
-
-    def _release_shape(self, row: int) -> None:
-        self._snapshot = None
-        shape = int(self.shape[row])
-        if shape < 0:
-            return
-        self._shape_users[shape] -= 1
-        if not self._shape_users[shape]:
-            del self._shapes[self._shape_keys.pop(shape)], self._shape_users[shape]
-            self._shape_indices.give(shape)
-
-    def _shape_of(self, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> int:
-        key = (tuple(capacity.tolist()), tuple(labels.items()), slots)
-        shape = self._shapes.get(key)
-        if shape is None:
-            shape = self._shapes[key] = self._shape_indices.take()
-            self._shape_keys[shape] = key
-            self._shape_users[shape] = 0
-            self._ever.clear()
-            self.suits = grown(self.suits, 0, shape + 1)
-            self.holds = grown(self.holds, 0, shape + 1)
-            for cls in self._constraints:
-                self._match(cls, shape)
-        self._shape_users[shape] += 1
-        return shape
+        return self.makes.now(self.rows)
 
     # -- classes ------------------------------------------------------------------------------------------------
 
     def add_class(self, demand: Ints, constraints: Mapping[str, Sequence[str]], priority: int) -> int:
         """An index for a new class."""
         cls = self._classes.take()
-        for name in ("demand", "priority", "level", "suits", "holds"):
+        for name in ("demand", "priority", "level"):
             setattr(self, name, grown(getattr(self, name), cls + 1))
         self.demand[cls], self.priority[cls] = demand, priority
         if priority not in self.levels:
@@ -339,25 +234,15 @@ class Books(Viewed):
         share = min(int(demand[g]), MICRO) if g >= 0 else 0
         amounts = tuple((d, amount) for d, amount in enumerate(demand.tolist()) if amount)
         self._asks[cls] = _Asks(amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[cls]))
-        self._constraints[cls] = constraints
-        for shape in self._shape_keys:
-            self._match(cls, shape)
+        self.makes.add_class(cls, demand, constraints)
         return cls
 
     def drop_class(self, cls: int) -> None:
         """Give the index back."""
-        del self._constraints[cls], self._asks[cls]
+        del self._asks[cls]
+        self.makes.drop_class(cls)
         self.company.drop_class(cls)
-        self._ever.pop(cls, None)
         self._classes.give(cls)
-
-    def _match(self, cls: int, shape: int) -> None:
-        capacity, labels, slots = self._shape_keys[shape]
-        have = dict(labels)
-        self.suits[cls, shape] = all(have.get(label) in allowed for label, allowed in self._constraints[cls].items())
-        self.holds[cls, shape] = slots != 0 and all(
-            need <= amount for need, amount in zip(self.demand[cls].tolist(), capacity, strict=True)
-        )
 
     # -- taking and giving --------------------------------------------------------------------------------------
 
@@ -389,13 +274,12 @@ class Books(Viewed):
 
     def can_take(self, row: int, cls: int) -> bool:
         """Whether the machine takes new tasks, and could hold the class if it were empty."""
-        shape = self.shape[row]
-        return bool(self.usable[row] and self.suits[cls, shape] and self.holds[cls, shape])
+        return bool(self.usable[row]) and self.makes.can(cls, row)
 
     def welcomes(self, row: int, cls: int) -> bool:
         """Whether the machine takes new tasks, and labels and holds allow those of the class."""
         kept = self.held[row] >= 0 and self.held_against(np.array([cls]), np.array([row]))[0, 0]
-        return bool(self.usable[row] and self.suits[cls, self.shape[row]] and not kept)
+        return bool(self.usable[row] and not kept) and self.makes.allows(cls, row)
 
     def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
         """The devices that a task of the class would take there, () without any; None where it does not fit now.
@@ -483,15 +367,7 @@ class Books(Viewed):
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         """Whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
-        grid = np.ix_(classes, self.shape[rows])
-        both: NDArray[np.bool_] = self.suits[grid] & self.holds[grid]
-        return both
-
-    def ever(self, cls: int) -> NDArray[np.uint8]:
-        """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
-        if cls not in self._ever:
-            self._ever[cls] = self.holds[cls].astype(np.uint8) * (1 + self.suits[cls])
-        return self._ever[cls]
+        return self.makes.can_ever(classes, rows)
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
         """How many more tasks of each class each machine could take now by labels and resources, and what prevents one.
@@ -518,7 +394,7 @@ class Books(Viewed):
             count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
             fits[asking] = np.minimum(fits[asking], count)
             why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
-        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.suits[np.ix_(classes, self.shape[rows])])):
+        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.makes.suits(classes, rows))):
             if shut.any():
                 why |= np.where(shut, np.uint32(bit), np.uint32(0))
                 fits[np.broadcast_to(shut, fits.shape)] = 0

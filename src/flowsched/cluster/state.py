@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
-from flowsched.cluster.books import SLOTS, Books, Indices
+from flowsched.cluster.books import SLOTS, Books
+from flowsched.cluster.dense import Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.moves import Changes, Moves
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord

@@ -28,7 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster, Resources, Task
-from flowsched.cluster.books import Books, Shapes, grown
+from flowsched.cluster.books import Books
+from flowsched.cluster.dense import grown
+from flowsched.cluster.shapes import Shapes
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
 
@@ -227,7 +229,7 @@ class _Ledger:
         weights = self.kinds.weights(books.shapes())
         waste = np.zeros(len(rows))
         for part in _blocks(len(rows)):
-            waste[part] = self.kinds.waste(free[part], devices[part], weights[books.shape[rows[part]]])
+            waste[part] = self.kinds.waste(free[part], devices[part], weights[books.makes.of[rows[part]]])
         return waste
 
 
@@ -237,7 +239,7 @@ def _blocks(count: int) -> Iterator[slice]:
 
 def _alike(books: Books, rows: Ints) -> tuple[Ints, Ints]:
     """Positions of one machine of each state, and for each of the rows which of these is like it."""
-    state = np.concatenate([books.shape[rows, None], books.free[rows], np.sort(books.devices[rows], axis=1)], axis=1)
+    state = np.concatenate([books.makes.of[rows, None], books.free[rows], np.sort(books.devices[rows], axis=1)], axis=1)
     _, first, same = np.unique(state, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
 

@@ -147,7 +147,7 @@ class PreferenceCost:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
         keys = cluster.books.shapes().keys
-        shape, at = np.unique(cluster.books.shape[rows], return_inverse=True)
+        shape, at = np.unique(cluster.books.makes.of[rows], return_inverse=True)
         labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers

@@ -39,7 +39,7 @@ class Shares:
     def __init__(self, cluster: Cluster) -> None:
         self.resources = cluster.resources.names
         books = cluster.books
-        total = books.capacity[: books.rows][books.shape[: books.rows] >= 0].sum(axis=0).astype(np.float64)
+        total = books.capacity[: books.rows][books.makes.of[: books.rows] >= 0].sum(axis=0).astype(np.float64)
         self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
         self._job: dict[Hashable, Floats] = {}
         self._user: dict[Hashable, Floats] = {}

@@ -1,0 +1,140 @@
+"""Which class can ever run where: a matter of the machine's shape alone, that is of its capacity, labels and slots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.dense import Indices, grown
+
+__all__ = ["ShapeKey", "Shapes", "Suitability"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Which machines there were and of what shapes, at one moment.
+
+    Attributes
+    ----------
+    of_row : ndarray of int64, shape (rows,)
+        Shape by row, -1 for a row without a machine.
+    keys : mapping of int to (capacity, labels, slots)
+        By shape.
+    """
+
+    of_row: Ints
+    keys: Mapping[int, ShapeKey]
+
+
+class Suitability:
+    """The shapes of machines, each looked at once for every class.
+
+    Attributes
+    ----------
+    of : ndarray of int64, shape (rows,)
+        Shape of each machine, -1 for a row without one.
+    """
+
+    def __init__(self) -> None:
+        self.of: Ints = np.full(8, -1, np.int64)
+        self._suits: Bools = np.zeros((8, 8), np.bool_)
+        self._holds: Bools = np.zeros((8, 8), np.bool_)
+        self._wants: dict[int, tuple[list[int], Mapping[str, Sequence[str]]]] = {}
+        self._shapes: dict[ShapeKey, int] = {}
+        self._keys: dict[int, ShapeKey] = {}
+        self._users: dict[int, int] = {}
+        self._indices = Indices()
+        self._snapshot: Shapes | None = None
+        self._ever: dict[int, NDArray[np.uint8]] = {}
+
+    # -- machines -----------------------------------------------------------------------------------------------
+
+    def settle(self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> None:
+        """The machine is of this shape from now on."""
+        self.of = grown(self.of, row + 1, fill=-1)
+        self.unsettle(row)
+        key = (tuple(capacity.tolist()), tuple(labels.items()), slots)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = self._indices.take()
+            self._keys[shape], self._users[shape] = key, 0
+            self._ever.clear()
+            self._suits, self._holds = grown(self._suits, 0, shape + 1), grown(self._holds, 0, shape + 1)
+            for cls in self._wants:
+                self._match(cls, shape)
+        self._users[shape] += 1
+        self.of[row] = shape
+
+    def unsettle(self, row: int) -> None:
+        """The machine is of no shape any more."""
+        self._snapshot = None
+        shape = int(self.of[row])
+        self.of[row] = -1
+        if shape >= 0:
+            self._users[shape] -= 1
+            if not self._users[shape]:
+                del self._shapes[self._keys.pop(shape)], self._users[shape]
+                self._indices.give(shape)
+
+    def now(self, rows: int) -> Shapes:
+        """The shapes of that many rows; the same object until one changes."""
+        if self._snapshot is None:
+            self._snapshot = Shapes(self.of[:rows].copy(), dict(self._keys))
+        return self._snapshot
+
+    # -- classes ------------------------------------------------------------------------------------------------
+
+    def add_class(self, cls: int, demand: Ints, constraints: Mapping[str, Sequence[str]]) -> None:
+        """A class comes."""
+        self._suits, self._holds = grown(self._suits, cls + 1), grown(self._holds, cls + 1)
+        self._wants[cls] = demand.tolist(), constraints
+        for shape in self._keys:
+            self._match(cls, shape)
+
+    def drop_class(self, cls: int) -> None:
+        """A class goes."""
+        del self._wants[cls]
+        self._ever.pop(cls, None)
+
+    def _match(self, cls: int, shape: int) -> None:
+        (capacity, labels, slots), (demand, constraints) = self._keys[shape], self._wants[cls]
+        have = dict(labels)
+        self._suits[cls, shape] = all(have.get(label) in allowed for label, allowed in constraints.items())
+        self._holds[cls, shape] = slots != 0 and all(
+            need <= amount for need, amount in zip(demand, capacity, strict=True)
+        )
+
+    # -- both ---------------------------------------------------------------------------------------------------
+
+    def suits(self, classes: Ints, rows: Ints) -> Bools:
+        """Whether labels allow it, shape (classes, rows)."""
+        allowed: Bools = self._suits[np.ix_(classes, self.of[rows])]
+        return allowed
+
+    def can_ever(self, classes: Ints, rows: Ints) -> Bools:
+        """Whether labels allow it and the machine is large enough, shape (classes, rows)."""
+        grid = np.ix_(classes, self.of[rows])
+        both: Bools = self._suits[grid] & self._holds[grid]
+        return both
+
+    def allows(self, cls: int, row: int) -> bool:
+        """Whether labels allow it."""
+        return bool(self._suits[cls, self.of[row]])
+
+    def can(self, cls: int, row: int) -> bool:
+        """Whether labels allow it and the machine is large enough."""
+        return bool(self._suits[cls, self.of[row]] and self._holds[cls, self.of[row]])
+
+    def ever(self, cls: int) -> NDArray[np.uint8]:
+        """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
+        if cls not in self._ever:
+            self._ever[cls] = self._holds[cls].astype(np.uint8) * (1 + self._suits[cls])
+        return self._ever[cls]
