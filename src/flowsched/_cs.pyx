@@ -151,6 +151,9 @@ cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose betw
 cdef int64_t SEARCH_NS = 10
 
 cdef enum:
+    CLASSES = 240      # of block sizes
+
+cdef enum:
     OK = 0
     INFEASIBLE = 1
     UNBOUNDED = 2
@@ -185,18 +188,18 @@ cdef inline int64_t mag(int64_t x) noexcept nogil:
 
 
 cdef int32_t size_class(int32_t size) noexcept nogil:
-    """Index of the smallest block class of at least `size` half-arcs: exact up to 16, then four to the octave."""
+    """Index of the smallest block class of at least `size` half-arcs: exact up to 16, then eight to the octave."""
     cdef int bits
     if size <= 16:
         return size
     bits = fs_high_bit(<uint64_t>(size - 1))
-    return 17 + 4 * (bits - 4) + ((size - 1) >> (bits - 2)) - 4
+    return 17 + 8 * (bits - 4) + ((size - 1) >> (bits - 3)) - 8
 
 
 cdef int32_t class_size(int32_t index) noexcept nogil:
     if index <= 16:
         return index
-    return (5 + (index - 17) % 4) << ((index - 17) // 4 + 2)
+    return (9 + (index - 17) % 8) << ((index - 17) // 8 + 1)
 
 
 @cython.final
@@ -290,7 +293,7 @@ cdef class Network:
         self.alog = np.zeros(0, np.int32)
         self.low = np.zeros(0, np.int64)
         self.half = np.zeros(0, HALF)
-        self.spare = np.full(160, -1, np.int32)
+        self.spare = np.full(CLASSES, -1, np.int32)
         self.jarc = np.zeros(16, np.int32)
         self.jflow = np.zeros(16, np.int64)
         self.jnode = np.zeros(16, np.int32)
@@ -674,7 +677,7 @@ cdef class Network:
         """Arrays of one length; `lower` may be of length 0 for all 0."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
-        cdef int64_t cap, lo
+        cdef int64_t cap, lo, room
         cdef int64_t[::1] ids
         cdef int32_t[::1] want
         self.alone()
@@ -694,9 +697,14 @@ cdef class Network:
                 for i in range(k):
                     want[tail[i]] += 1
                     want[head[i]] += 1
+                room = self.top
                 for i in range(self.n):
-                    if want[i]:
-                        self.reserve(<int32_t>i, self.node[i].d[3] + want[i])
+                    want[i] += self.node[i].d[3]
+                    if want[i] > self.node[i].size:
+                        room += class_size(size_class(want[i]))
+                self.grow_half(room)
+                for i in range(self.n):
+                    self.reserve(<int32_t>i, want[i])
             out = np.empty(k, np.int64)
             ids = out
             for i in range(k):
@@ -1801,7 +1809,7 @@ cdef class Network:
             arrays = {name: _whole(a)[:k].copy() for name, a, k in (
                 ("pot", self.pot, n), ("exc", self.exc, n), ("sup", self.sup, n), ("node", self.node, n), ("active", self.active, self.nactive),
                 ("plog", self.plog, n), ("listed", self.listed, n), ("res", self.res, 2 * m), ("pos", self.pos, 2 * m), ("alog", self.alog, m),
-                ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, 160), ("jarc", self.jarc, self.njarc),
+                ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, CLASSES), ("jarc", self.jarc, self.njarc),
                 ("jflow", self.jflow, self.njarc), ("jnode", self.jnode, self.njnode), ("jpot", self.jpot, self.njnode),
                 ("bent", self.bent, self.nbent), ("news", self.news, self.nnews), ("known", self.known, self.known.shape[0]))}
             return arrays, (
