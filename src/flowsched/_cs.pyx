@@ -76,6 +76,7 @@ cdef extern from *:
     #include <stdint.h>
     #if defined(_MSC_VER)
     #include <intrin.h>
+    #define fs_fetch(p) ((void)(p))
     static int fs_low_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return (int)i; }
     static int fs_high_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return (int)i; }
     static void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
@@ -84,6 +85,7 @@ cdef extern from *:
         *hi = (int64_t)((uint64_t)*hi + (uint64_t)h + carry);
     }
     #else
+    #define fs_fetch(p) __builtin_prefetch(p, 1)
     static inline int fs_low_bit(uint64_t x) { return __builtin_ctzll(x); }
     static inline int fs_high_bit(uint64_t x) { return 63 - __builtin_clzll(x); }
     static inline void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
@@ -93,6 +95,7 @@ cdef extern from *:
     }
     #endif
     """
+    void fs_fetch(const void *p) nogil          # it will be written soon
     int fs_low_bit(uint64_t x) nogil
     int fs_high_bit(uint64_t x) nogil
     void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) nogil
@@ -152,6 +155,7 @@ cdef int64_t SEARCH_NS = 10
 
 cdef enum:
     CLASSES = 240      # of block sizes
+    AHEAD = 4          # nodes whose memory is fetched before their turn
 
 cdef enum:
     OK = 0
@@ -675,7 +679,7 @@ cdef class Network:
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower):
         """Arrays of one length; `lower` may be of length 0 for all 0."""
-        cdef Py_ssize_t i, k = tail.shape[0]
+        cdef Py_ssize_t i, k = tail.shape[0], run = 0
         cdef int32_t a, u, v
         cdef int64_t cap, lo, room
         cdef int64_t[::1] ids
@@ -708,9 +712,23 @@ cdef class Network:
             out = np.empty(k, np.int64)
             ids = out
             for i in range(k):
+                if i + 2 * AHEAD < k:
+                    fs_fetch(&self.node[head[i + 2 * AHEAD]])
+                    fs_fetch(&self.node[head[i + 2 * AHEAD]].d[3])
+                if i + AHEAD < k:
+                    v = <int32_t>head[i + AHEAD]
+                    fs_fetch(&self.half[0] + self.node[v].first + self.node[v].d[3])
+                if i == run:        # arcs of one tail often come together: its block gets room for them at once
+                    while run < k and tail[run] == tail[i]:
+                        run += 1
+                    self.reserve(<int32_t>tail[i], self.node[tail[i]].d[3] + <int32_t>(run - i))
                 if self.free_arc >= 0:
                     a = self.free_arc
                     self.free_arc = self.pos[2 * a + 1]
+                    if self.free_arc >= 0:
+                        fs_fetch(&self.pos[2 * self.free_arc])
+                        fs_fetch(&self.res[2 * self.free_arc])
+                        fs_fetch(&self.alog[self.free_arc])
                 else:
                     self.grow_arcs(self.m + 1)
                     a = self.m
@@ -744,7 +762,8 @@ cdef class Network:
         self.volume += lower - old
         return 0
 
-    cdef int drop_arc(self, int32_t a) except -1:
+    cdef int drop_arc(self, int32_t a, int32_t gone) except -1:
+        """Remove an arc; the block of a node that is `gone` stays as it is."""
         cdef int32_t u = self.tail(2 * a), v = self.head(2 * a)
         cdef int64_t flow = self.flow_of(a)
         if flow:
@@ -754,8 +773,10 @@ cdef class Network:
         if self.low.shape[0]:
             self.volume -= self.low[a]
             self.low[a] = 0
-        self.shift(u, 2 * a, self.state(2 * a), 4)
-        self.shift(v, 2 * a + 1, self.state(2 * a + 1), 4)
+        if u != gone:
+            self.shift(u, 2 * a, self.state(2 * a), 4)
+        if v != gone:
+            self.shift(v, 2 * a + 1, self.state(2 * a + 1), 4)
         if self.alog[a] >= 0:
             self.jarc[self.alog[a]] = -1
             self.alog[a] = -1
@@ -773,20 +794,52 @@ cdef class Network:
             _unique(arcs, "arcs")
             self.reshape()
             for i in range(arcs.shape[0]):
-                self.drop_arc(<int32_t>arcs[i])
+                self.drop_arc(<int32_t>arcs[i], -1)
+
+    cdef int fetch_block(self, int32_t v) except -1 nogil:
+        """Have the mates of a node's half-arcs looked up: removing them is a chain of cache misses otherwise."""
+        cdef int32_t i
+        for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+            fs_fetch(&self.pos[self.half[i].code & ~1])
+            fs_fetch(&self.node[self.half[i].head])
+        return 0
+
+    cdef int fetch_ends(self, int32_t v) except -1 nogil:
+        """Have what a walk from v will look at first."""
+        cdef int32_t i
+        for i in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE)):
+            fs_fetch(&self.pot[self.half[i].head])
+            fs_fetch(&self.node[self.half[i].head])
+        return 0
+
+    cdef int fetch_mates(self, int32_t v) except -1 nogil:
+        cdef int32_t i, h, w
+        for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+            h, w = self.half[i].code, self.half[i].head
+            fs_fetch(&self.half[self.pos[h ^ 1]])
+            fs_fetch(&self.half[0] + self.node[w].first + self.node[w].d[2] - 1)
+            fs_fetch(&self.res[h & ~1])
+            fs_fetch(&self.alog[h >> 1])
+        return 0
 
     def remove_nodes(self, const int64_t[::1] nodes):
         cdef Py_ssize_t i
-        cdef int32_t v
+        cdef int32_t v, k
         self.alone()
         with self.lock:
             self.check_nodes(nodes, "nodes")
             _unique(nodes, "nodes")
             self.reshape()
+            for i in range(min(nodes.shape[0], AHEAD)):
+                self.fetch_block(<int32_t>nodes[i])
             for i in range(nodes.shape[0]):
+                if i + AHEAD < nodes.shape[0]:
+                    self.fetch_block(<int32_t>nodes[i + AHEAD])
                 v = <int32_t>nodes[i]
-                while self.node[v].d[3]:
-                    self.drop_arc(self.half[self.node[v].first + self.node[v].d[3] - 1].code >> 1)
+                self.fetch_mates(v)
+                for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+                    if self.pos[self.half[k].code] >= 0:        # a loop is here twice
+                        self.drop_arc(self.half[k].code >> 1, v)
                 self.supply_sum -= self.sup[v]
                 self.volume -= mag(self.sup[v])
                 self.sup[v] = self.exc[v] = 0
@@ -946,6 +999,8 @@ cdef class Network:
         for sign in range(1, -2, -2):
             for i in range(self.nactive):
                 v = self.active[i]
+                if i + AHEAD < self.nactive:
+                    self.fetch_ends(self.active[i + AHEAD])
                 if self.exc[v] * sign > 0 and v != self.hub:
                     status = self.route(v, sign)
                     if status != OK:
