@@ -828,7 +828,11 @@ cdef class Network:
         self.alone()
         with self.lock:
             self.check_nodes(nodes, "nodes")
-            _unique(nodes, "nodes")
+            self.next_stamp()
+            for i in range(nodes.shape[0]):
+                if self.mark[nodes[i]] == self.stamp:
+                    raise InputError(f"nodes[{i}]: {nodes[i]} occurs twice")
+                self.mark[nodes[i]] = self.stamp
             self.reshape()
             for i in range(min(nodes.shape[0], AHEAD)):
                 self.fetch_block(<int32_t>nodes[i])
@@ -838,7 +842,7 @@ cdef class Network:
                 v = <int32_t>nodes[i]
                 self.fetch_mates(v)
                 for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                    if self.pos[self.half[k].code] >= 0:        # a loop is here twice
+                    if self.pos[self.half[k].code & ~1] >= 0:      # a loop is here twice
                         self.drop_arc(self.half[k].code >> 1, v)
                 self.supply_sum -= self.sup[v]
                 self.volume -= mag(self.sup[v])
