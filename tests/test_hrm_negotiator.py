@@ -426,6 +426,20 @@ def test_fair_shares_bind_only_where_it_is_tight(store: Store) -> None:
     audit(store)
 
 
+def test_a_share_keeps_nobody_from_what_nobody_else_can_use(store: Store) -> None:
+    negotiator, _ = make(store, units=2, cores=3, length=0)
+    negotiator.add_units([ResourceUnit(f"g{i}", "mg", vcore=1, gmem=10, gpu=0) for i in range(4)])
+    negotiator.submit("cpu", batch("c", 20), scheduler="t")
+    negotiator.submit("gpu", [Container(f"g{i}", vcore=1, gmem=10) for i in range(4)], scheduler="s")
+    # 24 tasks want 10 places; but those that need a GPU have the GPUs to themselves.
+    assert negotiator.allowed(["gpu", "cpu"]) == {"gpu": 4, "cpu": 10}
+    assert len(negotiator.commit("s", [Claim(f"g{i}", f"g{i}") for i in range(4)]).accepted) == 4
+    # A job of both, as a smaller job of CPU tasks comes.
+    negotiator.submit("both", [*batch("x", 4), Container("y", vcore=1, gmem=10)], scheduler="s")
+    assert negotiator.allowed(["both"]) == {"both": 4 + 1}
+    audit(store)
+
+
 def test_no_queue_beyond_the_longest_wait(store: Store) -> None:
     negotiator, clock = make(store, length=9, max_wait=7.0)
     negotiator.submit("a", batch("a", 6), scheduler="s")

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from servers import postgres
 from test_hrm_negotiator import audit
@@ -65,7 +66,8 @@ def test_four_actors_place_the_trace() -> None:
             for j in range(0, len(fit), 40):
                 negotiator.submit(f"job-{j:05}", fit[j : j + 40])
             begin = time.monotonic()
-            tallies = run_ray(url, count, patience=10.0)
+            # The trace's pods are nobody's jobs, so no shares: the 40 of a job are just what comes together.
+            tallies = run_ray(url, count, patience=10.0, shares=False)
             seconds = time.monotonic() - begin
             audit(store)
             placed[count] = sum(tally.granted for tally in tallies)
@@ -78,6 +80,10 @@ def test_four_actors_place_the_trace() -> None:
                 f"decide {max(t.seconds_decide for t in tallies):.1f} s, "
                 f"commit {max(t.seconds_commit for t in tallies):.1f} s"
             )
-        # The trace wants more than there is: who places what first decides how much fits (measured: 6,345 and 6,040).
-        assert placed[4] >= 0.9 * placed[1]
+            # What is left is left for want of room: there is none for any of it on any unit.
+            free = np.unique([unit.free for unit in negotiator.units()], axis=0)
+            left = {c.need for job in negotiator.jobs() for c in negotiator.tasks(job.job)}
+            assert not any((np.array(need) <= free).all(axis=1).any() for need in left)
+        # Who comes first decides how much fits then; four come in no worse an order than one.
+        assert placed[4] >= 0.98 * placed[1]
         store.close()

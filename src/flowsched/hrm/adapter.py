@@ -18,7 +18,7 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -249,7 +249,7 @@ class Hybrid:
         """Job by open task."""
         return self._jobs
 
-    def claims(self, now: float, allowed: Mapping[Hashable, int] | None = None) -> list[Claim]:
+    def claims(self, now: float, allowed: Mapping[Any, int] | None = None) -> list[Claim]:
         """Decide where open batch tasks should go.
 
         Parameters
@@ -265,7 +265,7 @@ class Hybrid:
         """
         self._open_queues(now)
         self.last = self.scheduler.schedule(now)
-        left = dict(allowed or {})
+        left: dict[Hashable, int] = dict(allowed or {})
         out = []
         for task, machine in self.last.placements.items():
             job = self._jobs[task]

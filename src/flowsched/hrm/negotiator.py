@@ -79,7 +79,7 @@ class Negotiator:
         self.store = Store() if store is None else store
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, clock)
-        bounds = Shares(self.store, shares)
+        self._bounds = bounds = Shares(self.store, shares)
         self._schedulers = Schedulers(self.store, ttl, clock)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
         self._streams = Streams(self.store, self._schedulers, self.leases)
@@ -162,11 +162,12 @@ class Negotiator:
         ]  # fmt: skip
 
         def work(db: sa.Connection) -> None:
-            more = {"tasks": JS.c.tasks + len(rows), "open": JS.c.open + len(rows)}
+            gpus = sum(c.need[2] > 0 for c in containers)
+            more = {"tasks": JS.c.tasks + len(rows), "gpus": JS.c.gpus + gpus, "open": JS.c.open + len(rows)}
             db.execute(sa.insert(RT), rows)
             if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
-                fresh = {"start": now, "stages": stages, "tasks": len(rows), "open": len(rows), "held": 0, "done": 0}
-                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=scheduler, **fresh))
+                fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
+                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=scheduler, held=0, done=0, **fresh))
 
         self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
 
@@ -269,6 +270,10 @@ class Negotiator:
         if late[-1]:
             self._schedulers.renew(scheduler)
         return granted
+
+    def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
+        """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
+        return self._bounds.left(sorted(set(jobs)))
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.

@@ -17,9 +17,16 @@ from flowsched.hrm.tables import JS, LK, RS, RT, UNITS_CHANGED
 
 __all__ = ["Optimistic", "Shares"]
 
+_Size = tuple[int, int, int]
+"""Cores, memory and GPU memory of a container."""
+
 
 class Shares:
     """What jobs may hold.
+
+    Q of the fair share is how many such containers run and wait on the units that are there; the jobs that share it are
+    those with tasks of that type, GPU or CPU.  Of a job whose tasks are of several sizes the one counts that most
+    units take, and its tasks of the other type are free: a share should not keep anybody from what nobody else can use.
 
     Parameters
     ----------
@@ -32,28 +39,41 @@ class Shares:
         self.store, self.bind = store, bind
         self._version = -1
         self._shapes: Sequence[Any] = ()
-        self._fitting: dict[tuple[int, int, int], int] = {}
+        self._fitting: dict[_Size, int] = {}
 
     def caps(self, db: sa.Connection, tasks: Sequence[Any]) -> dict[str, tuple[int, int]]:
         """Most tasks that each of these batch tasks' jobs may hold, and how many it holds."""
-        wanted = {task.job_id: (task.vcore, task.mem, task.gmem) for task in tasks if task.kind == "batch"}
-        if not wanted:
+        sizes: dict[str, set[_Size]] = {}
+        for task in tasks:
+            if task.kind == "batch":
+                sizes.setdefault(task.job_id, set()).add((task.vcore, task.mem, task.gmem))
+        if not sizes:
             return {}
-        rows = db.execute(_counts(self.store.dialect), {"ids": packed(wanted)}).all()
+        rows = db.execute(_counts(self.store.dialect), {"ids": packed(sizes)}).all()
         counts = {row.job_id: (row.open + row.held, row.held) for row in rows}
         if not self.bind:
             return counts
         self._learn(db, rows[0].version or 0)
-        units = {job: self._units_for(need) for job, need in wanted.items()}
-        total = rows[0].total
-        # Nobody wants for anything where there is enough for all.
-        tight = [job for job in wanted if total > units[job]]
-        everybody = db.execute(_ALL).all() if tight else ()
-        place = {row.job_id: i for i, row in enumerate(everybody)}
-        for job in tight:
-            share = fair_shares([row.wants for row in everybody], units[job])
-            counts[job] = (int(share[place[job]]), counts[job][1])
+        everybody: Sequence[Any] | None = None
+        for job, those in sizes.items():
+            units, gpu = max((self._units_for(size), size[2] > 0) for size in those)
+            mine, other = ("gpu_wants", "cpu_wants") if gpu else ("cpu_wants", "gpu_wants")
+            # Nobody wants for anything where there is enough for all.
+            if getattr(rows[0], mine) > units:
+                everybody = db.execute(_EVERYBODY).all() if everybody is None else everybody
+                i = [row.job_id for row in everybody].index(job)
+                share = fair_shares([getattr(row, mine) for row in everybody], units)[i]
+                counts[job] = (int(share) + getattr(everybody[i], other), counts[job][1])
         return counts
+
+    def left(self, jobs: Sequence[str]) -> dict[str, int]:
+        """How many more tasks each of these batch jobs may hold; those that are not named, as many as they want."""
+
+        def work(db: sa.Connection) -> dict[str, int]:
+            caps = self.caps(db, db.execute(_sizes(self.store.dialect), {"ids": packed(jobs)}).all())
+            return {job: max(cap - held, 0) for job, (cap, held) in caps.items()}
+
+        return self.store.read(work) if jobs and self.bind else {}
 
     def _learn(self, db: sa.Connection, version: int) -> None:
         """What units there are, which hardly ever changes."""
@@ -61,15 +81,15 @@ class Shares:
             self._version, self._shapes = version, db.execute(_SHAPES).all()
             self._fitting.clear()
 
-    def _units_for(self, need: tuple[int, int, int]) -> int:
-        """How many such containers run and wait on the units that are alive: Q of the fair share."""
-        known = self._fitting.get(need)
+    def _units_for(self, size: _Size) -> int:
+        """How many such containers run and wait on the units that are alive."""
+        known = self._fitting.get(size)
         if known is None:
             known = 0
             for *have, places, length, count in self._shapes:
-                fits = min((a // b for a, b in zip(have, need, strict=True) if b), default=places)
+                fits = min((a // b for a, b in zip(have, size, strict=True) if b), default=places)
                 known += int(count) * (min(fits, places) + length) if fits else 0
-            self._fitting[need] = known
+            self._fitting[size] = known
         return known
 
 
@@ -77,19 +97,35 @@ _SHAPE = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length")]
 
 _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
 
-_LIVE = (JS.c.kind == "batch", JS.c.open + JS.c.held > 0)
 
-_ALL = sa.select(JS.c.job_id, (JS.c.open + JS.c.held).label("wants")).where(*_LIVE).order_by(JS.c.start, JS.c.job_id)
+def _wants(jobs: Any) -> tuple[sa.Label[int], sa.Label[int]]:
+    """How many tasks that are not done take a GPU, and how many do not: at most, in a job that has both."""
+    wants = jobs.c.open + jobs.c.held
+    ofs = {"gpu_wants": jobs.c.gpus, "cpu_wants": jobs.c.tasks - jobs.c.gpus}
+    gpu, cpu = (sa.case((wants < of, wants), else_=of).label(name) for name, of in ofs.items())
+    return gpu, cpu
+
+
+def _live(jobs: Any) -> sa.ColumnElement[bool]:
+    return sa.and_(jobs.c.kind == "batch", jobs.c.open + jobs.c.held > 0)
+
+
+_EVERYBODY = sa.select(JS.c.job_id, *_wants(JS)).where(_live(JS)).order_by(JS.c.start, JS.c.job_id)
 
 
 @cache
 def _counts(dialect: str) -> sa.Select[Any]:
-    everybody = JS.alias()
-    live = (everybody.c.kind == "batch", everybody.c.open + everybody.c.held > 0)
-    total = sa.select(sa.func.sum(everybody.c.open + everybody.c.held)).where(*live).scalar_subquery()
+    others = JS.alias()
+    sums = sa.select(*(sa.func.sum(want).label(want.name) for want in _wants(others))).where(_live(others)).subquery()
     version = sa.select(LK.c.next).where(LK.c.name == UNITS_CHANGED).scalar_subquery()
-    columns = (JS.c.job_id, JS.c.open, JS.c.held, total.label("total"), version.label("version"))
-    return sa.select(*columns).where(among(dialect, JS.c.job_id))
+    columns = (JS.c.job_id, JS.c.open, JS.c.held, sums.c.gpu_wants, sums.c.cpu_wants, version.label("version"))
+    return sa.select(*columns).join_from(JS, sums, sa.true()).where(among(dialect, JS.c.job_id))
+
+
+@cache
+def _sizes(dialect: str) -> sa.Select[Any]:
+    size = (RT.c.job_id, RT.c.kind, RT.c.vcore, RT.c.mem, RT.c.gmem)
+    return sa.select(*size).where(among(dialect, RT.c.job_id), RT.c.status == Status.OPEN).distinct()
 
 
 class Optimistic:

@@ -112,7 +112,8 @@ class Worker:
         self._learn([job for job in mine if job.kind == "batch"])
         refreshed = time.perf_counter()
         granted = [self._place_stream(job) for job in mine if job.kind == "stream" and job.open]
-        claims = hybrid.claims(negotiator.clock()) if hybrid.open else []
+        allowed = negotiator.allowed(job.job for job in mine if job.kind == "batch" and job.open)
+        claims = hybrid.claims(negotiator.clock(), allowed) if hybrid.open else []
         decided = time.perf_counter()
         rest = {*late, *(claim.task for part in granted for claim in part.accepted)}
         going = negotiator.launch(self.name, rest) if rest else []
@@ -175,11 +176,11 @@ class Worker:
         return self.tally
 
 
-def _work(url: str, name: str, seed: int, patience: float) -> Tally:
-    return Worker(Negotiator(Store(url)), name, seed=seed).run(patience)
+def _work(url: str, name: str, seed: int, patience: float, shares: bool) -> Tally:
+    return Worker(Negotiator(Store(url), shares=shares), name, seed=seed).run(patience)
 
 
-def run_processes(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
+def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
     """Let so many schedulers, each a process, place what is open in a shared state.
 
     Parameters
@@ -189,16 +190,18 @@ def run_processes(url: str, count: int, *, patience: float = 1.0) -> list[Tally]
     count : int
     patience : float
         Each gives up when nothing was granted to it for so many seconds.
+    shares : bool
+        See `Negotiator`.
     """
     _check(url, count)
     # A forked child would share this process's connections.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context) as pool:
-        done = [pool.submit(_work, url, f"scheduler-{i}", i, patience) for i in range(count)]
+        done = [pool.submit(_work, url, f"scheduler-{i}", i, patience, shares) for i in range(count)]
         return [future.result() for future in done]
 
 
-def run_ray(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
+def run_ray(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
     """The same as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine.
 
     Raises
@@ -215,7 +218,7 @@ def run_ray(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
     if mine:
         ray.init(include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
-        actors = [ray.remote(_Actor).remote(url, f"scheduler-{i}", i) for i in range(count)]
+        actors = [ray.remote(_Actor).remote(url, f"scheduler-{i}", i, shares) for i in range(count)]
         tallies: list[Tally] = ray.get([actor.run.remote(patience) for actor in actors])
         return tallies
     finally:
@@ -226,8 +229,8 @@ def run_ray(url: str, count: int, *, patience: float = 1.0) -> list[Tally]:
 class _Actor:
     """A worker that connects where it runs."""
 
-    def __init__(self, url: str, name: str, seed: int) -> None:
-        self.worker = Worker(Negotiator(Store(url)), name, seed=seed)
+    def __init__(self, url: str, name: str, seed: int, shares: bool) -> None:
+        self.worker = Worker(Negotiator(Store(url), shares=shares), name, seed=seed)
 
     def run(self, patience: float) -> Tally:
         return self.worker.run(patience)

@@ -97,6 +97,7 @@ JS = sa.Table(
     sa.Column("start", sa.Float, nullable=False),
     sa.Column("stages", sa.Integer, nullable=False),
     sa.Column("tasks", sa.Integer, nullable=False),
+    sa.Column("gpus", sa.Integer, nullable=False),  # of the tasks, those that take GPU memory
     sa.Column("open", sa.Integer, nullable=False),
     sa.Column("held", sa.Integer, nullable=False),
     sa.Column("done", sa.Integer, nullable=False),
