@@ -6,14 +6,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.hrm import Claim, Container, Negotiator, Outcome, ResourceUnit, Store
-from flowsched.hrm.agent import Agent, Cgroups, Ended
+from flowsched.hrm.agent import Agent, Ended
+from flowsched.hrm.cgroups import Cgroups
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
 
@@ -42,6 +43,13 @@ def wait_for_state(pid: int, wanted: str) -> None:
     deadline = time.monotonic() + 10
     while state(pid) not in wanted:
         assert time.monotonic() < deadline, f"process is {state(pid)}, not {wanted}"
+        time.sleep(0.01)
+
+
+def wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happens():
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
@@ -106,13 +114,45 @@ def test_failures_are_told_and_containers_can_be_removed() -> None:
             agent.heartbeat()
 
 
-def test_control_groups_get_cpus_memory_and_processes(tmp_path: Path) -> None:
-    with Agent([UNIT], cgroups=Cgroups(tmp_path)) as agent:
-        agent.submit("u", Container("a", vcore=1), ["sleep", "0.1"])
-        group = tmp_path / "flowsched-u"
-        assert (group / "cpuset.cpus").read_text() == str(CPU)
-        assert (group / "memory.max").read_text() == str(100 * 2**20)
-        assert (group / "cgroup.procs").read_text() == str(agent.pid("a"))
+def test_control_groups_get_cpus_and_memory_where_they_may(tmp_path: Path) -> None:
+    groups = Cgroups(tmp_path)
+    for controllers, made in (("cpu cpuset memory", ["cpuset.cpus", "memory.max"]), ("hugetlb", [])):
+        (tmp_path / "cgroup.subtree_control").write_text(controllers)
+        groups.prepare(UNIT)
+        assert sorted(path.name for path in groups.group(UNIT).iterdir()) == made
+        for path in groups.group(UNIT).iterdir():
+            path.unlink()
+    (tmp_path / "cgroup.subtree_control").write_text("cpuset memory")
+    groups.prepare(UNIT)
+    assert (groups.group(UNIT) / "cpuset.cpus").read_text() == str(CPU)
+    assert (groups.group(UNIT) / "memory.max").read_text() == str(100 * 2**20)
+
+
+def test_control_groups_of_the_kernel_hold_what_leaves_its_process_group(tmp_path: Path) -> None:
+    groups = Cgroups.find()
+    if groups is None:
+        pytest.skip("no control groups of version 2 that this process may use")
+    unit = ResourceUnit(f"test-{os.getpid()}/u", "m", vcore=1)
+    # A daemon: its own session, its parent gone.
+    daemon = (
+        f"import os, time; os.setsid(); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    )
+    start = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', {daemon!r}]); time.sleep(60)"
+    with Agent([unit], cgroups=groups) as agent:
+        agent.submit(str(unit.id), Container("a/b", vcore=1), [sys.executable, "-c", start])
+        group = groups.group(unit, "a/b")
+        assert Path(f"/proc/{agent.pid('a/b')}/cgroup").read_text().splitlines()[-1].endswith("a%2Fb")
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() != "")
+        pid = int((tmp_path / "pid").read_text())
+        assert str(pid) in (group / "cgroup.procs").read_text().split()
+        agent.submit(str(unit.id), Container("s", vcore=1, kind="stream"), ["sleep", "0.2"])
+        wait_until(lambda: "frozen 1" in (group / "cgroup.events").read_text())
+        agent.wait(timeout=0.5)
+        wait_until(lambda: "frozen 0" in (group / "cgroup.events").read_text())
+        agent.remove("a/b")
+        wait_until(lambda: not Path(f"/proc/{pid}").exists() or state(pid) == "Z")
+        assert not group.exists()
+    assert not groups.group(unit).exists()
 
 
 def test_the_shared_state_and_the_machine_agree(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from flowsched.hrm.adapter import Hybrid, sense
 from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
+from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.history import RunTimes
-from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue, queue_length
+from flowsched.hrm.queues import StackedQueue, queue_length
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.topology import read_machine
 from flowsched.hrm.transfer import Elastic, Move, TransferQueue, rebalance

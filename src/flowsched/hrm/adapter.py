@@ -28,7 +28,8 @@ from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, Mac
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
 from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
-from flowsched.hrm.queues import Container, Kind, StackedQueue
+from flowsched.hrm.containers import Container, Kind
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import AMOUNTS
 from flowsched.policy import Policy
 from flowsched.rounds import Round

@@ -15,17 +15,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
-from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
+from flowsched.hrm.cgroups import Cgroups
+from flowsched.hrm.containers import Admission, Container, Outcome
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import ResourceUnit
 
 if TYPE_CHECKING:
     from flowsched.hrm.negotiator import Negotiator
 
-__all__ = ["Agent", "Cgroups", "Ended"]
+__all__ = ["Agent", "Ended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +35,6 @@ class Ended:
 
     id: str
     status: int
-
-
-class Cgroups:
-    """A control group (version 2) for each unit, which holds its processes to its CPUs and memory.
-
-    Parameters
-    ----------
-    root : path
-        An existing group whose subgroups this process may make, with the controllers cpuset and memory.
-    """
-
-    def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
-
-    @staticmethod
-    def find() -> Cgroups | None:
-        """Those of the system, if there are any that this process may use."""
-        root = Path("/sys/fs/cgroup")
-        control = root / "cgroup.controllers"
-        usable = control.exists() and {"cpuset", "memory"} <= set(control.read_text().split())
-        return Cgroups(root) if usable and os.access(root, os.W_OK) else None
-
-    def prepare(self, unit: ResourceUnit) -> None:
-        """Make the unit's group."""
-        group = self._group(unit)
-        group.mkdir(parents=True, exist_ok=True)
-        if unit.cpus:
-            (group / "cpuset.cpus").write_text(",".join(map(str, unit.cpus)))
-        if unit.mem:
-            (group / "memory.max").write_text(str(int(unit.mem * 2**20)))
-
-    def enter(self, unit: ResourceUnit, pid: int) -> None:
-        """A process and its children belong to the unit."""
-        (self._group(unit) / "cgroup.procs").write_text(str(pid))
-
-    def _group(self, unit: ResourceUnit) -> Path:
-        return self.root / f"flowsched-{str(unit.id).replace('/', '-')}"
 
 
 class Agent:
@@ -86,7 +50,7 @@ class Agent:
     command : callable, optional
         The command line of a task that the shared state launches here.
     cgroups : Cgroups, optional
-        Beside binding to CPUs; see `Cgroups.find`.
+        Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
 
     Examples
     --------
@@ -211,6 +175,9 @@ class Agent:
         """Kill everything and forget it."""
         for id in list(self._processes):
             self._kill(id)
+        for queue in self.queues.values():
+            if self._cgroups is not None:
+                self._cgroups.remove(queue.unit)
         self._commands.clear()
         self._unit_of.clear()
         self._selector.close()
@@ -220,9 +187,12 @@ class Agent:
     def _carry_out(self, unit: str, admission: Admission) -> None:
         for container in admission.evicted:
             self._kill(str(container.id))
-        for containers, what in ((admission.paused, signal.SIGSTOP), (admission.resumed, signal.SIGCONT)):
+        for containers, pause in ((admission.paused, True), (admission.resumed, False)):
             for container in containers:
-                os.killpg(self._processes[str(container.id)].pid, what)
+                id = str(container.id)
+                os.killpg(self._processes[id].pid, signal.SIGSTOP if pause else signal.SIGCONT)
+                if self._cgroups is not None:
+                    self._cgroups.freeze(self.queues[unit].unit, id, pause)
         for container in admission.started:
             self._start(self.queues[unit].unit, str(container.id))
 
@@ -234,7 +204,7 @@ class Agent:
         with _bound_to(unit.cpus):
             process = subprocess.Popen(self._commands[id], start_new_session=True, env=environment)
         if self._cgroups is not None:
-            self._cgroups.enter(unit, process.pid)
+            self._cgroups.enter(unit, id, process.pid)
         self._processes[id] = process
         self._selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, id)
 
@@ -246,6 +216,8 @@ class Agent:
 
     def _reap(self, id: str) -> int:
         process = self._processes.pop(id)
+        if self._cgroups is not None:
+            self._cgroups.leave(self.queues[self._unit_of[id]].unit, id)
         key = next(key for key in self._selector.get_map().values() if key.data == id)
         self._selector.unregister(key.fd)
         os.close(key.fd)

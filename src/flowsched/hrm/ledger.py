@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from flowsched.cluster.model import MICRO
 from flowsched.hrm.claims import Status, UnitState
-from flowsched.hrm.queues import Container, Paused, Running, StackedQueue
+from flowsched.hrm.containers import Container, Paused, Running
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.store import Store, among, given, packed
 from flowsched.hrm.tables import AMOUNT_NAMES, JS, RS, RT
 from flowsched.hrm.units import ResourceUnit

@@ -12,10 +12,10 @@ import sqlalchemy as sa
 
 from flowsched.exceptions import UnknownMachineError
 from flowsched.hrm.claims import Report, Status
+from flowsched.hrm.containers import Container
 from flowsched.hrm.ledger import Books, OvertakenError, container_of
 from flowsched.hrm.optimistic import Shares
 from flowsched.hrm.presence import Schedulers
-from flowsched.hrm.queues import Container
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.tables import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.transfer import rebalance

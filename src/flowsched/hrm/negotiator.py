@@ -18,12 +18,12 @@ import sqlalchemy as sa
 
 from flowsched.exceptions import DuplicateIdError, InputError
 from flowsched.hrm.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
+from flowsched.hrm.containers import Container
 from flowsched.hrm.leases import Leases
 from flowsched.hrm.ledger import OvertakenError, container_of, state_of
 from flowsched.hrm.machines import Machines
 from flowsched.hrm.optimistic import Optimistic, Shares
 from flowsched.hrm.presence import Schedulers, lost_machine, lost_scheduler, silent
-from flowsched.hrm.queues import Container
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.streams import Place, Streams
 from flowsched.hrm.tables import JS, MS, RS, RT, SC, UNITS_CHANGED

@@ -17,110 +17,13 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Literal
 
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
+from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
 from flowsched.hrm.units import AMOUNTS, ResourceUnit
 from flowsched.hrm.waiting import Amounts, Waiter, start_time
 
-__all__ = ["Admission", "Container", "Outcome", "Paused", "Running", "StackedQueue", "queue_length"]
-
-Kind = Literal["batch", "stream"]
-
-
-@dataclass(frozen=True)
-class Container:
-    """What runs on one resource unit.
-
-    Parameters
-    ----------
-    id : hashable
-    job : hashable
-    vcore, mem, gmem : number
-        Cores, memory and GPU memory (MiB); a container that takes GPU memory runs on a unit with a GPU only.
-    duration : float
-        How long it is expected to run.
-    kind : {"batch", "stream"}
-    priority : int
-        Lower is better; only among the batch containers that wait.
-
-    Raises
-    ------
-    InputError
-        An amount or the duration is not a number >= 0, or the kind is another.
-    """
-
-    id: Hashable
-    job: Hashable = None
-    vcore: float = 0
-    mem: float = 0
-    gmem: float = 0
-    duration: float = math.inf
-    kind: Kind = "batch"
-    priority: int = 0
-    need: Amounts = field(init=False, repr=False, compare=False)
-    """Micro-units in the order of `AMOUNTS`, and the one place that it takes."""
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("batch", "stream"):
-            raise InputError(f"container {self.id!r}: kind: 'batch' or 'stream' expected, got {self.kind!r}")
-        if not self.duration >= 0:
-            raise InputError(f"container {self.id!r}: duration: a number >= 0 expected, got {self.duration!r}")
-        demand = AMOUNTS.demand(f"container {self.id!r}", (self.vcore, self.mem, self.gmem))
-        object.__setattr__(self, "need", (*demand.tolist(), 1))
-
-
-class Outcome(StrEnum):
-    """What became of a container that was submitted."""
-
-    STARTED = "STARTED"
-    QUEUED = "QUEUED"
-    OVER_LIMIT = "OVER_LIMIT"
-    """It asks for more than the queue gives any container."""
-    QUEUE_FULL = "QUEUE_FULL"
-    TOO_LATE = "TOO_LATE"
-    """It would wait as long as nobody may."""
-    NO_ROOM = "NO_ROOM"
-    """Streams hold what this stream container needs."""
-
-
-@dataclass(frozen=True)
-class Admission:
-    """What an operation did: for the node to carry out, in the order evicted, paused, resumed, started."""
-
-    outcome: Outcome
-    started: tuple[Container, ...] = ()
-    resumed: tuple[Container, ...] = ()
-    paused: tuple[Container, ...] = ()
-    evicted: tuple[Container, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A container that runs since `start`; where it was paused meanwhile, as if it had started later."""
-
-    container: Container
-    start: float
-
-    @property
-    def end(self) -> float:
-        """When it is expected to end."""
-        return self.start + self.container.duration
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """A container that had run so long when it was paused."""
-
-    container: Container
-    elapsed: float
-
-    @property
-    def remaining(self) -> float:
-        """How long it is expected to run on."""
-        return max(self.container.duration - self.elapsed, 0.0)
+__all__ = ["StackedQueue", "queue_length"]
 
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:

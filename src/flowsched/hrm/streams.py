@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import sqlalchemy as sa
 
 from flowsched.hrm.claims import Claim, ExpiredError, Granted, Refusal, Status, UnitState
+from flowsched.hrm.containers import Container, Outcome
 from flowsched.hrm.leases import Lease, Leases
 from flowsched.hrm.ledger import Books, container_of
 from flowsched.hrm.presence import Schedulers
-from flowsched.hrm.queues import Container, Outcome
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.tables import RT
 

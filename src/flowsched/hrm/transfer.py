@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from flowsched.exceptions import InputError
-from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
+from flowsched.hrm.containers import Admission, Container, Outcome
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.waiting import start_time
 
 __all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from flowsched.exceptions import InputError
 
 if TYPE_CHECKING:
-    from flowsched.hrm.queues import Container, StackedQueue
+    from flowsched.hrm.containers import Container
+    from flowsched.hrm.queues import StackedQueue
 
 __all__ = ["Amounts", "Prediction", "WaitMatrix", "Waiter", "predict_wait", "start_time"]
 
