@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from flowsched.exceptions import InputError
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
-from flowsched.hrm.queues import Admission, Container, Outcome, StackedQueue
+from flowsched.hrm.containers import Admission, Container, Outcome
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.transfer import rebalance
 from flowsched.hrm.units import ResourceUnit
 from flowsched.sim.world import Clock

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm.queues import Container, Outcome, StackedQueue
+from flowsched.hrm.containers import Container, Outcome
+from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.units import ResourceUnit
 
