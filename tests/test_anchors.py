@@ -1,7 +1,8 @@
 """Where other schedulers and solvers stumbled: each is somebody's open bug, and a promise here.
 
-Two of them are tested where they are built: what-if that differs from the later round (nomad#1281), and minutes of
-recovery after a restart (volcano#5819), with the journal.
+Two of them are tested where they are built: what-if that differs from the later round (nomad#1281), in `test_snapshot`
+(a question gets the later round), and minutes of recovery after a restart (volcano#5819), in `test_journal` (the first
+round after a restart is warm).
 """
 
 from __future__ import annotations
@@ -79,14 +80,20 @@ GANGS = st.lists(
 
 
 def with_gangs(machines: int, slots: int | None, rounds: Any) -> Iterator[tuple[fs.Scheduler, fs.Round]]:
-    """Rounds before each of which some jobs come, as (tasks, cpu of each, gang, priority), and each round once more."""
+    """Rounds before each of which some jobs come, as (tasks, cpu of each, gang, priority), and more until nothing changes."""
     sched = world(machines, slots)
     for now, new in enumerate(rounds):
         for i, (n, cpu, gang, priority) in enumerate(new):
             tasks = [fs.Task((now, i, k), {"cpu": cpu}) for k in range(n)]
             sched.apply(fs.JobSubmitted((now, i), tasks, gang=gang, priority=priority))
         yield sched, step(sched, float(now))
-        assert not step(sched, float(now)).deltas
+        for _ in range(9):
+            rnd = step(sched, float(now))
+            if not rnd.deltas:
+                break
+            yield sched, rnd
+        else:
+            pytest.fail("ten rounds, and no end of changes")
 
 
 def size(sched: fs.Scheduler, job: Any) -> int:
@@ -273,6 +280,75 @@ def test_new_capacity_wakes_whoever_waits(news: fs.Event) -> None:
         step(sched, now * 1e4)
     sched.apply(news)
     assert ("w", 0) in step(sched, 5e4).placements
+
+
+@EXAMPLES
+@given(jobs=jobs, slots=st.sampled_from([None, 2]), news=st.integers(0, 4), which=st.integers(0, 99))
+def test_after_any_news_nobody_waits_who_fits(jobs: Any, slots: int | None, news: int, which: int) -> None:
+    """nomad#18645, poseidon#182"""
+    sched = world(2, slots, fs.Policy(preemption=None, waiting=fs.WaitCost(reserve=None)))
+    for i, (demands, priority) in enumerate(jobs):
+        submit(sched, i, demands, priority)
+    submit(sched, "last", [{"cpu": 2.0}])
+    for now in range(3):
+        step(sched, now * 1e4)
+    tasks = [task for task in sched.cluster.tasks if sched.cluster.placement(task)]
+    task = tasks[which % len(tasks)]
+    sched.apply(
+        [
+            fs.MachineAdded("new", CAPACITY, slots=slots),
+            fs.MachineUpdated("m0", capacity={"cpu": 8, "mem": 9, "gpu": 2}, slots=slots and slots + 2),
+            fs.TaskCompleted(task),
+            fs.TaskFailed(task),
+            fs.JobRemoved(task[0]),
+        ][news]
+    )
+    rnd = step(sched, 5e4)
+    for waiting in rnd.waiting:
+        assert not sched.cluster.fits(waiting).any()
+
+
+@EXAMPLES
+@given(actions=st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), max_size=25))
+def test_ids_that_come_and_go_mean_who_has_them_now(actions: list[tuple[int, str]]) -> None:
+    """poseidon#171: two machines, each for one task; the model knows who runs."""
+    sched = world(2)
+    sched.apply(fs.JobSubmitted("j"))
+    known: dict[str, bool] = {}
+    for now, (kind, name) in enumerate(actions):
+        if name not in known:
+            sched.apply(fs.TaskSubmitted("j", fs.Task(name, {"cpu": 4.0})))
+            known[name] = False
+        elif kind == 0 and known[name]:
+            sched.apply(fs.TaskFailed(name))
+            known[name] = False
+        elif kind in (1, 2) and (known[name] or kind == 2):
+            sched.apply(fs.TaskCompleted(name) if kind == 1 else fs.TaskRemoved(name))
+            del known[name]
+        else:
+            rnd = step(sched, float(now))
+            known.update(dict.fromkeys(rnd.placements, True))
+            assert sum(known.values()) == min(2, len(known)) and len(rnd.waiting) == max(0, len(known) - 2)
+        assert {name: sched.cluster.task_state(name) == "running" for name in sched.cluster.tasks} == known
+
+
+@EXAMPLES
+@given(seed=st.integers(0, 10_000), machines=st.integers(1, 3))
+def test_no_feasible_task_starves(seed: int, machines: int) -> None:
+    """KAI-Scheduler#1970: smaller tasks come without end, each ends within five rounds, and one needs a whole machine."""
+    rng = random.Random(seed)
+    sched = world(machines, policy=fs.Policy(waiting=fs.WaitCost(first=1.0, reserve=2)))
+    ends: dict[Any, int] = {}
+    for now in range(60):
+        submit(sched, now, [{"cpu": float(rng.randint(1, 3))} for _ in range(rng.randint(1, 3) * machines)])
+        if now == 3:
+            submit(sched, "large", [{"cpu": 4.0}])
+        sched.apply(*(fs.TaskCompleted(task) for task, end in ends.items() if end == now))
+        rnd = step(sched, float(now))
+        ends.update((task, now + rng.randint(1, 5)) for task in rnd.placements)
+        if ("large", 0) in rnd.placements:
+            return
+    pytest.fail("the large task has waited for 57 rounds")
 
 
 @pytest.mark.parametrize("reserve", [None, 3])

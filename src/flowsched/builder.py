@@ -113,6 +113,7 @@ class Builder:
         self._withheld: dict[Group, None] = {}
         self.left_out: dict[Group, None] = {}
         self._known: tuple[int, int, int] | None = None
+        self._opening = True
         self._policies = 0
         self._urged: dict[Group, None] = {}
 
@@ -132,7 +133,9 @@ class Builder:
             self._sent = self._supply
             self.edits.supply[self.places.sink] = -self._supply
         self.stays.update(touched, self.policy, now)
-        self.holds.update(self._patient, now)
+        if self._opening:  # later in a round, somebody may have been promised a place on a machine that would be kept
+            self.holds.update(self._patient, now)
+            self._opening = False
         self.places.update_slots(self.policy.step < 1)
         self.near.update(self.policy)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
@@ -206,6 +209,7 @@ class Builder:
         self.places.end_round()
         self.shares.end_round()
         self._known = self._state()
+        self._opening = True
 
     def _forget(self, changes: Changes) -> None:
         """Groups, machines and classes that are gone."""

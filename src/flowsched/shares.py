@@ -435,7 +435,8 @@ class Shares:
         height = 1.5 * self._claims.units / max(float(pace.sum()), 1.0) / RUNGS
         pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
         edges = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
-        edges[:, 1:] = np.maximum(edges[:, 1:], least[:, None])  # what is guaranteed stands on the lowest rung
+        if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
+            edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
         upto = np.minimum(edges, (tasks - lower)[:, None])
         self._outlets.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * policy.fair_step)
         self._outlets.ladder(at, np.diff(upto, axis=1)[:, 1:], policy.fair_step)

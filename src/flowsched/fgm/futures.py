@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
-from flowsched.cluster.books import grown
+from flowsched.cluster.dense import grown
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.fgm._course import Course
 from flowsched.fgm.needs import Catalog, Needs
