@@ -129,6 +129,15 @@ def test_what_fits_is_granted_and_only_the_rest_is_refused(store: Store) -> None
     audit(store)
 
 
+def test_nobody_overtakes_who_waits_on_a_unit(store: Store) -> None:
+    negotiator, _ = make(store)
+    negotiator.submit("a", [*batch("a", 2), *batch("big", 1, vcore=2)], scheduler="s")
+    negotiator.commit("s", [Claim("a0", "u0"), Claim("big0", "u0", queued=True)])
+    granted = negotiator.commit("s", [Claim("a1", "u0")])  # it would fit beside a0
+    assert granted.refused == ((Claim("a1", "u0"), Refusal.CONFLICT),)
+    audit(store)
+
+
 def test_nobody_waits_on_a_unit_that_has_become_idle(store: Store) -> None:
     negotiator, _ = make(store, length=3)
     negotiator.submit("a", batch("a", 4), scheduler="s")

@@ -49,7 +49,7 @@ def test_waiters_move_to_an_idle_unit_the_latest_first() -> None:
     a, b = cpu("a", 1), cpu("b", 1)
     for i, duration in enumerate((100.0, 5.0, 5.0)):
         a.submit(Container(i, vcore=1, duration=duration), 0)
-    assert rebalance([a, b], 0, patience=105) == []
+    assert rebalance([a, b], 0, patience=106) == []
     assert rebalance([a, b], 0, patience=50) == [Move(2, "a", "b")]
     assert ([c.id for c in a.waiting], list(b.running)) == ([1], [2])
     assert rebalance([a, b], 0, patience=50) == []  # nobody is idle any more

@@ -54,6 +54,35 @@ def test_who_decides_on_an_old_copy_is_refused_and_decides_again() -> None:
     assert 0 < result.busyness < 1
 
 
+def test_who_waits_on_a_busy_unit_moves_to_one_that_became_idle() -> None:
+    # Two machines of one core with heartbeats at 0, 3, 6, ... and 1.5, 4.5, ...; everybody is expected to take 5 s.
+    jobs = [job("a", 0.0, 20.0), job("b", 0.0, 1.0), job("c", 0.1, 5.0), job("d", 0.1, 5.0)]
+    options = {"length": 1, "expected": 5.0, "claim_cost": 0.0}
+    stays = HybridSimulation(units(2, 1), jobs, **options).run()  # type: ignore[arg-type]
+    moves = HybridSimulation(units(2, 1), jobs, patience=0.0, **options).run()  # type: ignore[arg-type]
+    assert sorted(stays.completion[2:].tolist()) == [pytest.approx(5.9), pytest.approx(24.9)]
+    # The first machine is idle after 6 s and known to be at 9 s; the other one's next heartbeat is at 10.5 s.
+    assert sorted(moves.completion[2:].tolist()) == [pytest.approx(5.9), pytest.approx(15.4)]
+    assert moves.completion[0] == stays.completion[0] == 20.0
+
+
+def test_nobody_is_put_into_a_queue_that_is_too_slow() -> None:
+    jobs = [job("a", 0.0, 10.0, 10.0, 10.0)]
+    result = HybridSimulation(units(1, 2), jobs, length=1, max_wait=4.0, claim_cost=0.0).run()
+    assert result.delay.tolist() == [pytest.approx(6.0, abs=1e-3)] and result.completion.tolist() == [20.0]
+    # Nor with those whom it would wait for: two schedulers know of the same idle unit.
+    both = [job("a", 0.0, 10.0), job("b", 0.0, 10.0)]
+    result = HybridSimulation(units(1, 1), both, schedulers=2, length=1, max_wait=4.0, claim_cost=0.1).run()
+    assert max(result.delay) == pytest.approx(6.2, abs=0.2) and max(result.completion) == pytest.approx(20.1)
+
+
+def test_what_was_refused_goes_before_the_next_job() -> None:
+    # Both want the first unit, then both the second one: whoever was refused twice has the third, not its next job.
+    jobs = [job(f"j{i}", 0.0, *[10.0] * 4) for i in range(4)]
+    result = HybridSimulation(units(3, 4), jobs, schedulers=2, claim_cost=0.1, same_taste=True).run()
+    assert (result.completion > 15.0).tolist() == [False, False, False, True]
+
+
 @settings(max_examples=25)
 @given(
     sizes=st.lists(st.lists(st.sampled_from([1.0, 2.5, 4.0]), min_size=1, max_size=6), min_size=1, max_size=6),

@@ -49,7 +49,7 @@ class Negotiator:
     max_wait : float
         A queue whose predicted wait is not below this takes nobody.
     patience : float
-        A launched container that waits on a machine, and is predicted to wait longer, moves to an idle unit at its
+        A launched container that waits on a machine, and is predicted to wait at least so long, moves to an idle unit at its
         machine's heartbeat, if there is one.
     shares : bool
         Whether batch jobs are held to their fair shares.

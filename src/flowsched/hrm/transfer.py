@@ -91,7 +91,8 @@ def rebalance(
     queues : sequence of StackedQueue
     now : float
     patience : float
-        Only containers whose predicted wait is above this move, those that wait longest first.
+        Only containers whose predicted wait is at least this move, those that wait longest first; by 0 all that wait,
+        behind late ones, too, which are predicted to end now.
     onto : sequence of StackedQueue, optional
         Where they may move to, the first that has room; by default any of `queues`.
     may : callable
@@ -108,7 +109,7 @@ def rebalance(
     for i, queue in enumerate(queues):
         for container in queue.waiting:
             wait = _start_of(queue, container, now) - now
-            if wait > patience and may(container):
+            if wait >= patience and may(container):
                 late.append((-wait, i, container))
     moves = []
     for _, i, container in sorted(late, key=lambda item: item[:2]):

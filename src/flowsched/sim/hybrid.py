@@ -110,7 +110,7 @@ class HybridSimulation:
     max_wait : float
         Nobody is put into a queue whose predicted wait is not below this.
     patience : float
-        At a machine's heartbeat, its waiting containers that are expected to wait longer move to idle units.
+        At a machine's heartbeat, its containers that are expected to wait at least so long move to idle units.
     same_taste : bool
         All schedulers prefer the same ones of equally good units.
 
@@ -151,6 +151,7 @@ class HybridSimulation:
         self._ended: dict[str, list[str]] = {machine: [] for machine in machines}
         self._units_of = machines
         self._machine_of = {unit: machine for machine, mine in machines.items() for unit in mine}
+        self._due: set[str] = set()
         self._offset = {machine: heartbeat * i / len(machines) for i, machine in enumerate(machines)}
         self._patience, self._max_wait = patience, max_wait
         self._beat, self._round_cost, self._claim_cost = heartbeat, round_cost, claim_cost
@@ -237,6 +238,8 @@ class HybridSimulation:
         for claim in accepted:
             self._known[claim.unit].submit(self._told[claim.task], self._clock.now)
             self._note_room(claim.unit)
+            if claim.queued and self._patience < math.inf:
+                self._expect_beat(self._machine_of[claim.unit])
             self._assigned(claim.task)
             self._carry_out(claim.unit, self._real[claim.unit].submit(self._true[claim.task], self._clock.now))
         scheduler.hybrid.settle(Granted(tuple(accepted), tuple(refused)))
@@ -294,14 +297,19 @@ class HybridSimulation:
             self._registered -= 1
             self._note()
         self._carry_out(unit, queue.finish(self._true[task].id, self._clock.now))
-        machine = self._machine_of[unit]
-        if not self._ended[machine]:
+        self._ended[self._machine_of[unit]].append(task)
+        self._expect_beat(self._machine_of[unit])
+
+    def _expect_beat(self, machine: str) -> None:
+        """The machine's next heartbeat will have news."""
+        if machine not in self._due:
+            self._due.add(machine)
             offset, now = self._offset[machine], self._clock.now
             turns = math.floor((now - offset) / self._beat) + 1
             self._clock.after(max(offset + turns * self._beat - now, 0.0), machine, self._heartbeat)
-        self._ended[machine].append(task)
 
     def _heartbeat(self, machine: str) -> None:
+        self._due.remove(machine)
         ended, self._ended[machine] = self._ended[machine], []
         for unit in self._units_of[machine]:
             known = self._known[unit]
@@ -318,7 +326,7 @@ class HybridSimulation:
     def _rebalance(self, machine: str) -> None:
         """Who waits too long on the machine moves to units that are known to be idle."""
         mine = [self._known[unit] for unit in self._units_of[machine] if self._known[unit].waiting]
-        if not mine or not self._idle or self._patience == math.inf:
+        if not mine or self._patience == math.inf:
             return
         idle = [self._known[unit] for unit in self._idle]
         for move in rebalance(mine, self._clock.now, self._patience, onto=idle):
@@ -326,6 +334,8 @@ class HybridSimulation:
             self._real[old].remove(task, self._clock.now)
             self._carry_out(new, self._real[new].submit(self._true[task], self._clock.now))
             self._note_room(new)
+        if any(queue.waiting for queue in mine):
+            self._expect_beat(machine)
 
     def _note_room(self, unit: str) -> None:
         """Keep the list of idle units, in the order in which they became it."""
