@@ -177,3 +177,29 @@ def test_the_shared_state_and_the_machine_agree(tmp_path: Path) -> None:
         # The third had followed before the shared state knew of it; its end is booked all the same.
         assert negotiator.jobs() == [] and negotiator.units()[0].free[0] == UNIT.capacity[0]
     assert all((tmp_path / f"j{i}").exists() for i in range(3))
+
+
+def test_who_waits_moves_to_the_machine_that_is_idle(tmp_path: Path) -> None:
+    pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
+    negotiator = Negotiator(Store(), patience=0.0)
+    units = [ResourceUnit(name, f"m-{name}", vcore=1) for name in ("busy", "idle")]
+    negotiator.add_units(units, length=1)
+    negotiator.add_scheduler("s")
+    negotiator.submit("job", [Container(f"t{i}", vcore=1, duration=60.0) for i in range(2)], scheduler="s")
+    negotiator.commit("s", [Claim("t0", "busy"), Claim("t1", "busy", queued=True)], launch=True)
+
+    def command(id: str) -> Sequence[str]:
+        return SLEEP if id == "t0" else write(tmp_path / "t1")
+
+    busy, idle = (Agent([unit], length=1, negotiator=negotiator, command=command) for unit in units)
+    with busy, idle:
+        busy.heartbeat()  # t0 starts and t1 waits
+        assert busy.pid("t0") is not None and [c.id for c in busy.queues["busy"].waiting] == ["t1"]
+        idle.heartbeat()
+        assert idle.pid("t1") is None
+        busy.heartbeat()  # it tells who waits
+        assert not busy.queues["busy"].waiting
+        idle.heartbeat()
+        assert idle.wait(30) == [Ended("t1", 0)]
+        idle.heartbeat()
+        assert [(job.held, job.done) for job in negotiator.jobs()] == [(1, 1)]

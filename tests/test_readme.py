@@ -26,6 +26,8 @@ def test_example(code: str, printed: str) -> None:
         pytest.importorskip("networkx")
         if not any(entry.name == "flowsched" for entry in entry_points(group="networkx.backends")):
             pytest.skip("flowsched is not installed here, so NetworkX cannot know it")
+    if "hrm.Store" in code:
+        pytest.importorskip("sqlalchemy")
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(compile(code, str(README), "exec"), {"fs": fs})

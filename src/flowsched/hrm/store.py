@@ -73,11 +73,11 @@ class Store:
                 self.engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args=arguments)
                 self._guard = threading.RLock()
             else:
-                self.engine = sa.create_engine(parsed, connect_args=arguments)
+                self.engine = sa.create_engine(parsed, connect_args=arguments, pool_timeout=patience)
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
             self._single = self._several = self.engine
         elif self.dialect == "postgresql":
-            self.engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"))
+            self.engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_timeout=patience)
             self._single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
             self._several = self.engine.execution_options(isolation_level="REPEATABLE READ")
         else:
