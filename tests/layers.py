@@ -21,7 +21,7 @@ ROOMS = {
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
     "builder": "builder places preemption verify shares outlets gangs reclaim holds nearness proposals racks stays outcome",
-    "journal": "log journal image recovery",
+    "journal": "log wire journal image recovery",
     "scheduler": "scheduler commits",
     "front": "__init__",
     "fgm": "fgm",

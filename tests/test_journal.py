@@ -18,9 +18,9 @@ from lives import POLICIES, flow_of, operations, said, world_of
 
 import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
-from flowsched.journal import as_ids, decode, encode
 from flowsched.log import MAGIC, Reader, framed
 from flowsched.policy.describe import describe, rebuild
+from flowsched.wire import as_ids, decode, encode, plain
 
 
 def small(path: Path, **options) -> fs.Scheduler:
@@ -368,9 +368,10 @@ EVENTS = st.one_of(
 
 @given(event=EVENTS)
 def test_events_come_back_as_they_were(event: fs.Event) -> None:
-    again = from_dict(decode(encode(event), "", 0))
+    record = encode(plain(event))
+    again = from_dict(decode(record, "", 0))
     assert again == event and to_dict(again) == to_dict(event)
-    assert len(encode(event)) <= len(encode(to_dict(event)))
+    assert len(record) <= len(encode(to_dict(event)))
 
 
 def test_ids_of_other_kinds_are_refused_before_anything_happens(tmp_path: Path) -> None:
@@ -381,7 +382,7 @@ def test_ids_of_other_kinds_are_refused_before_anything_happens(tmp_path: Path) 
         fs.JobSubmitted("k", [fs.Task(b"bytes")]),
         fs.MachineAdded("x", {"cpu": 1}, labels={1: "one"}),
     ):
-        with pytest.raises(fs.InputError, match="a journal can only hold|must be strings"):
+        with pytest.raises(fs.InputError, match="a journal can only hold"):
             sched.apply(event)
     assert world_of(sched) == before
     sched.apply(fs.MachineAdded(np.int64(7), {"cpu": np.float64(1.5)}), fs.MachineAdded(8, np.array([2])))

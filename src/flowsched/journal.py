@@ -20,25 +20,24 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 from weakref import WeakKeyDictionary, ref
 from zlib import crc32
 
-import numpy as np
-
-from flowsched.cluster import Resources, Task
+from flowsched.cluster import Resources
 from flowsched.cluster.events import Event
-from flowsched.exceptions import InputError, JournalError, JournalMismatchError
+from flowsched.exceptions import InputError, JournalMismatchError
 from flowsched.image import pack_accounts
 from flowsched.log import Log
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import describe, difference
 from flowsched.reasons import Waiting
-from flowsched.rounds import Commit, Delta, Migrate, Place, Preempt, Round
+from flowsched.rounds import Commit, Round
+from flowsched.wire import encode, plain, plain_delta
 
-__all__ = ["Fsync", "Header", "Journal", "Seal", "as_ids", "decode", "deltas_of", "encode"]
+__all__ = ["Fsync", "Header", "Journal", "Seal"]
 
 Fsync = Literal["commit", "always", "never"]
 
@@ -103,6 +102,10 @@ class Seal:
     cost: int
     reasons: int
 
+    def numbers(self) -> tuple[int, ...]:
+        """All of it, in this order."""
+        return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
+
     @classmethod
     def of(cls, round: Round) -> Seal:
         """The seal of a round."""
@@ -110,7 +113,7 @@ class Seal:
         reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
         return cls(
             len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
-            crc32(encode([[_plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
+            crc32(encode([[plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
             crc32(encode(reasons)),
         )  # fmt: skip
 
@@ -181,22 +184,22 @@ class Journal:
 
     def events(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
         """Let events happen, and write down those that did."""
-        happened: list[bytes] = []
+        happened: list[Any] = []
         try:
             for event in events:
-                record = encode(event) if isinstance(event, Event) else b""
+                record = plain(event)
                 happen(event)
                 happened.append(record)
         finally:
             if happened:
-                self._append(self.fsync == "always", b"E[" + b",".join(happened) + b"]")
+                self._append(self.fsync == "always", b"E" + encode(happened))
 
     def round(self, now: float, limit: float | None, round: Round | None) -> None:
         """A round was made, or failed (None)."""
         self._count += 1
         if round is not None:
             self._numbers[round] = self._count
-        seal = None if round is None else list(asdict(Seal.of(round)).values())
+        seal = None if round is None else Seal.of(round).numbers()
         self._append(False, b"R" + encode([self._count, now, limit, seal]))
 
     def check(self, round: Round) -> None:
@@ -208,8 +211,8 @@ class Journal:
 
     def commit(self, round: Round, only: Collection[Hashable] | None, done: Commit) -> None:
         """A round happened, as far as it did."""
-        deltas = [_plain_delta(delta) for delta in done.accepted]
-        record = [self._numbers[round], None if only is None else list(only), deltas]
+        deltas = [plain_delta(delta) for delta in done.accepted]
+        record = [self._numbers[round], None if only is None else plain(list(only)), deltas]
         self._append(self.fsync != "never", b"C" + encode(record))
 
     def policy(self, policy: Policy) -> None:
@@ -251,87 +254,3 @@ class Journal:
         self.log.append(*bodies)
         if sync:
             self.log.sync()
-
-
-# -- values <-> JSON --------------------------------------------------------------------------------------------------
-
-
-def deltas_of(records: Sequence[Sequence[Any]]) -> tuple[Delta, ...]:
-    """Deltas from a commit's record."""
-    return tuple(_DELTAS[letter](*map(as_ids, values)) for letter, *values in records)
-
-
-_DELTAS: dict[str, Callable[..., Delta]] = {"p": Preempt, "m": Migrate, "s": Place}
-
-
-def _plain_delta(delta: Delta) -> list[Any]:
-    match delta:
-        case Place(task, machine, devices):
-            return ["s", task, machine, devices]
-        case Preempt(task, machine, by):
-            return ["p", task, machine, by]
-        case Migrate(task, old, machine, devices, by):
-            return ["m", task, old, machine, devices, by]
-
-
-def as_ids(value: Any) -> Any:
-    """What JSON made of ids: its lists become tuples again."""
-    return tuple(map(as_ids, value)) if isinstance(value, list) else value
-
-
-def _settings(kind: type) -> list[tuple[str, Any]]:
-    """Fields of an event or a task, and their defaults."""
-    return [(f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in fields(kind)]
-
-
-_FIELDS: dict[type, list[tuple[str, Any]]] = {}
-
-
-def _terse(value: Any) -> dict[str, Any]:
-    """An event or a task without what is as by default; `events.from_dict` reads it."""
-    kind = type(value)
-    known = _FIELDS.get(kind)
-    if known is None:
-        known = _FIELDS[kind] = _settings(kind)
-    record: dict[str, Any] = {} if kind is Task else {"kind": kind.__name__}
-    for name, default in known:
-        setting = getattr(value, name)
-        if setting is default:
-            continue
-        if isinstance(setting, Mapping):
-            if not setting and isinstance(default, Mapping):
-                continue
-            if not all(isinstance(key, str) for key in setting):
-                raise InputError(f"{kind.__name__}: {name}: names must be strings, got {dict(setting)!r}")
-            setting = dict(setting)
-        elif type(default) in (int, float, bool, tuple) and type(setting) is type(default) and setting == default:
-            continue
-        record[name] = setting
-    return record
-
-
-def _other(value: Any) -> Any:
-    """What JSON does not know itself."""
-    if isinstance(value, Event | Task):
-        return _terse(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise InputError(f"a journal can only hold ids that are strings, numbers, None or tuples of them, not {value!r}")
-
-
-_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_other)
-
-
-def encode(value: Any) -> bytes:
-    """As JSON, without any space."""
-    return _ENCODER.encode(value).encode("ascii")
-
-
-def decode(body: bytes, path: str, offset: int) -> Any:
-    """A record's JSON."""
-    try:
-        return json.loads(body)
-    except ValueError as error:
-        raise JournalError(f"a record that cannot be read: {error}", path, offset) from None

@@ -16,11 +16,12 @@ from typing import Any, BinaryIO, Protocol
 from flowsched.cluster.events import Event, from_dict
 from flowsched.exceptions import FlowschedError, JournalMismatchError, UnknownIdError
 from flowsched.image import form, unpack_accounts, with_own_accounts
-from flowsched.journal import Header, Journal, Seal, as_ids, decode, deltas_of
+from flowsched.journal import Header, Journal, Seal
 from flowsched.log import Reader
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import describe, difference, rebuild
 from flowsched.rounds import Commit, Delta, Round
+from flowsched.wire import as_ids, decode, deltas_of
 
 __all__ = ["Difference", "Recovery", "Target", "attach", "policy_of", "read_header", "recover"]
 

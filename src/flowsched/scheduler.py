@@ -32,7 +32,7 @@ from flowsched.commits import carry_out, happen
 from flowsched.exceptions import InputError, TimeLimitError
 from flowsched.gangs import Gangs
 from flowsched.image import State, form, pack, twin, unpack
-from flowsched.journal import Header, Journal, encode
+from flowsched.journal import Header, Journal
 from flowsched.log import MAGIC, framed
 from flowsched.network import FlowNetwork
 from flowsched.outcome import Verdicts, outcome
@@ -51,6 +51,7 @@ from flowsched.rounds import (
 from flowsched.sharereport import ShareReport
 from flowsched.verify import Verify
 from flowsched.version import __version__
+from flowsched.wire import encode
 
 __all__ = ["Scheduler", "replay"]
 
