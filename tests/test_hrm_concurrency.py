@@ -110,6 +110,10 @@ def place_stream(tasks: Sequence[Container], units: Sequence[UnitState]) -> dict
     return where
 
 
+def machine_of(unit: str) -> str:
+    return f"m{int(unit[1:]) // 10}"
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "sqlite":
@@ -122,7 +126,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Path) -> None:
     rng = random.Random(7)
     store = Store(url)
-    negotiator = Negotiator(store, ttl=TTL, machine_ttl=1000.0)
+    negotiator = Negotiator(store, ttl=TTL, machine_ttl=1000.0, patience=0.0)
     machines = [f"m{i}" for i in range(UNITS // 10)]
     negotiator.add_units([ResourceUnit(f"u{i}", f"m{i // 10}", vcore=4) for i in range(UNITS)], length=2)
     for j in range(JOBS):
@@ -146,7 +150,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
         start()
     finished: list[str] = []
     kills = sorted(rng.uniform(0.1, 0.6) * everything for _ in range(KILLED))
-    query = sa.select(RT.c.task_id, RT.c.queue_id).where(RT.c.status == Status.RUNNING, RT.c.launched == 1)
+    there = sa.select(RT.c.task_id, RT.c.queue_id, RT.c.status).where(RT.c.queue_id.is_not(None), RT.c.launched == 1)
     while len(finished) < everything:
         if len(finished) > progress[0]:
             progress = len(finished), time.monotonic()
@@ -159,12 +163,17 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
             assert victim.pid is not None
             os.kill(victim.pid, signal.SIGKILL)
             start()
-        by_machine: dict[str, list[str]] = {}
-        for task, unit in store.read(lambda db: db.execute(query).all()):
-            by_machine.setdefault(f"m{int(unit[1:]) // 10}", []).append(task)
+        running: dict[str, list[str]] = {}
+        waiting: dict[str, list[str]] = {}
+        for task, unit, status in store.look(there):
+            {Status.RUNNING: running, Status.WAITING: waiting}.get(status, {}).setdefault(machine_of(unit), []).append(
+                task
+            )
         machines = machines[20:] + machines[:20]
-        for machine in sorted({*by_machine, *machines[:20]}):
-            finished += negotiator.heartbeat(machine, finished=by_machine.get(machine, ())).finished
+        for machine in sorted({*running, *machines[:20]}):
+            # Now and then a machine tells who waits: they move to idle units while others claim these.
+            tells = waiting.get(machine, ()) if rng.random() < 0.2 else ()
+            finished += negotiator.heartbeat(machine, finished=running.get(machine, ()), waiting=tells).finished
         negotiator.expire()
         looks += 1
         if looks % 10 == 0:

@@ -24,6 +24,7 @@ from flowsched.hrm import Container, ResourceUnit
 from flowsched.hrm.claims import Claim, ExpiredError, Refusal, Status, UnitState
 from flowsched.hrm.leases import Lease, Leases
 from flowsched.hrm.negotiator import Negotiator
+from flowsched.hrm.optimistic import Shares
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.store import Store
 from flowsched.hrm.tables import JS, LK, LQ, RS, RT
@@ -160,6 +161,10 @@ def test_only_units_that_changed_are_told(store: Store) -> None:
     assert unit.wait == 5.0 + 5.0 / 2
     clock.now += 4
     assert negotiator.units(known)[0].wait == 3.5
+    known["u2"] = unit.version
+    assert negotiator.units(known) == []
+    negotiator.finish(["a0"])  # what the machines tell counts, too
+    assert [(unit.unit, unit.places) for unit in negotiator.units(known)] == [("u2", 1)]
 
 
 def test_the_next_in_the_queue_follows_at_once(store: Store) -> None:
@@ -446,6 +451,24 @@ def test_a_share_keeps_nobody_from_what_nobody_else_can_use(store: Store) -> Non
     # A job of both, as a smaller job of CPU tasks comes.
     negotiator.submit("both", [*batch("x", 4), Container("y", vcore=1, gmem=10)], scheduler="s")
     assert negotiator.allowed(["both"]) == {"both": 4 + 1}
+    audit(store)
+
+
+def test_a_share_that_was_overtaken_is_computed_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    negotiator, _ = make(store, units=2, cores=3, length=0)
+    negotiator.submit("a", batch("a", 6), scheduler="s")
+    negotiator.submit("b", batch("b", 6), scheduler="t")
+    assert len(negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u0")]).accepted) == 2
+    looks, real = [], Shares.caps
+
+    def caps(self: Shares, db: sa.Connection, tasks: Sequence[object]) -> dict[str, tuple[int, int]]:
+        looks.append(len(tasks))
+        # The first time as if those two had been claimed by somebody else a moment later.
+        return {job: (cap, held if len(looks) > 1 else 0) for job, (cap, held) in real(self, db, tasks).items()}
+
+    monkeypatch.setattr(Shares, "caps", caps)
+    granted = negotiator.commit("s", [Claim(f"a{i}", "u1") for i in range(2, 5)])
+    assert (len(looks), len(granted.accepted)) == (2, 1) and {why for _, why in granted.refused} == {Refusal.SHARE}
     audit(store)
 
 

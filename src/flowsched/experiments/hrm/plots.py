@@ -35,7 +35,8 @@ def draw(outcome: Outcome, folder: Path) -> list[Path]:
     written: list[Path] = []
     with rc_context(_STYLE):
         for name, paint in (
-            ("bursts", _bursts), ("rates", _rates), ("lengths", _lengths), ("gpu_sharing", _gpu), ("streams", _streams),
+            ("bursts", _bursts), ("rates", _rates), ("conflicts", _conflicts), ("lengths", _lengths), ("gpu_sharing", _gpu),
+            ("streams", _streams),
         ):  # fmt: skip
             figure = Figure(figsize=(7.5, 4.2), layout="constrained")
             if paint(outcome.rows, figure.add_subplot()):
@@ -93,6 +94,23 @@ def _rates(rows: list[Row], axes: Axes) -> bool:
     axes.set_ylabel("delay against the lowest rate; busyness in %")
     axes.set_title("Rates of arrival, 5 ms of decision for each container")
     axes.set_ylim(0, None)
+    axes.legend()
+    return shown
+
+
+def _conflicts(rows: list[Row], axes: Axes) -> bool:
+    shown = False
+    for taste, colour in (("take the first", _ORANGE), ("scatter", _BLUE)):
+        picked = _pick(rows, r", ([\d.]+) jobs/s", f"conflict ratio, six that {taste}")
+        if picked:
+            axes.plot([float(m[1]) for m, _ in picked], [_number(r.value) for _, r in picked], "-o", color=colour,
+                      label=f"six schedulers that {taste}")  # fmt: skip
+            shown = True
+    axes.axhline(45, color=_GREY, linestyle=":", label="the source, at most")
+    axes.set_xlabel("jobs per second")
+    axes.set_ylabel("refused claims (%)")
+    axes.set_title("Conflicts")
+    axes.set_ylim(0, 50)
     axes.legend()
     return shown
 
