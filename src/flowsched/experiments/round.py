@@ -330,10 +330,10 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
     for phase in _PHASES:
         values = {row.setting: row.value for row in outcome.rows if row.metric == f"median: {phase}"}
         heights = np.array([float(values[setting] or 0) * 1e3 for setting in settings])
-        axis.bar(settings, heights, bottom=bottom, label=phase, width=0.5)
+        axis.bar([setting.replace(", ", "\n") for setting in settings], heights, bottom=bottom, label=phase, width=0.5)
         bottom += heights
     axis.set_ylabel("ms, CPU time")
-    axis.legend(title="phase")
+    figure.legend(loc="outside right center")
     axis.set_title(TITLE, fontsize=9)
     path = folder / "round.png"
     figure.savefig(path, dpi=120)
