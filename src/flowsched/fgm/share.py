@@ -19,9 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["StageShare"]
 
+Floats = NDArray[np.float64]
+
+SAMPLE = 1024
+"""Of more machines, about so many tell what still fits."""
+
 
 class StageShare:
     """Another provider's shares, of a cluster that holds what runs and what still fits beside it.
+
+    What still fits is what the machines could take, by stages, of those that wait, mixed as they wait.  Anything more
+    would leave shares without force: whoever is ahead could start more, and age would decide.
 
     Parameters
     ----------
@@ -36,20 +44,33 @@ class StageShare:
 
     def __call__(self, claims: Claims) -> NDArray[np.int64]:
         """See `flowsched.policy.ShareProvider`."""
-        books, lines = self._fine.cluster.books, self._fine.futures.timelines
+        books = self._fine.cluster.books
         rows = np.flatnonzero(books.usable[: books.rows])
-        self._fine.look(rows)
+        if not len(rows):
+            return self._share(claims)
         total = books.capacity[rows].sum(axis=0).astype(np.float64)
-        asked = (books.capacity[rows] - books.free[rows]).sum(axis=0).astype(np.float64)
-        left = lines.available[rows, lines.present(rows, self._fine.now)].astype(np.float64)
-        used = total - left.sum(axis=0)
-        # What is left counts by what tasks ask for, in proportion to what those that run ask for and need.
-        rate = np.divide(asked, used, out=np.ones_like(used), where=(used > 0) & (asked > 0)).clip(1.0, 10.0)
-        scale = np.divide(
-            asked + np.maximum(left, 0.0).sum(axis=0) * rate, total, out=np.ones_like(total), where=total > 0
-        )
-        scale = np.maximum(scale, 1e-3)
+        asked = (books.capacity[rows] - books.free[rows]).sum(axis=0) + self._more(rows)
+        # What nobody has, nobody asks for: it limits nothing.
+        scale = np.divide(asked, total, out=np.ones_like(total), where=total > 0).clip(1e-3)
         # A provider that does not look at resources goes by the number of tasks.
-        units = max(1, int(claims.units * scale.min(initial=np.inf, where=total > 0))) if len(rows) else claims.units
+        units = max(1, int(claims.units * scale.min(initial=np.inf, where=total > 0)))
         grown = np.append(scale, np.ones(len(claims.capacity) - len(scale)))  # slots
         return self._share(replace(claims, units=units, capacity=claims.capacity * grown))
+
+    def _more(self, rows: NDArray[np.int64]) -> Floats:
+        """What those that still fit ask for, shape (resources,)."""
+        cluster = self._fine.cluster
+        waiting = [sum(len(group.waiting) for group in groups) for groups in cluster.waiting.values()]
+        if not waiting:
+            return np.zeros(cluster.books.demand.shape[1])
+        classes = np.array([cls.index for cls in cluster.waiting], np.int64)
+        some = rows[:: -(-len(rows) // SAMPLE)]
+        fit = cluster.books.room(classes, some)[0].astype(np.float64)
+        # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
+        # sum of part_c n / fit_c = 1.
+        part = (fit > 0) * np.array(waiting, np.float64)[:, None]
+        part /= np.maximum(part.sum(axis=0), 1e-12)
+        each = (part / np.maximum(fit, 1.0)).sum(axis=0)
+        most = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
+        amounts: Floats = (part @ most) @ cluster.books.demand[classes] * (len(rows) / len(some))
+        return amounts
