@@ -67,16 +67,20 @@ class Case:
         Jobs arrive at Poisson times, not all at once.
     cloud : bool
         Others use the machines too.
+    asks : float
+        Tasks ask for so many times their peak, rounded up.
     """
 
     volume: float
     online: bool = False
     cloud: bool = False
+    asks: float = 1.0
 
     @property
     def name(self) -> str:
         """How tables call it."""
-        return f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
+        name = f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
+        return name if self.asks == 1 else f"{name}, asking {self.asks:g} times as much"
 
 
 def make(case: Case, seed: int) -> tuple[Workload, Execution]:
@@ -92,7 +96,8 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
         name = names[int(rng.integers(len(names)))]
         course, (cpu, mem) = APPLICATIONS[name]
         pace, hunger = rng.lognormal(0, 0.1, size), 1 + 0.04 * rng.standard_normal((size, 2)).clip(-2.5, 2.5)
-        tasks = [Task(f"j{j}.{i}", {"cpu": cpu, "mem": mem}, kind=(name, BLOCK)) for i in range(size)]
+        request = {"cpu": cpu * case.asks, "mem": mem * case.asks}
+        tasks = [Task(f"j{j}.{i}", request, kind=(name, BLOCK)) for i in range(size)]
         seconds, needs = np.array([s for s, *_ in course]), np.array([need for _, *need in course])
         for i, task in enumerate(tasks):
             stages[task.id] = Stages(seconds * pace[i], needs * hunger[i])
