@@ -128,11 +128,15 @@ def test_the_machine_uses_at_least_what_its_tasks_use(children: list[subprocess.
 
 
 def test_time_is_the_callers() -> None:
-    times = iter([0.0, 10.0, 10.0])
-    sampler = Sampler({"me": os.getpid()}, clock=lambda: next(times))
+    now = 0.0
+    sampler = Sampler({"me": os.getpid()}, clock=lambda: now)
+    now = 10.0
     (sample,) = sampler.sample()
     assert sample.time == 10.0
     assert sampler.sample() == []  # no time has passed
+    now = 20.0
+    sampler.add("new", os.getpid())
+    assert [sample.task for sample in sampler.sample() if isinstance(sample, UsageSampled)] == ["me"]
 
 
 def test_bad_arguments_are_refused() -> None:

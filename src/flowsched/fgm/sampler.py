@@ -35,9 +35,10 @@ _NAMES = ("cpu", "mem", "disk", "net")
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """`seen`: CPU seconds, and bytes of disk and network, of each process at the last look; `ended` of those gone."""
+    """`seen`: CPU seconds, and MiB of disk and network, of each process at the last look, which was at `last`."""
 
     roots: tuple[int, ...]
+    last: float
     seen: dict[int, Floats] = field(default_factory=dict)
     window: deque[tuple[Floats, float]] = field(default_factory=deque)
 
@@ -86,7 +87,7 @@ class Sampler:
         self._tasks: dict[Hashable, _Task] = {}
         self._last = clock()
         self._whole: deque[tuple[Floats, float]] = deque(maxlen=window)
-        self._before = _machine_counters()
+        self._looked, self._before = self._clock(), _machine_counters()
         for task, pids in (tasks or {}).items():
             self.add(task, pids)
 
@@ -104,7 +105,7 @@ class Sampler:
         for pid in roots:
             if not psutil.pid_exists(pid):
                 raise InputError(f"Sampler: task {task!r}: no process {pid}")
-        entry = _Task(roots, window=deque(maxlen=self._window))
+        entry = _Task(roots, self._clock(), window=deque(maxlen=self._window))
         self._look(entry)
         self._tasks[task] = entry
 
@@ -115,23 +116,27 @@ class Sampler:
     def sample(self) -> list[UsageSampled | MachineSampled]:
         """What was used since the last call; a task whose processes are gone is left out, and forgotten."""
         now = self._clock()
-        seconds = now - self._last
-        if seconds <= 0:
+        if now <= self._last:
             return []
         self._last = now
         samples: list[UsageSampled | MachineSampled] = []
         for task, entry in list(self._tasks.items()):
+            # A busy machine lets the sampler wait, so each look has its own time.
+            looked = self._clock()
+            if looked <= entry.last:
+                continue
             found = self._look(entry)
             if found is None:
                 del self._tasks[task]
                 continue
             spent, memory = found
-            entry.window.append((np.array([spent[0], memory, spent[1], spent[2]]), seconds))
+            entry.window.append((np.array([spent[0], memory, spent[1], spent[2]]), looked - entry.last))
+            entry.last = looked
             samples.append(UsageSampled(task, _mean(entry.window), time=now))
         if self._machine is not None:
-            counters = _machine_counters()
-            spent = counters - self._before
-            self._before = counters
+            looked, counters = self._clock(), _machine_counters()
+            seconds, spent = looked - self._looked, counters - self._before
+            self._looked, self._before = looked, counters
             whole = psutil.virtual_memory()
             self._whole.append((np.array([spent[0], (whole.total - whole.available) / _MIB, *spent[1:]]), seconds))
             samples.append(MachineSampled(self._machine, _mean(self._whole), time=now))
