@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import flowsched as fs
-from flowsched.policy.fairness import (
+from flowsched.policy.fairness import Fairness, Limits
+from flowsched.policy.providers import (
     DRF,
     BatchShare,
     Claims,
-    Fairness,
-    Limits,
     MaxMin,
     SequenceShare,
     ShareProvider,

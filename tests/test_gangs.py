@@ -163,6 +163,7 @@ def test_an_idle_round_with_a_waiting_gang_changes_nothing_in_the_network(priori
         rnd = step(sched, now)
         assert not rnd.deltas and rnd.stats.changes == 0 and rnd.stats.solves == 1
         assert {rnd.waiting[task].code for task in gang} <= {fs.ReasonCode.GANG_SHORT, fs.ReasonCode.NO_FIT}
+        assert [sched.explain(task).code for task in gang] == [rnd.waiting[task].code for task in gang]
     sched.apply(fs.MachineAdded("m2", {"cpu": 4}), fs.JobRemoved("worse"))
     assert set(step(sched, 2.0).placements) == set(gang), "news are noticed"
 

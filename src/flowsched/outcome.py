@@ -149,4 +149,5 @@ class Verdicts:
         code = None
         if (why[shapes.of_row >= 0] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
+            code = ReasonCode.GANG_SHORT if record.group in self.builder.left_out else code
         return judge(books, cls, why, code, shapes).reason()

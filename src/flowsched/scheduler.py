@@ -316,7 +316,7 @@ class Scheduler:
         -------
         Reason
             Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is room,
-            but its job or user was at its share in the last round.
+            but its job or user was at its share in the last round; likewise `GANG_SHORT`.
         """
         return self._verdicts.explain(task, machine)
 

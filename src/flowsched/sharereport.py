@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.records import JobRecord
-from flowsched.policy.fairness import Claims, Fairness
+from flowsched.policy.fairness import Fairness
+from flowsched.policy.providers import Claims
 from flowsched.policy.waterfill import water_fill
 from flowsched.rounds import Share
 

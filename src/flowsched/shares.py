@@ -31,7 +31,8 @@ from flowsched.edits import Edits
 from flowsched.network import FlowNetwork
 from flowsched.outlets import Outlets
 from flowsched.policy import Policy
-from flowsched.policy.fairness import RUNGS, Claims, Fairness
+from flowsched.policy.fairness import RUNGS, Fairness
+from flowsched.policy.providers import Claims
 from flowsched.sharereport import ShareReport
 
 __all__ = ["Shares"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.policy.fairness import DRF, Claims, ShareProvider
+from flowsched.policy.providers import DRF, Claims, ShareProvider
 
 if TYPE_CHECKING:
     from flowsched.fgm.adapter import FineGrained

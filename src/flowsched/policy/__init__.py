@@ -19,22 +19,20 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
-from flowsched.policy.fairness import (
+from flowsched.policy.fairness import RUNGS, Fairness, Limits
+from flowsched.policy.fragmentation import FragmentationCost
+from flowsched.policy.goals import Precedence, check, fitted
+from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
+from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.policy.providers import (
     DRF,
-    RUNGS,
     BatchShare,
-    Fairness,
-    Limits,
     MaxMin,
     SequenceShare,
     ShareProvider,
     StaticQuotas,
     WeightedMaxMin,
 )
-from flowsched.policy.fragmentation import FragmentationCost
-from flowsched.policy.goals import Precedence, check, fitted
-from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
-from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.waiting import WaitCost
 
 __all__ = [

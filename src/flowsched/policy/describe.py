@@ -18,14 +18,14 @@ import numpy as np
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import UnknownIdError
-from flowsched.policy import Policy, fairness, fragmentation, placement, priority, waiting
+from flowsched.policy import Policy, fairness, fragmentation, placement, priority, providers, waiting
 from flowsched.policy import PreemptionCost as _PreemptionCost
 
 __all__ = ["describe", "difference", "rebuild"]
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
-    for module in (fairness, fragmentation, placement, priority, waiting)
+    for module in (fairness, fragmentation, placement, priority, providers, waiting)
     for name in module.__all__
     if isinstance(getattr(module, name), type)
 }
