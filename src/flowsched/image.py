@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from zlib import crc32
 
 from flowsched.builder import Builder
-from flowsched.cluster import Cluster, records
+from flowsched.cluster import Cluster, Job, records
 from flowsched.exceptions import InputError
 from flowsched.network import FlowNetwork
 from flowsched.policy import Fairness, Policy
@@ -182,6 +182,8 @@ class _Writer(pickle.Pickler):
         kind = type(obj)
         if self._own.get(kind):
             return NotImplemented
+        if kind is Job:  # there may be many: what dataclasses do here takes ten times as long
+            return Job, (obj.id, obj.user, obj.priority, obj.gang, obj.deadline)
         if obj is self._policy:
             return _given, ("policy",)
         if obj is self._policy.fairness:
