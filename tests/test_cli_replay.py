@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import flowsched as fs
-from flowsched.cli_replay import replay
-from flowsched.cli_simulate import simulate
+from flowsched import cli
 
 COSTS = [0.0, 1.0]
 
@@ -25,7 +24,7 @@ def production() -> fs.Policy:
 
 
 def run(path: Path, *options: str):
-    return CliRunner().invoke(replay, [str(path), *options])
+    return CliRunner().invoke(cli.application(), ["replay", str(path), *options])
 
 
 @pytest.fixture
@@ -95,10 +94,10 @@ def test_a_torn_tail_is_told(journal: Path) -> None:
 
 def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    done = CliRunner().invoke(simulate, ["--limit", "60", "--journal", str(path), "--quiet"])
+    done = CliRunner().invoke(cli.application(), ["simulate", "--limit", "60", "--journal", str(path), "--quiet"])
     assert done.exit_code == 0, done.output
     done = run(path)
     assert done.exit_code == 0, done.output
     assert "60 placed" in done.stdout
-    done = CliRunner().invoke(simulate, ["--limit", "60", "--journal", str(path), "--quiet"])
+    done = CliRunner().invoke(cli.application(), ["simulate", "--limit", "60", "--journal", str(path), "--quiet"])
     assert done.exit_code == 2 and "is there already" in done.output
