@@ -80,7 +80,7 @@ def test_recovery_from_every_prefix(tmp_path: Path) -> None:
         note()
     sched.apply(fs.TaskCompleted(0), fs.TaskFailed(1))
     note()
-    sched.policy = fs.Policy.named("pack")
+    sched.policy = fs.Policy(fairness=fs.Fairness(fs.SequenceShare()))
     note()
     rnd = sched.schedule(1)
     note()
@@ -414,6 +414,25 @@ def test_fsync_is_as_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert counts == {"never": (0, 0), "commit": (0, 1), "always": (1, 2)}
     with pytest.raises(fs.InputError, match="fsync: 'commit', 'always' or 'never' expected, got 'often'"):
         fs.Journal("x", fsync="often")
+
+
+def test_what_cannot_be_written_down_does_not_happen(tmp_path: Path) -> None:
+    sched = small(tmp_path / "journal")
+    rnd = sched.schedule(0.0)
+    with pytest.raises(fs.InputError, match="a journal can only hold ids"):
+        sched.commit(rnd, only={0, frozenset()})
+    assert sched.cluster.placement(0) is None
+    share = fs.SequenceShare()
+    share.witness = object()
+    before = sched.policy
+    with pytest.raises(fs.InputError, match="can be written down"):
+        sched.policy = fs.Policy(fairness=fs.Fairness(share))
+    assert sched.policy is before
+    sched.policy = fs.Policy(fairness=fs.Fairness(fs.SequenceShare()))
+    sched.policy = before
+    sched.commit(rnd, only={0})
+    again = reopened(sched)
+    assert (world_of(again), flow_of(again)) == (world_of(sched), flow_of(sched))
 
 
 def test_a_scheduler_that_lost_its_journal_decides_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ CONTRACT = """
     Scheduler Policy Round Reason ReasonCode Preemption Commit Job Task Machine User Resources
     MachineAdded MachineUpdated MachineDrained MachineFailed MachineRemoved JobSubmitted TaskSubmitted TaskStarted
     TaskCompleted TaskFailed TaskRemoved JobRemoved UserAdded UserUpdated UserRemoved UsageSampled
+    Journal JournalError CorruptJournalError JournalMismatchError Recovery replay
 """.split()
 
 

@@ -35,7 +35,7 @@ def live(life: Life, sched: fs.Scheduler, others: tuple[fs.Scheduler, ...], step
         assert world_of(one) == world_of(sched)
 
 
-@settings(max_examples=600 if FUZZ else 12)
+@settings(max_examples=600 if FUZZ else 8)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), before=st.integers(0, 30))
 def test_a_restored_scheduler_makes_the_same_rounds(seed: int, maker, before: int) -> None:
     life, sched = Life(seed), fs.Scheduler(maker())

@@ -3,14 +3,15 @@
 A journal is a `log` of these records (a letter, then JSON unless said otherwise):
 
 ====  ======================================================================================================
-H     the first one: version of the package, resources, seed, policy in words
+H     the first one: version of the package, resources, seed, policy in words; accounts (see below)
 E     events, all those of one `Scheduler.apply`
 R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
 C     a commit: number of the round, `only`, and the deltas that happened
-P     another policy, in words, and the number of its fairness object (null: none), as the same ones keep accounts
-A     after H and P, for a fairness object not seen before: the accounts that its providers keep (see `image`)
-S     in front of the others, after H: policy in words, a line feed, and a whole state (see `image`)
+P     another policy, in words, and the number of its fairness object (null: none); accounts
+S     in front of the others, after H: form of the state, policy in words; after a line feed the whole state (see `image`)
 ====  ======================================================================================================
+
+Accounts are what the providers of a fairness object keep, the first time that it is seen: after a line feed, see `image`.
 
 What happened is written down before the caller is told: a call that has returned has its record.
 """
@@ -59,7 +60,7 @@ class Header:
     @classmethod
     def read(cls, body: bytes) -> Header:
         """From its record."""
-        known = json.loads(body[1:])
+        known = json.loads(body[1:].partition(b"\n")[0])
         return cls(**{**known, "resources": tuple(known["resources"])})
 
     def check(self, then: Header, path: str) -> None:
@@ -180,7 +181,7 @@ class Journal:
     def begin(self, header: Header, policy: Policy) -> None:
         """The first records of a new journal."""
         self._header = header
-        self._append(self.fsync != "never", header.body(), *self._accounts(policy))
+        self._append(self.fsync != "never", header.body() + self._accounts(policy))
 
     def events(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
         """Let events happen, and write down those that did."""
@@ -200,10 +201,11 @@ class Journal:
         if round is not None:
             self._numbers[round] = self._count
         seal = None if round is None else Seal.of(round).numbers()
-        self._append(False, b"R" + encode([self._count, now, limit, seal]))
+        self._append(False, b"R" + encode([self._count, now, None if limit is None else float(limit), seal]))
 
-    def check(self, round: Round) -> None:
-        """Refuse a round that is not in the journal."""
+    def check(self, round: Round, only: Collection[Hashable] | None) -> None:
+        """Refuse what could not be written down once it has happened."""
+        plain(only if only is None else list(only))
         if round not in self._numbers:
             raise InputError(
                 "round: this scheduler did not make it, or its journal was started anew since; schedule again"
@@ -215,11 +217,15 @@ class Journal:
         record = [self._numbers[round], None if only is None else plain(list(only)), deltas]
         self._append(self.fsync != "never", b"C" + encode(record))
 
-    def policy(self, policy: Policy) -> None:
-        """Another policy holds."""
+    def words(self, policy: Policy) -> bytes:
+        """What `policy` is to write down."""
         accounts = self._accounts(policy)
         number = None if policy.fairness is None else self._fairness[id(policy.fairness)][0]
-        self._append(self.fsync == "always", b"P" + encode([describe(policy), number]), *accounts)
+        return b"P" + encode([describe(policy), number]) + accounts
+
+    def policy(self, words: bytes) -> None:
+        """Another policy holds."""
+        self._append(self.fsync == "always", words)
 
     def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
         """An old journal is continued, so many rounds and these fairness objects being in it."""
@@ -236,21 +242,21 @@ class Journal:
         self._count = self._fairnesses = 0
         self._accounts(policy)  # are in the state
 
-    def _accounts(self, policy: Policy) -> list[bytes]:
+    def _accounts(self, policy: Policy) -> bytes:
         """What is to be written of a policy's accounts."""
         fairness = policy.fairness
         if fairness is None or id(fairness) in self._fairness:
-            return []
-        self._know(fairness, self._fairnesses)
+            return b""
         accounts = pack_accounts(policy)
-        return [b"A" + accounts] if accounts else []
+        self._know(fairness, self._fairnesses)
+        return b"\n" + accounts if accounts else b""
 
     def _know(self, fairness: Fairness, number: int) -> None:
         key = id(fairness)
         self._fairness[key] = number, ref(fairness, lambda _: self._fairness.pop(key, None))
         self._fairnesses = max(self._fairnesses, number + 1)
 
-    def _append(self, sync: bool, *bodies: bytes) -> None:
-        self.log.append(*bodies)
+    def _append(self, sync: bool, body: bytes) -> None:
+        self.log.append(body)
         if sync:
             self.log.sync()

@@ -183,6 +183,7 @@ def recover(
     reader = Reader(file, path)
     records = iter(reader)
     _, body = next(records)
+    _accounts(body, target.policy)
     rerun = _Rerun(target, Recovery(Header.read(body), path), (target.policy, *policies), last)
     for offset, body in records:
         rerun.step(offset, body)
@@ -200,6 +201,13 @@ def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
     return last
 
 
+def _accounts(body: bytes, policy: Policy) -> None:
+    """Let the providers have the accounts that a record holds."""
+    _, _, accounts = body.partition(b"\n")
+    if accounts:
+        unpack_accounts(accounts, policy)
+
+
 class _Rerun:
     """One recovery."""
 
@@ -211,7 +219,7 @@ class _Rerun:
         self._last = last
         self._open: dict[int, tuple[Round, bool]] = {}
         self._steps: dict[bytes, Callable[[int, bytes], None]] = {
-            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"A": self._accounts, b"S": self._state,
+            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
         }  # fmt: skip
         self._note(target.policy)
 
@@ -271,7 +279,7 @@ class _Rerun:
         self.found.placed += kinds["s"]
 
     def _policy(self, offset: int, body: bytes) -> None:
-        description, number = decode(body, self.found.path, offset)
+        description, number = decode(body.partition(b"\n")[0], self.found.path, offset)
         policy = policy_of(description, self.policies, self.found.path, offset)
         if number in self.fairnesses:
             if policy.fairness is not self.fairnesses[number]:
@@ -279,6 +287,7 @@ class _Rerun:
         elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
             policy = with_own_accounts(policy)
         self._note(policy)
+        _accounts(body, policy)
         self.target.policy = policy
         self.found.policies += 1
 
@@ -287,9 +296,6 @@ class _Rerun:
         fairness = policy.fairness
         if fairness is not None and not any(fairness is known for known in self.fairnesses.values()):
             self.fairnesses[len(self.fairnesses)] = fairness
-
-    def _accounts(self, offset: int, body: bytes) -> None:
-        unpack_accounts(body, self.target.policy)
 
     def _state(self, offset: int, body: bytes) -> None:
         front, _, image = body.partition(b"\n")

@@ -139,9 +139,10 @@ class Scheduler:
     def policy(self, policy: Policy) -> None:
         if not isinstance(policy, Policy):
             raise InputError(f"policy: a Policy expected, got {policy!r}")
+        words = b"" if self.journal is None else self.journal.words(policy)
         self.builder.replace_policy(policy)
         if self.journal is not None:
-            self.journal.policy(policy)
+            self.journal.policy(words)
 
     def apply(self, *events: Event) -> None:
         """Tell what happened; see `Cluster.apply`."""
@@ -261,7 +262,7 @@ class Scheduler:
         if round in self._aborted:
             raise InputError("round: it was aborted")
         if self.journal is not None:
-            self.journal.check(round)
+            self.journal.check(round, only)
         done = carry_out(self.cluster, round, only)
         self._book(round, done.accepted)
         if self.journal is not None:
