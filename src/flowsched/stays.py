@@ -114,8 +114,9 @@ class Stays(Viewed):
                 if self._since[index] != since:
                     self._since[index] = since
                     aged.append(index)
-        self.edits.remove_arcs(self._arc[old])
-        self._free(old)
+        if old:
+            self.edits.remove_arcs(self._arc[old])
+            self._free(old)
         if now >= self._next:
             aged = np.union1d(aged, np.flatnonzero(self._due <= now)).astype(np.int64).tolist()
             self._next = float(self._due[self._due > now].min(initial=inf))
@@ -139,11 +140,11 @@ class Stays(Viewed):
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
         """New arcs, each given as its index, the group's node, the machine's row, how many run, and since when."""
         at, tails, rows, running, since = (np.array(column) for column in zip(*new, strict=True))
-        top = int(at.max()) + 1
-        for name in ("_arc", "_running", "_since", "_bucket"):
-            setattr(self, name, grown(getattr(self, name), top))
-        self._due = grown(self._due, top, fill=inf)
-        self._view()
+        if self._indices.count > len(self._arc):
+            for name in ("_arc", "_running", "_since", "_bucket"):
+                setattr(self, name, grown(getattr(self, name), self._indices.count))
+            self._due = grown(self._due, self._indices.count, fill=inf)
+            self._view()
         bucket, due = self._ages(since, policy, now)
         self._arc[at] = self.edits.add_arcs(tails, self.places.node[rows], running, -policy.stays(bucket))
         self._running[at], self._since[at], self._bucket[at], self._due[at] = running, since, bucket, due

@@ -78,7 +78,11 @@ class WaitCost:
 
     def ends_of(self, buckets: NDArray[np.int64]) -> NDArray[np.float64]:
         """The ends of many buckets."""
-        return np.array([*self._ends, math.inf])[buckets]
+        return self._all_ends[buckets]
+
+    @cached_property
+    def _all_ends(self) -> NDArray[np.float64]:
+        return np.array([*self._ends, math.inf])
 
     @cached_property
     def _ends(self) -> list[float]:
