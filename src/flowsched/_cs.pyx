@@ -805,8 +805,10 @@ cdef class Network:
         return 0
 
     cdef int fetch_ends(self, int32_t v) except -1 nogil:
-        """Have what a walk from v will look at first."""
+        """Have what a walk from v will look at first; v may have been removed since it got its excess."""
         cdef int32_t i
+        if self.node[v].d[3] <= 0:
+            return 0
         for i in range(self.node[v].first, self.node[v].first + min(self.node[v].d[2], LOW_DEGREE)):
             fs_fetch(&self.pot[self.half[i].head])
             fs_fetch(&self.node[self.half[i].head])
@@ -1376,12 +1378,9 @@ cdef class Network:
     cdef inline bint unlimited(self, int32_t h) except -1 nogil:
         return h & 1 == 0 and self.res[h] + self.flow_of(h >> 1) >= CINF
 
-    cdef int32_t reach(self, int32_t s, int sign, bint stop) except? -2 nogil:
-        """Mark the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1), breadth first.
-
-        Returns the first end among them, -1 without one; with `stop` no more is marked then, and labels lead back to s.
-        """
-        cdef int32_t i, lo, hi, v, w, taken = 0, found = 1, end = -1
+    cdef int reach(self, int32_t s, int sign) except -1 nogil:
+        """Mark the nodes that s reaches along residual half-arcs (sign 1) or that reach s (sign -1)."""
+        cdef int32_t i, lo, hi, v, w, taken = 0, found = 1
         self.next_stamp()
         self.order[0] = s
         self.mark[s] = self.stamp
@@ -1398,12 +1397,7 @@ cdef class Network:
                     self.mark[w] = self.stamp
                     self.order[found] = w
                     found += 1
-                    self.label[2 * w].par = self.half[i].code
-                    if end < 0 and self.ends(w, sign):
-                        end = w
-                        if stop:
-                            return end
-        return end
+        return 0
 
     # -- cost scaling ----------------------------------------------------------------------------------------------
 
@@ -1653,21 +1647,83 @@ cdef class Network:
         return OK
 
     cdef int complete(self) except -1 nogil:
-        """Time is up: make the flow feasible along any paths, with no regard to cost, so (I) may break on their mates."""
-        cdef int32_t i, v, end
+        """Time is up: make the flow feasible with no regard to cost, by blocking flows (Dinic), so (I) may break on their mates."""
+        cdef int32_t i, v
         cdef int sign
         self.settle_hub()
         for sign in range(1, -2, -2):
+            while self.number(sign):
+                for i in range(self.nactive):
+                    if self.exc[self.active[i]] * sign > 0 and self.active[i] != self.hub:
+                        self.descend(self.active[i], sign)
             for i in range(self.nactive):
                 v = self.active[i]
-                while self.exc[v] * sign > 0 and v != self.hub:
-                    end = self.reach(v, sign, True)
-                    if end < 0:
-                        self.stuck, self.stuck_sign = v, sign
-                        return INFEASIBLE
-                    self.augment_search(v, end, sign, -1, 1)
+                if self.exc[v] * sign > 0 and v != self.hub:
+                    self.stuck, self.stuck_sign = v, sign
+                    return INFEASIBLE
         self.clear_active()
         return OK
+
+    cdef bint number(self, int sign) except -1 nogil:
+        """Number nodes by their distance, in half-arcs, from all excesses (sign 1) or deficits (sign -1) up to the nearest ends; whether there are any."""
+        cdef int32_t i, lo, hi, v, w, taken = 0, found = 0
+        cdef int64_t nearest = FAR
+        self.next_stamp()
+        for i in range(self.nactive):
+            v = self.active[i]
+            if self.exc[v] * sign > 0 and v != self.hub:
+                self.label[2 * v].stamp, self.label[2 * v].dist, self.node[v].hint = self.stamp, 0, 0
+                self.order[found] = v
+                found += 1
+        while taken < found:
+            v = self.order[taken]
+            taken += 1
+            if self.label[2 * v].dist >= nearest:
+                break
+            lo = self.node[v].first
+            hi = lo + (self.node[v].d[1] if sign > 0 else self.node[v].d[2])
+            if sign < 0:
+                lo += self.node[v].d[0]
+            for i in range(lo, hi):
+                w = self.half[i].head
+                if self.label[2 * w].stamp != self.stamp:
+                    self.label[2 * w].stamp, self.label[2 * w].dist, self.node[w].hint = self.stamp, self.label[2 * v].dist + 1, 0
+                    if self.ends(w, sign):
+                        nearest = self.label[2 * w].dist
+                    self.order[found] = w
+                    found += 1
+        return nearest < FAR
+
+    cdef int descend(self, int32_t s, int sign) except -1 nogil:
+        """Push from s along paths whose numbers rise by 1; what is found to lead nowhere loses its number."""
+        cdef int32_t tip = s, depth = 0, i, hi, v = -1
+        while self.exc[s]:
+            i = self.node[tip].first + self.node[tip].hint
+            if sign > 0:
+                hi = self.node[tip].first + self.node[tip].d[1]
+            else:
+                i = max(i, self.node[tip].first + self.node[tip].d[0])
+                hi = self.node[tip].first + self.node[tip].d[2]
+            while i < hi:
+                v = self.half[i].head
+                if self.label[2 * v].stamp == self.stamp and self.label[2 * v].dist == self.label[2 * tip].dist + 1:
+                    break
+                i += 1
+            self.node[tip].hint = i - self.node[tip].first
+            if i < hi:
+                self.order[depth] = self.half[i].code
+                if self.ends(v, sign):
+                    self.augment_walk(&tip, &depth, s, sign)
+                else:
+                    depth += 1
+                    tip = v
+            else:
+                self.label[2 * tip].stamp = 0
+                if not depth:
+                    break
+                depth -= 1
+                tip = self.tail(self.order[depth])
+        return 0
 
     cdef object violations(self):
         """Residual half-arcs of negative reduced cost, and sum of -rc * res over them: how far the cost may be from the optimum."""
@@ -1703,7 +1759,7 @@ cdef class Network:
             raise UnboundedError(
                 f"a cycle of {len(cycle)} arcs of unlimited capacity has negative cost", np.array(cycle, np.int64))
         if status == INFEASIBLE:
-            self.reach(self.stuck, self.stuck_sign, False)
+            self.reach(self.stuck, self.stuck_sign)
             marked = _whole(self.mark)[:self.n] == self.stamp
             raise InfeasibleError(
                 f"no flow meets the supplies: node {self.stuck} " +
