@@ -319,6 +319,9 @@ def test_the_lock_goes_to_who_came_first_and_expires(store: Store) -> None:
     negotiator.leases.renew(second)
     clock.now += 6  # the first was not heard of for 11 s, the second for 6 s
     assert (holds(first), holds(second)) == (False, True)
+    # Too late: while the first was not heard of, the second has become the holder.
+    assert not negotiator.leases.renew(first) and negotiator.leases.renew(second)
+    assert (holds(first), holds(second)) == (False, True)
     negotiator.leases.sweep()
     assert store.read(lambda db: db.execute(sa.select(LQ.c.owner)).scalars().all()) == ["t"]
 
@@ -384,8 +387,8 @@ def test_a_lost_scheduler_gives_back_what_it_had_not_launched(store: Store) -> N
     negotiator.submit("a", batch("a", 4), scheduler="s")
     negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u0"), Claim("a2", "u0", queued=True)])
     negotiator.launch("s", ["a0"])
-    negotiator.leases.draw("stream", "s")
     clock.now += 8
+    negotiator.leases.draw("stream", "s")  # good for 10 s, but not without its owner
     negotiator.heartbeat("m0")
     negotiator.heartbeat("m1")
     negotiator.beat("t")

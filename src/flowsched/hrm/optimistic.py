@@ -37,9 +37,8 @@ class Shares:
 
     def __init__(self, store: Store, bind: bool) -> None:
         self.store, self.bind = store, bind
-        self._version = -1
-        self._shapes: Sequence[Any] = ()
-        self._fitting: dict[_Size, int] = {}
+        # Version, shapes of units, and how many containers of a size they take: one value, for threads.
+        self._units: tuple[int, Sequence[Any], dict[_Size, int]] = (-1, (), {})
 
     def caps(self, db: sa.Connection, tasks: Sequence[Any]) -> dict[str, tuple[int, int]]:
         """Most tasks that each of these batch tasks' jobs may hold, and how many it holds."""
@@ -77,19 +76,19 @@ class Shares:
 
     def _learn(self, db: sa.Connection, version: int) -> None:
         """What units there are, which hardly ever changes."""
-        if version != self._version:
-            self._version, self._shapes = version, db.execute(_SHAPES).all()
-            self._fitting.clear()
+        if version != self._units[0]:
+            self._units = (version, db.execute(_SHAPES).all(), {})
 
     def _units_for(self, size: _Size) -> int:
         """How many such containers run and wait on the units that are alive."""
-        known = self._fitting.get(size)
+        _, shapes, fitting = self._units
+        known = fitting.get(size)
         if known is None:
             known = 0
-            for *have, places, length, count in self._shapes:
+            for *have, places, length, count in shapes:
                 fits = min((a // b for a, b in zip(have, size, strict=True) if b), default=places)
                 known += int(count) * (min(fits, places) + length) if fits else 0
-            self._fitting[size] = known
+            fitting[size] = known
         return known
 
 
