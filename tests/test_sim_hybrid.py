@@ -89,13 +89,20 @@ def test_what_was_refused_goes_before_the_next_job() -> None:
     schedulers=st.integers(1, 3),
     length=st.integers(0, 2),
     expected=st.sampled_from([None, 2.0]),
+    waits=st.sampled_from([{}, {"patience": 0.0}, {"max_wait": 1.5}, {"max_wait": 3.0, "patience": 1.0}]),
+    heartbeat=st.sampled_from([3.0, 0.7]),
 )
 def test_everything_runs_once_whatever_the_schedulers(
-    sizes: list[list[float]], schedulers: int, length: int, expected: float | None
+    sizes: list[list[float]],
+    schedulers: int,
+    length: int,
+    expected: float | None,
+    waits: dict[str, float],
+    heartbeat: float,
 ) -> None:
     jobs = [job(f"j{i}-", 0.5 * i, *durations) for i, durations in enumerate(sizes)]
-    run = HybridSimulation(units(2), jobs, schedulers=schedulers, length=length, expected=expected)
-    result = run.run()
+    options = {"schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, **waits}
+    result = HybridSimulation(units(3), jobs, **options).run()  # type: ignore[arg-type]
     assert (result.delay <= result.start).all() and (result.start < result.completion).all()
     assert (result.completion >= [max(durations) for durations in sizes]).all()
     assert result.claims - result.conflicts == sum(map(len, sizes))

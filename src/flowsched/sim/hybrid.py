@@ -161,6 +161,7 @@ class HybridSimulation:
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
         self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
+        self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
         capacity = [queue.capacity for queue in self._real.values()]
         for id, container in self._true.items():
             if not any(all(a <= b for a, b in zip(container.need, have, strict=True)) for have in capacity):
@@ -305,8 +306,9 @@ class HybridSimulation:
         if machine not in self._due:
             self._due.add(machine)
             offset, now = self._offset[machine], self._clock.now
-            turns = math.floor((now - offset) / self._beat) + 1
-            self._clock.after(max(offset + turns * self._beat - now, 0.0), machine, self._heartbeat)
+            # Not this very moment's, whatever is rounded.
+            turns = math.floor((now - offset) / self._beat + 1e-6) + 1
+            self._clock.after(offset + turns * self._beat - now, machine, self._heartbeat)
 
     def _heartbeat(self, machine: str) -> None:
         self._due.remove(machine)
@@ -329,7 +331,11 @@ class HybridSimulation:
         if not mine or self._patience == math.inf:
             return
         idle = [self._known[unit] for unit in self._idle]
-        for move in rebalance(mine, self._clock.now, self._patience, onto=idle):
+        # The machine knows better who waits: one that the books have waiting may run since room that they do not know.
+        waits = {str(c.id) for unit in self._units_of[machine] for c in self._real[unit].waiting}
+        for move in rebalance(
+            mine, self._clock.now, self._patience, onto=idle, may=lambda container: str(container.id) in waits
+        ):
             task, old, new = str(move.container), str(move.old), str(move.new)
             self._real[old].remove(task, self._clock.now)
             self._carry_out(new, self._real[new].submit(self._true[task], self._clock.now))
@@ -338,8 +344,8 @@ class HybridSimulation:
             self._expect_beat(machine)
 
     def _note_room(self, unit: str) -> None:
-        """Keep the list of idle units, in the order in which they became it."""
-        if self._known[unit].room[0] > 0:
+        """Keep the list of units where somebody may have room, in the order in which they became it."""
+        if all(a <= b for a, b in zip(self._least, self._known[unit].room, strict=True)):
             self._idle.setdefault(unit)
         else:
             self._idle.pop(unit, None)

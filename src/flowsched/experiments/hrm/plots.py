@@ -125,7 +125,7 @@ def _lengths(rows: list[Row], axes: Axes) -> bool:
         f"length {n}": ([_number(row.value) for match, row in picked if match[2] == str(n)], colour)
         for n, colour in ((2, _BLUE), (3, _ORANGE))
     }
-    _bars(axes, [load.replace(" +- ", "\n+-") for load in loads], series)
+    _bars(axes, [load.replace(" +- ", "\n+-").replace(" alone", "\nalone") for load in loads], series)
     axes.axhline(0, color="#66717e", linewidth=0.8)
     axes.set_ylabel("completion against length 1 (%)")
     axes.set_title("Length of the batch queues (the source: 2 is best, -15 %)")
