@@ -154,6 +154,54 @@ def test_compression_makes_nobody_miss_a_deadline(
                 assert end <= deadline + 1e-3
 
 
+# The loop starts one at a time, and once something is compressed, (7) lets nobody else in.
+SCHEDULERS = [(fs.Scheduler, 1), (fs.Scheduler, 2), (lambda resources: Greedy(fifo, resources), 1)]
+
+
+def placed(
+    scheduler: Any, kinds: dict[str, Stages], first: Sequence[fs.Task], then: Sequence[fs.Task], **job: Any
+) -> int:
+    """How many of `then` start beside `first`, on a machine of 4 cores and 8 GB."""
+    fine = FineGrained(scheduler(resources=NAMES), estimator=known(kinds))
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}), fs.JobSubmitted("first", first, **job))
+    assert len(fine.commit(fine.schedule(0.0)).accepted) == len(first)
+    fine.apply(fs.JobSubmitted("then", then))
+    decided = fine.schedule(0.0)
+    assert len(fine.commit(decided).accepted) == len(decided.placements)
+    return len(decided.placements)
+
+
+@pytest.mark.parametrize(("scheduler", "count"), SCHEDULERS)
+def test_nobody_is_compressed_beyond_its_deadline(scheduler: Any, count: int) -> None:
+    """3.8 of 4 cores are in use, 0.5 more would compress everybody by 7 %."""
+    kinds = {"k": Stages([12], [[1.9, 1.0]]), "n": Stages([12], [[0.5 / count, 1.0]])}
+    first = [fs.Task(f"f{i}", {"cpu": 1.9, "mem": 1}, kind="k") for i in range(2)]
+    then = [fs.Task(f"t{i}", {"cpu": 0.5, "mem": 1}, kind="n") for i in range(count)]
+    assert placed(scheduler, kinds, first, then) == count
+    assert placed(scheduler, kinds, first, then, deadline=13.0) == count
+    # 0.25 more would still delay them to 12.15
+    assert placed(scheduler, kinds, first, then, deadline=12.1) == 0
+    assert placed(scheduler, kinds, first, then, deadline=12.5) == count - 1
+
+
+@pytest.mark.parametrize(("scheduler", "count"), SCHEDULERS)
+def test_who_delays_others_must_leave_room_for_all_to_come(scheduler: Any, count: int) -> None:
+    """Compressed, p still has its memory when that of q comes, which wants no CPU::
+
+    p |3.8 cores, 6 GB    |~~~         newcomers: 0.5 cores, 1 GB, which fit stage by stage
+    q |0 GB               |4 GB  |
+    """
+    kinds = {
+        "p": Stages([12], [[3.8, 6.0]]),
+        "q": Stages([12, 12], [[0.0, 0.0], [0.0, 4.0]]),
+        "n": Stages([12], [[0.5 / count, 1.0 / count]]),
+    }
+    p, q = fs.Task("p", {"cpu": 3.8, "mem": 6}, kind="p"), fs.Task("q", {"cpu": 0.1, "mem": 4}, kind="q")
+    then = [fs.Task(f"t{i}", {"cpu": 0.5, "mem": 1}, kind="n") for i in range(count)]
+    assert placed(scheduler, kinds, [p], then) == count
+    assert placed(scheduler, kinds, [q, p], then) == 0
+
+
 class Watch:
     """A scheduler that remembers when it started which task."""
 
