@@ -152,8 +152,8 @@ class Futures:
         self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.books.capacity, now)
 
     def settle(self, rows: Sequence[int], now: float) -> None:
-        """Take stock of the tasks that run on some machines: those that are new begin now."""
-        self.advance(rows, now)
+        """Take stock of the tasks that run on some machines, advanced to now: those that are new begin."""
+        self._kernel()
         by_row = self.cluster.by_row
         for row in rows:
             record = by_row.get(row)
