@@ -271,6 +271,32 @@ def test_a_stage_that_ends_makes_room() -> None:
     assert len(fine.schedule(6.0).placements) == 1
 
 
+def ends(fine: FineGrained, now: float) -> list[float]:
+    """When the stages of the only machine end, from now on."""
+    fine.commit(fine.schedule(now))
+    fine.look(np.zeros(1, np.int64))
+    times: list[float] = fine.futures.timelines.ends[0].tolist()
+    return times[: times.index(math.inf)]
+
+
+def test_what_was_compressed_stays_so_whoever_leaves() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"A": A, "B": B}), threshold=0.1)
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}), *(arrival.job for arrival in figures().arrivals))
+    assert ends(fine, 0.0) == pytest.approx([1.05, 3.05, 4.05])
+    fine.apply(fs.TaskRemoved("A1", time=1.0))
+    assert ends(fine, 1.0) == pytest.approx([1 + 1 / 21, 3 + 1 / 21, 4 + 1 / 21])
+
+
+def test_a_task_that_starts_again_begins_anew() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([12], [[1.0, 1.0]])}))
+    submit(fine, 1)
+    assert ends(fine, 0.0) == pytest.approx([12])
+    fine.apply(fs.TaskFailed("t0", time=6.0))
+    assert ends(fine, 6.0) == pytest.approx([18])
+    fine.apply(fs.MachineUpdated("m", {"cpu": 5, "mem": 16}, time=10.0))
+    assert ends(fine, 10.0) == pytest.approx([18])
+
+
 def test_rounds_that_are_thrown_away_leave_no_trace() -> None:
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([6, 6], [[3.0, 1.0], [0.5, 1.0]])}))
     submit(fine, 2, cpu=3.0)
