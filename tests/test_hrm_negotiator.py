@@ -232,6 +232,8 @@ def test_who_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store)
     negotiator.commit("s", [Claim("b0", "u1", queued=True)])  # not launched: it stays
     clock.now += 1
     assert negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"]).stale == ()  # nobody said who waits
+    negotiator.heartbeat("m0", waiting=["b0"])
+    assert statuses(store)["b0"] == ("WAITING", "u1")
     report = negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"], waiting=["a1", "a2", "b0"])
     # One unit is idle; a2 would wait longest.
     assert (report.stale, report.started) == (("a2",), ())
@@ -246,6 +248,28 @@ def test_who_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store)
     audit(store)
     with pytest.raises(InputError, match="patience"):
         Negotiator(store, patience=-1.0)
+
+
+def test_one_that_followed_may_have_ended_by_the_same_heartbeat(store: Store) -> None:
+    negotiator, _ = make(store, cores=1, length=2)
+    negotiator.submit("a", batch("a", 3), scheduler="s")
+    claims = [Claim("a0", "u0"), Claim("a1", "u0", queued=True), Claim("a2", "u0", queued=True)]
+    assert len(negotiator.commit("s", claims, launch=True).accepted) == 3
+    report = negotiator.heartbeat("m0", finished=["a1", "a0"])
+    assert (sorted(report.finished), report.started) == (["a0", "a1"], ("a2",))
+    audit(store)
+
+
+def test_what_is_paused_keeps_its_memory_in_the_books(store: Store) -> None:
+    negotiator, _ = make(store, units=1)
+    negotiator.add_units([ResourceUnit("u", "m", vcore=2, mem=100)], length=1)
+    negotiator.submit("a", [Container("a", vcore=2, mem=60, duration=5.0)], scheduler="s")
+    negotiator.commit("s", [Claim("a", "u")], launch=True)
+    for name, cores, mem, becomes in (("x", 2, 30, "PAUSED"), ("y", 0, 20, "WAITING")):
+        negotiator.submit(name, [Container(name, vcore=cores, mem=mem, kind="stream")], scheduler="t")
+        assert negotiator.stream("t", name, lambda tasks, _: {str(task.id): "u" for task in tasks}).accepted
+        assert statuses(store)["a"] == (becomes, "u")
+        audit(store)
 
 
 def test_streams_get_everything_or_nothing_and_pause_batch(store: Store) -> None:
@@ -454,6 +478,9 @@ def test_a_share_keeps_nobody_from_what_nobody_else_can_use(store: Store) -> Non
     # A job of both, as a smaller job of CPU tasks comes.
     negotiator.submit("both", [*batch("x", 4), Container("y", vcore=1, gmem=10)], scheduler="s")
     assert negotiator.allowed(["both"]) == {"both": 4 + 1}
+    # 4 GPUs for the 4, 6 and 1 tasks of three jobs: 2, 1 and 1.
+    negotiator.submit("gpu2", [Container(f"h{i}", vcore=1, gmem=10) for i in range(6)], scheduler="s")
+    assert negotiator.allowed(["gpu2"]) == {"gpu2": 1}
     audit(store)
 
 
