@@ -242,6 +242,20 @@ def test_the_figures_of_the_source() -> None:
     assert (lines.available[0, :4, 0] / MICRO).tolist() == pytest.approx([-0.2, 0.9, 2.5, 4])
 
 
+@pytest.mark.parametrize("contention", [0.0, 0.5])
+@pytest.mark.parametrize("used", [1.0, 3.7, 3.85, 3.97, 3.99, 4.0, 4.2])
+def test_the_reach_is_that_of_the_bound(used: float, contention: float) -> None:
+    """The most that a newcomer may want: with it, the compression is just what (7) allows."""
+    reach = Machine([Stages([10], [[used, 1.0]])], contention=contention).forecast().reach[0, 0, 0] / MICRO
+    left = 4 - used
+    if left <= 0:
+        assert reach == pytest.approx(left)
+        return
+    for want, fits in ((reach - 1e-4, True), (reach + 1e-4, False)):
+        bound = float(max_compression(used, want, contention=contention * LIMIT, limit=LIMIT))
+        assert (want <= left + bound * 4) == fits
+
+
 def test_contention_takes_longer_than_sharing() -> None:
     rate = 0.2 / 4.2
     assert Machine([A, A, B], contention=0.5).plan()[2][2] == pytest.approx(1 / ((1 - rate) * (1 - 0.5 * rate)) + 3)
