@@ -128,6 +128,21 @@ def test_many_pairs_at_once_are_pairs(classes: list[Stages], rows: list[Timeline
                 assert (count[c, row] > 0) == algorithm_2(task, rest, [False, False], 0, 0)
 
 
+def test_no_rounding_decides() -> None:
+    """What is wanted is all that there is, or a millionth more; many inverses times their numbers are not 1."""
+    wanted = np.array([*range(1, 200), 4_900_000, 10**9 + 7, 10**12 + 39, 10**15 + 37])
+    lines = Timelines(1, slots=2)
+    lines.grow(2 * len(wanted))
+    lines.reach[: 2 * len(wanted), 0, 0] = np.concatenate([wanted, wanted - 1])
+    classes = Classes([Stages([math.inf], [[want / MICRO]]) for want in wanted.tolist()], 1)
+    classes.want[:, 0] = wanted
+    count, short = lines.fits(classes, np.arange(2 * len(wanted)), 0.0)
+    enough, lacking = count[:, : len(wanted)].diagonal(), count[:, len(wanted) :].diagonal()
+    assert (enough == 1).all()
+    assert (lacking == 0).all()
+    assert ((count > 0) == (short < 0)).all()
+
+
 def test_boundaries_that_meet_do_not_overlap() -> None:
     machine = Timeline([2, 5, math.inf], [[1.0], [2.0], [4.0]], [4])
     assert match(Stages([2, 3, 1], [[1.0], [2.0], [4.0]]), machine)
