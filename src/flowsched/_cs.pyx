@@ -717,7 +717,7 @@ cdef class Network:
                     fs_fetch(&self.node[head[i + 2 * AHEAD]].d[3])
                 if i + AHEAD < k:
                     v = <int32_t>head[i + AHEAD]
-                    fs_fetch(&self.half[0] + self.node[v].first + self.node[v].d[3])
+                    self.fetch_half(self.node[v].first + self.node[v].d[3])
                 if i == run:        # arcs of one tail often come together: its block gets room for them at once
                     while run < k and tail[run] == tail[i]:
                         run += 1
@@ -796,6 +796,11 @@ cdef class Network:
             for i in range(arcs.shape[0]):
                 self.drop_arc(<int32_t>arcs[i], -1)
 
+    cdef inline int fetch_half(self, int64_t at) except -1 nogil:
+        if 0 <= at < self.half.shape[0]:
+            fs_fetch(&self.half[at])
+        return 0
+
     cdef int fetch_block(self, int32_t v) except -1 nogil:
         """Have the mates of a node's half-arcs looked up: removing them is a chain of cache misses otherwise."""
         cdef int32_t i
@@ -819,7 +824,7 @@ cdef class Network:
         for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
             h, w = self.half[i].code, self.half[i].head
             fs_fetch(&self.half[self.pos[h ^ 1]])
-            fs_fetch(&self.half[0] + self.node[w].first + self.node[w].d[2] - 1)
+            self.fetch_half(self.node[w].first + self.node[w].d[2] - 1)
             fs_fetch(&self.res[h & ~1])
             fs_fetch(&self.alog[h >> 1])
         return 0
