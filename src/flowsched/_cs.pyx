@@ -1039,6 +1039,16 @@ cdef class Network:
                 return status
         return OK
 
+    cdef inline int ways(self, int32_t v, int sign, int32_t *lo, int32_t *hi) except -1 nogil:
+        """The half-arcs of v, from lo to before hi, by which flow can leave it (sign 1) or by whose mates it can arrive (sign -1)."""
+        if sign > 0:
+            lo[0] = self.node[v].first
+            hi[0] = lo[0] + self.node[v].d[1]
+        else:
+            lo[0] = self.node[v].first + self.node[v].d[0]
+            hi[0] = self.node[v].first + self.node[v].d[2]
+        return 0
+
     cdef inline bint ends(self, int32_t v, int sign) except -1 nogil:
         """Whether a path from an excess (sign 1) or deficit (sign -1) may end at v."""
         return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
@@ -1055,12 +1065,7 @@ cdef class Network:
         self.next_stamp()
         self.mark[s] = self.stamp
         while self.exc[s]:
-            lo = self.node[tip].first
-            if sign > 0:
-                hi = lo + self.node[tip].d[1]
-            else:
-                hi = lo + self.node[tip].d[2]
-                lo += self.node[tip].d[0]
+            self.ways(tip, sign, &lo, &hi)
             p = self.pot[tip]
             best = FAR
             onward = -1
@@ -1263,12 +1268,7 @@ cdef class Network:
                 self.order[n - 1 - settled[1]] = v
             settled[side] += 1
             way = sign if side == 0 else -sign
-            lo = self.node[v].first
-            if way > 0:
-                hi = lo + self.node[v].d[1]
-            else:
-                hi = lo + self.node[v].d[2]
-                lo += self.node[v].d[0]
+            self.ways(v, way, &lo, &hi)
             for i in range(lo, hi):
                 w = self.half[i].head
                 rc = self.half[i].cost + self.pot[v] - self.pot[w]
@@ -1392,10 +1392,7 @@ cdef class Network:
         while taken < found:
             v = self.order[taken]
             taken += 1
-            lo = self.node[v].first
-            hi = lo + (self.node[v].d[1] if sign > 0 else self.node[v].d[2])
-            if sign < 0:
-                lo += self.node[v].d[0]
+            self.ways(v, sign, &lo, &hi)
             for i in range(lo, hi):
                 w = self.half[i].head
                 if self.mark[w] != self.stamp:
@@ -1685,10 +1682,7 @@ cdef class Network:
             taken += 1
             if self.label[2 * v].dist >= nearest:
                 break
-            lo = self.node[v].first
-            hi = lo + (self.node[v].d[1] if sign > 0 else self.node[v].d[2])
-            if sign < 0:
-                lo += self.node[v].d[0]
+            self.ways(v, sign, &lo, &hi)
             for i in range(lo, hi):
                 w = self.half[i].head
                 if self.label[2 * w].stamp != self.stamp:
@@ -1701,14 +1695,10 @@ cdef class Network:
 
     cdef int descend(self, int32_t s, int sign) except -1 nogil:
         """Push from s along paths whose numbers rise by 1; what is found to lead nowhere loses its number."""
-        cdef int32_t tip = s, depth = 0, i, hi, v = -1
+        cdef int32_t tip = s, depth = 0, i, lo, hi, v = -1
         while self.exc[s]:
-            i = self.node[tip].first + self.node[tip].hint
-            if sign > 0:
-                hi = self.node[tip].first + self.node[tip].d[1]
-            else:
-                i = max(i, self.node[tip].first + self.node[tip].d[0])
-                hi = self.node[tip].first + self.node[tip].d[2]
+            self.ways(tip, sign, &lo, &hi)
+            i = max(lo, self.node[tip].first + self.node[tip].hint)
             while i < hi:
                 v = self.half[i].head
                 if self.label[2 * v].stamp == self.stamp and self.label[2 * v].dist == self.label[2 * tip].dist + 1:

@@ -881,9 +881,10 @@ cdef class Simplex:
         self.start(time_limit)
         with nogil:
             status = self.run()
-        none = np.zeros(0, np.int64)
-        self.tail = self.head = self.capacity = self.cost = self.before = self.load = none
-        self.entry = np.zeros(0, np.int32)
+        # what only the start needs
+        self.tail = self.head = self.capacity = self.cost = self.before = self.load = self.b = self.dist = np.zeros(0, np.int64)
+        self.first = self.entry = np.zeros(0, np.int32)
+        self.kind = np.zeros(0, np.uint8)
         return self.outcome(status, False)
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
@@ -918,8 +919,8 @@ cdef class Simplex:
             "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed}
 
     cdef list arrays(self):
-        """All of them, once solved."""
-        views = [self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code]
+        """All that a solved one still needs."""
+        views = [self.flow, self.lower, self.pot, self.node, self.next, self.slot, self.room, self.code]
         return [view.base for view in (views + [self.place] if self.placed else views)]
 
     def nbytes(self):
@@ -929,18 +930,16 @@ cdef class Simplex:
     def state(self):
         """A solved one as copies of its arrays, and numbers; for `take_over`."""
         return [array.copy() for array in self.arrays()], (
-            self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.price,
-            self.most, self.step, self.fuel, self.cycle_slot)
+            self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel)
 
     def take_over(self, state):
         """Become what `state` gave."""
         arrays, numbers = state
-        (self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.price,
-         self.most, self.step, self.fuel, self.cycle_slot) = numbers
+        (self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel) = numbers
         own = [np.array(array) for array in arrays]
-        (self.flow, self.lower, self.pot, self.b, self.dist, self.node, self.next, self.first, self.kind, self.slot, self.room, self.code) = own[:12]
+        self.flow, self.lower, self.pot, self.node, self.next, self.slot, self.room, self.code = own[:8]
         if self.placed:
-            self.place = own[12]
+            self.place = own[8]
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
