@@ -1,4 +1,4 @@
-"""FGM as an adapter: the source's figures, soundness in the simulator, deadlines, learning, levels."""
+"""FGM as an adapter: the source's figures, soundness in the simulator, deadlines, learning."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import effort
+from fgm_worlds import NAMES, known, submit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowsched as fs
-from flowsched.cluster.events import MachineSampled, UsageSampled
+from flowsched.cluster.events import UsageSampled
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, StageShare
-from flowsched.rounds import Preempt
+from flowsched.fgm import DemandEstimator, FineGrained, Level, Stages, StageShare
 from flowsched.sim import Arrival, Execution, Simulation, Workload
-from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo
-
-NAMES = ("cpu", "mem")
+from flowsched.sim.baselines import Greedy, drf, fifo
 
 # One machine of 4 cores and 8 GB; A1 and A2 come first, then B1 (Figures 1 to 3 of the source):
 #    A: |1.0 core|0.8 cores        |             by request:  A1 A1 A1 .  .  .  .
@@ -30,16 +28,6 @@ NAMES = ("cpu", "mem")
 A = Stages([1, 2], [[1.0, 2.0], [0.8, 2.0]])
 B = Stages([1, 3], [[2.2, 2.0], [1.5, 2.0]])
 TRUE = {"A1": A, "A2": A, "B1": B}
-
-
-def known(kinds: dict[str, Stages], points: int = 12) -> DemandEstimator:
-    """An estimator that has seen each kind exactly."""
-    estimator = DemandEstimator(NAMES, points=points, cold=1)
-    for kind, stages in kinds.items():
-        ends = np.rint(np.cumsum(stages.seconds) / stages.duration * points).astype(int)
-        estimator.observe(kind, stages.demand[np.searchsorted(ends, np.arange(points), side="right")], stages.duration)
-    estimator.update()
-    return estimator
 
 
 def figures() -> Workload:
@@ -221,11 +209,6 @@ class Watch:
 # -- learning ------------------------------------------------------------------------------------------------------
 
 
-def submit(fine: FineGrained, count: int, cpu: float = 2.0, mem: float = 2.0, kind: str | None = "k") -> None:
-    tasks = [fs.Task(f"t{i}", {"cpu": cpu, "mem": mem}, kind=kind) for i in range(count)]
-    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 16}), fs.JobSubmitted("j", tasks))
-
-
 def test_what_tasks_use_is_learnt_when_they_end_and_used_from_the_next_round_on() -> None:
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=DemandEstimator(NAMES, cold=1))
     submit(fine, 8)
@@ -314,62 +297,6 @@ def test_rounds_that_are_thrown_away_leave_no_trace() -> None:
     assert (fine.futures.timelines.available == again.futures.timelines.available).all()
 
 
-# -- load that is not ours, and levels -----------------------------------------------------------------------------
-
-
-def test_foreign_load_is_left_alone() -> None:
-    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 1.0]])}))
-    submit(fine, 8, cpu=1.0)
-    for second in range(5):
-        fine.apply(MachineSampled("m", {"cpu": 3.0, "mem": 4.0}, time=float(second)))
-    decided = fine.schedule(5.0)
-    assert len(decided.placements) == 1
-    fine.commit(decided)
-    for second in range(5, 10):
-        (task,) = decided.placements
-        fine.apply(UsageSampled(task, {"cpu": 1.0, "mem": 1.0}, time=float(second)))
-        fine.apply(MachineSampled("m", {"cpu": 1.0, "mem": 1.0}, time=float(second)))
-    assert len(fine.schedule(10.0).placements) == 3
-
-
-def sampled(used: float, adjustment: Adjustment | None = None, tasks: int = 2) -> FineGrained:
-    """Two tasks that should use 1 core each, on a machine that is seen to use more."""
-    estimator = known({"k": Stages([10], [[1.0, 1.0]])})
-    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=estimator, adjustment=adjustment)
-    submit(fine, tasks, cpu=1.0)
-    fine.commit(fine.schedule(0.0))
-    for task in [f"t{i}" for i in range(tasks)]:
-        fine.apply(UsageSampled(task, {"cpu": used / tasks, "mem": 1.0}, time=1.0))
-    fine.apply(MachineSampled("m", {"cpu": used, "mem": 2.0}, time=1.0))
-    return fine
-
-
-@pytest.mark.parametrize(
-    ("used", "level"), [(2.0, Level.COMPRESSED), (3.5, Level.COMPRESSED), (3.9, Level.STOP), (4.0, Level.STOP)]
-)
-def test_a_machine_in_trouble_is_matched_less_finely(used: float, level: Level) -> None:
-    """While a tenth is idle, nothing is wrong; then 1.9 of 4 cores beyond the estimate are too much."""
-    fine = sampled(used)
-    assert fine.level("m") == level
-    fine.apply(fs.JobSubmitted("more", [fs.Task("late", {"cpu": 0.1, "mem": 0.1})]))
-    assert bool(fine.schedule(1.0).placements) == (level != Level.STOP)
-
-
-def test_what_has_degraded_is_reclaimed() -> None:
-    fine = sampled(4.0, Adjustment(degraded=1.5))
-    assert not fine.schedule(2.0).preemptions
-    fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 2.0}, time=16.0))
-    decided = fine.schedule(16.0)
-    (victim,) = decided.preemptions
-    assert decided.deltas == (Preempt(victim, "m", None),)
-    done = fine.commit(decided)
-    assert done.accepted == decided.deltas
-    assert fine.cluster.task_state(victim) == "waiting"
-    again = fine.commit(decided)
-    assert not again.accepted
-    assert again.conflicts[victim].detail == {"task": {"moved on": 1}}
-
-
 def test_the_flow_shares_what_fits_and_not_what_is_asked_for() -> None:
     scheduler = fs.Scheduler(fs.Policy(preemption=None), NAMES)
     estimator = known({"k": Stages([10], [[0.5, 0.5]])})
@@ -388,6 +315,9 @@ def test_the_flow_shares_what_fits_and_not_what_is_asked_for() -> None:
     counts = [sum(fine.cluster.task_state(f"{user}{i}") == "running" for i in range(20)) for user in "ab"]
     assert running == sum(counts) == 8
     assert max(counts) - min(counts) <= 1
+
+
+# -- options -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -410,25 +340,3 @@ def test_one_adapter_for_each_scheduler() -> None:
     FineGrained(scheduler)
     with pytest.raises(InputError):
         FineGrained(scheduler)
-
-
-# -- baselines -----------------------------------------------------------------------------------------------------
-
-
-def order_of(scheduler: Greedy, sizes: Sequence[tuple[str, float, float, int]]) -> list[str]:
-    """The users in the order in which their tasks start, on a machine with room for all of them at first."""
-    scheduler.apply(fs.MachineAdded("m", {"cpu": 8, "mem": 8}))
-    for j, (user, cpu, mem, count) in enumerate(sizes):
-        tasks = [fs.Task(f"{user}{j}.{i}", {"cpu": cpu, "mem": mem}) for i in range(count)]
-        scheduler.apply(fs.JobSubmitted(j, tasks, user=user))
-    decided = scheduler.schedule(0.0)
-    assert len(scheduler.commit(decided).accepted) == len(decided.placements)
-    return [str(delta.task)[0] for delta in decided.deltas]
-
-
-def test_orders() -> None:
-    work = [("a", 2, 1, 3), ("b", 1, 1, 3)]
-    assert order_of(Greedy(fifo, NAMES), work) == list("aaabb")
-    assert order_of(Greedy(capacity({}, {"a": 3, "b": 1}), NAMES), work) == list("abaab")
-    assert order_of(Greedy(fair, NAMES), work) == list("ababa")
-    assert order_of(Greedy(drf, NAMES), work) == list("abbab")

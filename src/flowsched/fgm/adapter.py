@@ -223,9 +223,14 @@ class FineGrained:
             over.append((task, task.turn, now - task.place.since if completed and task.place else None))
         elif isinstance(event, ev.JobRemoved) and event.job in self.cluster.jobs:
             over += [(task, task.turn, None) for task in self.cluster.jobs[event.job].tasks]
+        gone = self._rows(event) if isinstance(event, ev.MachineFailed | ev.MachineRemoved) else ()
         self.scheduler.apply(event)
         for task, turn, duration in over:
             self.learner.ended(task, turn, duration)
+        for row in gone:
+            self.learner.forget(row)
+            self.futures.foreign[row] = 0
+            self._rule.set_level(row, self.highest)
 
     def _task_sampled(self, event: ev.UsageSampled, now: float) -> None:
         task = self.cluster.task(event.task)

@@ -8,7 +8,7 @@ from collections.abc import Hashable
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import Cluster
+from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.estimate import DemandEstimator, by_progress
@@ -101,14 +101,14 @@ class Learner:
         self, row: int, now: float, total: Floats, used: Floats, estimated: Floats, foreign: Floats
     ) -> tuple[Floats, Level]:
         """What is used of a machine, of which `foreign` was thought not to be ours; load that is not, and the level."""
-        watch = self._watches.setdefault(row, MachineWatch(self.adjustment, total))
+        watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
         measured = [t for task in tasks if (t := self._traces.get(task)) is not None and t.turn == task.turn]
         if len(measured) == len(tasks):
             ours = np.sum([t.usage[-1] for t in measured], axis=0) if measured else np.zeros(len(total))
         else:
             ours = np.maximum(estimated - foreign, 0.0)
-        others = watch.add(now, used, ours, estimated)
+        others = watch.add(now, total, used, ours, estimated)
         self.suspects.pop(row, None)
         if watch.level == Level.STOP:
             self.suspects[row] = None
@@ -117,4 +117,9 @@ class Learner:
     def idle(self, row: int) -> Floats | None:
         """What nobody used of a machine of late, None where it was not sampled."""
         watch = self._watches.get(row)
-        return None if watch is None else watch.idle
+        return None if watch is None else self._cluster.books.capacity[row] / MICRO - watch.used
+
+    def forget(self, row: int) -> None:
+        """A machine is gone; what was measured of it says nothing about the next one there."""
+        self._watches.pop(row, None)
+        self.suspects.pop(row, None)

@@ -47,30 +47,32 @@ class MachineWatch:
     Parameters
     ----------
     adjustment : Adjustment
-    total : ndarray of float64, shape (resources,)
 
     Attributes
     ----------
     level : Level
         How finely the machine is to be matched.
+    used : ndarray of float64, shape (resources,)
+        What everybody used of late, the mean (14).
     """
 
-    def __init__(self, adjustment: Adjustment, total: Floats) -> None:
+    def __init__(self, adjustment: Adjustment) -> None:
         self.level = Level.COMPRESSED
-        self.idle: Floats = total
+        self.used: Floats = np.zeros(0)
         self._adjustment = adjustment
-        self._total = total
         self._last: float | None = None
         self._conformities: deque[Floats] = deque(maxlen=adjustment.keep)
         self._foreign: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
-        self._idle: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
+        self._used: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
 
-    def add(self, time: float, used: Floats, ours: Floats, estimated: Floats) -> Floats:
+    def add(self, time: float, total: Floats, used: Floats, ours: Floats, estimated: Floats) -> Floats:
         """Another sample of the whole machine.
 
         Parameters
         ----------
         time : float
+        total : ndarray of float64, shape (resources,)
+            What the machine has.
         used : ndarray of float64, shape (resources,)
             By everybody.
         ours : ndarray of float64, shape (resources,)
@@ -85,15 +87,15 @@ class MachineWatch:
         """
         seconds = 1.0 if self._last is None else max(time - self._last, 1e-9)
         self._last = time
-        total, adjust = self._total, self._adjustment
+        adjust = self._adjustment
         foreign = np.maximum(used - ours, 0.0)
         self._foreign.append((foreign, seconds))
-        self._idle.append((np.maximum(total - used, 0.0), seconds))
-        self.idle = _mean(self._idle)
+        self._used.append((used, seconds))
+        self.used = _mean(self._used)
         self._conformities.append(
             np.array([
                 conformity([u], [e], [seconds], idle=i, total=n, threshold=adjust.idle) / n if n > 0 else 0.0
-                for u, e, i, n in zip(used, estimated, self.idle, total, strict=True)
+                for u, e, i, n in zip(used, estimated, total - self.used, total, strict=True)
             ])
         )  # fmt: skip
         self.level = adjust.level(list(self._conformities))

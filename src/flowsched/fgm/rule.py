@@ -143,18 +143,23 @@ class StageRule:
 
     def _close(self, classes: Ints, rows: Ints, count: Ints, short: NDArray[np.int8]) -> None:
         """Machines that are too busy, and what was refused although it seemed to fit."""
-        if self._idle:
-            for i, row in enumerate(rows.tolist()):
-                idle = self._learner.idle(row)
-                lacks = idle is not None and idle < self._idle * self._cluster.books.capacity[row] / MICRO
-                if np.any(lacks):
-                    count[:, i], short[:, i] = 0, int(np.argmax(lacks))
+        for i, row in enumerate(rows.tolist()) if self._idle else ():
+            if (resource := self._busy(row)) is not None:
+                count[:, i], short[:, i] = 0, resource
         if self._refused:
             of = {cls: i for i, cls in enumerate(classes.tolist())}
             for i, row in enumerate(rows.tolist()):
                 for cls, resource in self._refusals(row).items():
                     if cls in of:
                         count[of[cls], i], short[of[cls], i] = 0, resource
+
+    def _busy(self, row: int) -> int | None:
+        """A resource of which too little is idle on a machine."""
+        idle = self._learner.idle(row) if self._idle else None
+        if idle is None:
+            return None
+        lacks = idle < self._idle * self._cluster.books.capacity[row] / MICRO
+        return int(lacks.argmax()) if lacks.any() else None
 
     def _refusals(self, row: int) -> dict[int, int]:
         """What `admits` refused on a machine since its tasks last changed."""
@@ -183,7 +188,8 @@ class StageRule:
         """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
         self.grow()
         level = int(self._level[row])
-        if level == _STOP or not (without or self._seem_to_fit(row, cls, level)):
+        may = self._busy(row) is None if without else self._seem_to_fit(row, cls, level) > 0
+        if level == _STOP or not may:
             return False
         plan = self._plan(row, cls, level, without=without)
         if plan.holds:

@@ -1,0 +1,102 @@
+"""What FGM makes of samples of machines: load that is not ours, and how far estimates can be trusted."""
+
+from __future__ import annotations
+
+import pytest
+from fgm_worlds import NAMES, known, submit
+
+import flowsched as fs
+from flowsched.cluster.events import Event, MachineSampled, UsageSampled
+from flowsched.fgm import Adjustment, FineGrained, Level, Stages
+from flowsched.rounds import Preempt
+
+
+def test_foreign_load_is_left_alone() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 1.0]])}))
+    submit(fine, 8, cpu=1.0)
+    for second in range(5):
+        fine.apply(MachineSampled("m", {"cpu": 3.0, "mem": 4.0}, time=float(second)))
+    decided = fine.schedule(5.0)
+    assert len(decided.placements) == 1
+    fine.commit(decided)
+    for second in range(5, 10):
+        (task,) = decided.placements
+        fine.apply(UsageSampled(task, {"cpu": 1.0, "mem": 1.0}, time=float(second)))
+        fine.apply(MachineSampled("m", {"cpu": 1.0, "mem": 1.0}, time=float(second)))
+    assert len(fine.schedule(10.0).placements) == 3
+
+
+def sampled(used: float, adjustment: Adjustment | None = None, tasks: int = 2) -> FineGrained:
+    """Two tasks that should use 1 core each, on a machine that is seen to use more."""
+    estimator = known({"k": Stages([10], [[1.0, 1.0]])})
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=estimator, adjustment=adjustment)
+    submit(fine, tasks, cpu=1.0)
+    fine.commit(fine.schedule(0.0))
+    for task in [f"t{i}" for i in range(tasks)]:
+        fine.apply(UsageSampled(task, {"cpu": used / tasks, "mem": 1.0}, time=1.0))
+    fine.apply(MachineSampled("m", {"cpu": used, "mem": 2.0}, time=1.0))
+    return fine
+
+
+@pytest.mark.parametrize(
+    ("used", "level"), [(2.0, Level.COMPRESSED), (3.5, Level.COMPRESSED), (3.9, Level.STOP), (4.0, Level.STOP)]
+)
+def test_a_machine_in_trouble_is_matched_less_finely(used: float, level: Level) -> None:
+    """While a tenth is idle, nothing is wrong; then 1.9 of 4 cores beyond the estimate are too much."""
+    fine = sampled(used)
+    assert fine.level("m") == level
+    fine.apply(fs.JobSubmitted("more", [fs.Task("late", {"cpu": 0.1, "mem": 0.1})]))
+    assert bool(fine.schedule(1.0).placements) == (level != Level.STOP)
+
+
+def test_what_has_degraded_is_reclaimed() -> None:
+    fine = sampled(4.0, Adjustment(degraded=1.5))
+    assert not fine.schedule(2.0).preemptions
+    fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 2.0}, time=16.0))
+    decided = fine.schedule(16.0)
+    (victim,) = decided.preemptions
+    assert decided.deltas == (Preempt(victim, "m", None),)
+    done = fine.commit(decided)
+    assert done.accepted == decided.deltas
+    assert fine.cluster.task_state(victim) == "waiting"
+    again = fine.commit(decided)
+    assert not again.accepted
+    assert again.conflicts[victim].detail == {"task": {"moved on": 1}}
+
+
+# -- machines that go and come ---------------------------------------------------------------------------------------
+
+
+def in_trouble() -> FineGrained:
+    """A machine that others use, until nothing is idle and nothing may start there."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 1.0]])}), idle=0.05)
+    submit(fine, 4, cpu=1.0, mem=1.0)
+    for second in range(5):
+        fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 8.0}, time=float(second)))
+    assert fine.level("m") == Level.STOP
+    assert not fine.schedule(5.0).placements
+    return fine
+
+
+@pytest.mark.parametrize("gone", [fs.MachineFailed("m", time=6.0), fs.MachineRemoved("m", time=6.0)])
+@pytest.mark.parametrize("name", ["m", "another"])
+def test_what_was_measured_of_a_machine_goes_with_it(gone: Event, name: str) -> None:
+    """Nothing of it holds for the machine that comes back, or for another one that takes its row."""
+    fine = in_trouble()
+    fine.apply(gone)
+    fine.schedule(6.0)
+    fine.apply(fs.MachineAdded(name, {"cpu": 4, "mem": 8}, time=7.0))
+    assert fine.level(name) == Level.COMPRESSED
+    assert len(fine.schedule(7.0).placements) == 4
+
+
+def test_what_is_idle_is_of_what_the_machine_has_now() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), idle=0.05)
+    fine.apply(fs.MachineAdded("m", {"cpu": 2, "mem": 2}))
+    fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1, "mem": 1})]))
+    fine.apply(MachineSampled("m", {"cpu": 2.0, "mem": 2.0}, time=1.0))
+    assert not fine.schedule(1.0).placements
+    fine.apply(fs.MachineUpdated("m", {"cpu": 8, "mem": 8}, time=2.0))
+    for second in range(3, 8):
+        fine.apply(MachineSampled("m", {"cpu": 2.0, "mem": 2.0}, time=float(second)))
+    assert fine.schedule(8.0).placements == {"t": "m"}
