@@ -21,6 +21,8 @@ from types import FunctionType, MappingProxyType
 from typing import Any, TypeVar
 from zlib import crc32
 
+import numpy as np
+
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Job, records
 from flowsched.exceptions import InputError
@@ -165,6 +167,10 @@ def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
     return MappingProxyType(mapping)
 
 
+def _plain(value: Any) -> Any:
+    return value
+
+
 class _Replaced:
     """Stands for a policy, or its fairness, that no longer holds: only that it was another one matters."""
 
@@ -192,6 +198,8 @@ class _Writer(pickle.Pickler):
             return _Replaced, ()
         if kind is MappingProxyType:
             return _frozen, (dict(obj),)
+        if isinstance(obj, np.generic) and self._shared is None:
+            return _plain, (obj.item(),)
         home = obj.__module__ if kind is type or kind is FunctionType else kind.__module__
         if home.startswith(("flowsched.", "numpy")):
             self._own[kind] = kind is not type and kind is not FunctionType
@@ -214,6 +222,8 @@ class _Reader(pickle.Unpickler):
             return self._things.__getitem__
         if (module, name) == (__name__, "_frozen"):
             return _frozen
+        if (module, name) == (__name__, "_plain"):
+            return _plain
         own = module in _OWN or module.startswith(("flowsched.cluster.", "flowsched.policy"))
         found = super().find_class(module, name) if (own and "." not in name) or (module, name) in _NUMPY else None
         if found is None or (own and not isinstance(found, type)):

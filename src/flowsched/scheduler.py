@@ -26,6 +26,7 @@ from weakref import WeakSet
 
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.checks import number
 from flowsched.cluster.events import Event
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out, happen
@@ -174,9 +175,8 @@ class Scheduler:
         -------
         Round
         """
-        if not isinstance(now, int | float) or not math.isfinite(now):
-            raise InputError(f"now: a finite number expected, got {now!r}")
-        if time_limit is not None and not time_limit > 0:
+        now = number("now", now)
+        if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
         if self.journal is None:
             return self._decide(now, time_limit)[0]

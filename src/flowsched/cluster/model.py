@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import check_id, number, ordered, wanted_labels, whole
 from flowsched.exceptions import InputError
 
 __all__ = ["GPU_MODEL", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
@@ -26,11 +28,29 @@ MICRO = 1_000_000
 GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
 
+MOST_SLOTS = 1 << 40
+"""A machine of more slots than that has no limit: `Machine.slots` is None."""
+
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping)) if mapping else _NOTHING
+
+
+def _amounts(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
+    """Amounts of resources by name or in order, as they cannot be changed any more."""
+    return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
+
+
+def _plain(amount: Any) -> Any:
+    """A number of any kind, as one of Python's own if it is one of NumPy's, which may overflow in 32 bits."""
+    kind = type(amount)
+    if kind is int or kind is float:
+        return amount
+    if kind is bool or not isinstance(amount, Number):
+        raise TypeError
+    return amount.item() if isinstance(amount, np.generic) else amount
 
 
 @dataclass(frozen=True)
@@ -67,7 +87,7 @@ class Resources:
 
     def _vector(self, what: str, amounts: Mapping[str, float] | Sequence[float], up: bool) -> NDArray[np.int64]:
         if not isinstance(amounts, Mapping):
-            values = list(amounts)
+            values = ordered(what, amounts)
             if len(values) != len(self.names):
                 raise InputError(
                     f"{what}: {len(self.names)} amounts expected ({', '.join(self.names)}), got {len(values)}"
@@ -78,7 +98,7 @@ class Resources:
             if name not in self.index:
                 raise InputError(f"{what}: unknown resource {name!r}; the resources are {', '.join(self.names)}")
             try:
-                exact = amount * MICRO
+                exact = _plain(amount) * MICRO
                 finite = math.isfinite(exact)
             except (TypeError, OverflowError):
                 raise InputError(f"{what}[{name!r}]: a number expected, got {amount!r}") from None
@@ -172,28 +192,38 @@ class Task:
     apart_in_rack: int | None = None
 
     def __post_init__(self) -> None:
-        demand = self.demand
+        def become(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        check_id("task: id", self.id)
+        me = f"task {self.id!r}"
+        become("demand", _amounts(f"{me}: demand", self.demand))
+        if self.kind is not None:
+            check_id(f"{me}: kind", self.kind)
         for name in ("apart", "apart_in_rack"):
             most = getattr(self, name)
-            if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-                raise InputError(f"task {self.id!r}: {name} must be a whole number >= 1 or None, got {most!r}")
-        if isinstance(self.avoids, str):
-            raise InputError(f"task {self.id!r}: avoids must be a sequence of kinds, got {self.avoids!r}")
-        object.__setattr__(self, "avoids", tuple(self.avoids))
-        pairs = tuple(self.data.items()) if isinstance(self.data, Mapping) else tuple(self.data)
-        object.__setattr__(self, "data", pairs)
-        for machine, amount in pairs:
-            if isinstance(amount, bool) or not isinstance(amount, int | float) or not 0 <= amount < math.inf:
-                raise InputError(f"task {self.id!r}: data[{machine!r}] must be a number >= 0, got {amount!r}")
-        object.__setattr__(self, "demand", _frozen(demand) if isinstance(demand, Mapping) else tuple(demand))
+            if most is not None:
+                become(name, whole(f"{me}: {name}", most, 1))
         for name in ("constraints", "prefers"):
             labels = getattr(self, name)
-            for label, allowed in labels.items():
-                if isinstance(allowed, str) or not all(isinstance(a, str) for a in allowed):
-                    raise InputError(
-                        f"task {self.id!r}: {name}[{label!r}] must be a sequence of label values, got {allowed!r}"
-                    )
-            object.__setattr__(self, name, _frozen({k: tuple(sorted(set(v))) for k, v in sorted(labels.items())}))
+            if labels is not _NOTHING:
+                become(name, _frozen(wanted_labels(f"{me}: {name}", labels)))
+        if type(self.avoids) is not tuple or self.avoids:
+            become("avoids", ordered(f"{me}: avoids", self.avoids))
+            for kind in self.avoids:
+                check_id(f"{me}: avoids", kind)
+        if type(self.data) is not tuple or self.data:
+            become("data", _pairs(f"{me}: data", self.data))
+
+
+def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
+    """Machines and how much of a task's data they have."""
+    pairs = tuple(data.items()) if isinstance(data, Mapping) else ordered(what, data)
+    for pair in pairs:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise InputError(f"{what} must map machines to amounts, got the entry {pair!r}")
+        check_id(what, pair[0])
+    return tuple((machine, number(f"{what}[{machine!r}]", amount, 0)) for machine, amount in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +248,17 @@ class Job:
     gang: int | None = None
     deadline: float | None = None
 
+    def __post_init__(self) -> None:
+        check_id("job: id", self.id)
+        me = f"job {self.id!r}"
+        if self.user is not None:
+            check_id(f"{me}: user", self.user)
+        object.__setattr__(self, "priority", whole(f"{me}: priority", self.priority, -(2**40), 2**40))
+        if self.gang is not None:
+            object.__setattr__(self, "gang", whole(f"{me}: gang", self.gang, 1))
+        if self.deadline is not None:
+            object.__setattr__(self, "deadline", number(f"{me}: deadline", self.deadline, finite=False))
+
 
 @dataclass(frozen=True, slots=True)
 class Machine:
@@ -241,13 +282,18 @@ class Machine:
     slots: int | None = None
 
     def __post_init__(self) -> None:
-        capacity = self.capacity
-        object.__setattr__(self, "capacity", _frozen(capacity) if isinstance(capacity, Mapping) else tuple(capacity))
-        object.__setattr__(self, "labels", _frozen({k: self.labels[k] for k in sorted(self.labels)}))
-        if self.slots is not None and (
-            isinstance(self.slots, bool) or not isinstance(self.slots, int) or self.slots < 0
-        ):
-            raise InputError(f"machine {self.id!r}: slots must be a whole number >= 0 or None, got {self.slots!r}")
+        check_id("machine: id", self.id)
+        me = f"machine {self.id!r}"
+        check_id(f"{me}: rack", self.rack)
+        object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
+        if not isinstance(self.labels, Mapping):
+            raise InputError(f"{me}: labels must map names to values, got {self.labels!r}")
+        for name, value in self.labels.items():
+            if not isinstance(name, str) or not isinstance(value, str):
+                raise InputError(f"{me}: labels[{name!r}] must be text, as its name, got {value!r}")
+        object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
+        if self.slots is not None:
+            object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, MOST_SLOTS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,3 +302,7 @@ class User:
 
     id: Hashable
     quota: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_id("user: id", self.id)
+        object.__setattr__(self, "quota", number(f"user {self.id!r}: quota", self.quota, 0))

@@ -6,15 +6,16 @@ remembers what changed, so that whoever mirrors it (the network) pays for change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
 from flowsched.cluster.books import SLOTS, Books
+from flowsched.cluster.checks import number, ordered, whole
 from flowsched.cluster.dense import Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.moves import Changes, Moves
@@ -22,6 +23,8 @@ from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineReco
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
 
 __all__ = ["Cluster"]
+
+_Thing = TypeVar("_Thing")
 
 IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
@@ -75,17 +78,11 @@ class Cluster(Moves):
 
     def task(self, task: Hashable) -> TaskRecord:
         """The record of a task."""
-        record = self.tasks.get(task)
-        if record is None:
-            raise UnknownTaskError(f"unknown task {task!r}")
-        return record
+        return _found(self.tasks, task, UnknownTaskError, "task")
 
     def machine(self, machine: Hashable) -> MachineRecord:
         """The record of a machine."""
-        record = self.machines.get(machine)
-        if record is None:
-            raise UnknownMachineError(f"unknown machine {machine!r}")
-        return record
+        return _found(self.machines, machine, UnknownMachineError, "machine")
 
     def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
         """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
@@ -129,14 +126,16 @@ class Cluster(Moves):
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InputError(f"event: an event expected, got {event!r}")
+            if event.time is not None:
+                number(f"{type(event).__name__}: time", event.time)
             handler(self, event)
             self.events += 1
 
     def _machine_added(self, event: ev.MachineAdded) -> None:
+        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
         record = self.machines.get(event.id)
         if record is not None and not record.failed:
             raise DuplicateIdError(f"machine {event.id!r} is already there")
-        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
         if record is None:
             record = self.machines[event.id] = MachineRecord(machine, self.books.add_machine())
@@ -205,37 +204,28 @@ class Cluster(Moves):
         self._changes.gone.append(record.row)
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
+        described = Job(event.id, event.user, event.priority, event.gang, event.deadline)
         old = self.jobs.get(event.id)
         if old is not None and old.tasks:
             raise DuplicateIdError(f"job {event.id!r} is already there")
-        if isinstance(event.priority, bool) or not isinstance(event.priority, int):
-            raise InputError(f"job {event.id!r}: priority must be a whole number, got {event.priority!r}")
-        if abs(event.priority) > 2**40:
-            raise InputError(f"job {event.id!r}: priority must lie within 2**40 of 0, got {event.priority}")
-        if event.gang is not None and (
-            isinstance(event.gang, bool) or not isinstance(event.gang, int) or event.gang < 1
-        ):
-            raise InputError(f"job {event.id!r}: gang must be a whole number >= 1 or None, got {event.gang!r}")
-        demands = self._demands(event.tasks)
+        tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
+        demands = self._demands(event.id, tasks)
         self._serial += 1
-        job = JobRecord(Job(event.id, event.user, event.priority, event.gang, event.deadline), self._serial)
-        self.jobs[event.id] = job
+        job = self.jobs[event.id] = JobRecord(described, self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
-        for task, demand in zip(event.tasks, demands, strict=True):
+        for task, demand in zip(tasks, demands, strict=True):
             self._add_task(job, task, demand, event.time)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
-        job = self.jobs.get(event.job)
-        if job is None:
-            raise UnknownIdError(f"unknown job {event.job!r}")
-        self._add_task(job, event.task, self._demands((event.task,))[0], event.time)
+        job = _found(self.jobs, event.job, UnknownIdError, "job")
+        self._add_task(job, event.task, self._demands(event.job, (event.task,))[0], event.time)
 
-    def _demands(self, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
+    def _demands(self, job: Hashable, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
         seen: set[Hashable] = set()
-        for task in tasks:
+        for i, task in enumerate(tasks):
             if not isinstance(task, Task):
-                raise InputError(f"tasks: a Task expected, got {task!r}")
+                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {task!r}")
             if task.id in self.tasks or task.id in seen:
                 raise DuplicateIdError(f"task {task.id!r} is already there")
             seen.add(task.id)
@@ -279,7 +269,8 @@ class Cluster(Moves):
 
     def _task_started(self, event: ev.TaskStarted) -> None:
         task, machine = self.task(event.task), self.machine(event.machine)
-        given = None if event.devices is None else tuple(event.devices)
+        what = f"task {event.task!r}: devices"
+        given = None if event.devices is None else tuple(whole(what, i, 0) for i in ordered(what, event.devices))
         if task.place is not None:
             if task.place.row == machine.row and given in (None, task.place.devices):
                 return
@@ -303,6 +294,8 @@ class Cluster(Moves):
 
     def _task_failed(self, event: ev.TaskFailed) -> None:
         record = self._running(event.task)
+        if not isinstance(event.retry, bool):
+            raise InputError(f"task {event.task!r}: retry must be True or False, got {event.retry!r}")
         self.stop(record, event.time)
         if not event.retry:
             self._remove(record)
@@ -311,31 +304,26 @@ class Cluster(Moves):
         self._remove(self.task(event.task))
 
     def _job_removed(self, event: ev.JobRemoved) -> None:
-        if event.job not in self.jobs:
-            raise UnknownIdError(f"unknown job {event.job!r}")
-        for task in list(self.jobs[event.job].tasks):
+        for task in list(_found(self.jobs, event.job, UnknownIdError, "job").tasks):
             self._remove(task)
         del self.jobs[event.job]
 
     def _user_added(self, event: ev.UserAdded) -> None:
+        user = User(event.id, event.quota)
         if event.id in self.users:
             raise DuplicateIdError(f"user {event.id!r} is already there")
-        self.users[event.id] = User(event.id, _quota(event.id, event.quota))
+        self.users[event.id] = user
 
     def _user_updated(self, event: ev.UserUpdated) -> None:
-        self._known_user(event.id)
-        self.users[event.id] = User(event.id, _quota(event.id, event.quota))
+        _found(self.users, event.id, UnknownIdError, "user")
+        self.users[event.id] = User(event.id, event.quota)
 
     def _user_removed(self, event: ev.UserRemoved) -> None:
-        self._known_user(event.id)
+        _found(self.users, event.id, UnknownIdError, "user")
         for job in self.jobs.values():
             if job.job.user == event.id and job.tasks:
                 raise InputError(f"user {event.id!r} still has job {job.job.id!r}")
         del self.users[event.id]
-
-    def _known_user(self, user: Hashable) -> None:
-        if user not in self.users:
-            raise UnknownIdError(f"unknown user {user!r}")
 
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
         self.task(event.task)
@@ -365,10 +353,14 @@ class Cluster(Moves):
             self._idle[group.cls.key] = None
 
 
-def _quota(user: Hashable, quota: float) -> float:
-    if not 0 <= quota < float("inf"):
-        raise InputError(f"user {user!r}: quota must be a number >= 0, got {quota!r}")
-    return quota
+def _found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownIdError], kind: str) -> _Thing:
+    try:
+        thing = things.get(id)
+    except TypeError:  # no hash: nothing can be called that
+        thing = None
+    if thing is None:
+        raise error(f"unknown {kind} {id!r}")
+    return thing
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {
