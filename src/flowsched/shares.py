@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +35,13 @@ from flowsched.policy import Policy
 from flowsched.policy.fairness import RUNGS, Fairness
 from flowsched.policy.providers import Claims
 from flowsched.sharereport import ShareReport
+from flowsched.tally import Tally, jobs_with
 
 __all__ = ["Shares"]
 
 Ints = NDArray[np.int64]
+
+_N = TypeVar("_N", np.int64, np.float64)
 
 
 class Shares:
@@ -59,10 +63,7 @@ class Shares:
         self._outlets = Outlets(network, edits)
         self._jobs: dict[JobRecord, int] = {}
         self._indices = Indices()
-        d = len(cluster.resources.names)
-        self._tasks: Ints = np.zeros(8, np.int64)
-        self._waiting: Ints = np.zeros(8, np.int64)
-        self._demand = np.zeros((8, d))
+        self._tally = Tally(cluster)
         self._out: Ints = np.full(8, -1, np.int64)
         self._up: Ints = np.full(8, -1, np.int64)
         self._user: Ints = np.full(8, -1, np.int64)
@@ -93,7 +94,8 @@ class Shares:
         outlets = self._outlets.add(nodes, [self.sink] * len(jobs), arcs)
         for job, outlet in zip(jobs, outlets.tolist(), strict=True):
             index = self._jobs[job] = self._indices.take()
-            for name in ("_tasks", "_waiting", "_demand", "_within", "_most_within", "_allowed_within"):
+            self._tally.grow(index + 1)
+            for name in ("_within", "_most_within", "_allowed_within"):
                 setattr(self, name, grown(getattr(self, name), index + 1))
             for name in ("_out", "_up", "_user"):
                 setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
@@ -134,6 +136,8 @@ class Shares:
             self._stale.clear()
             return
         self._stale.update(dict.fromkeys(touched))
+        if self._fresh:
+            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(), self._jobs)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
         self._recount(self._stale)
@@ -167,13 +171,13 @@ class Shares:
         self._recount(jobs)
         found: list[tuple[list[JobRecord], int]] = []
         if fairness.within is not None:
-            over = self._tasks - self._waiting - self._allowed_within
-            found += [([job], int(over[self._jobs[job]])) for job in jobs if over[self._jobs[job]] > 0]
-        tasks, waiting, _ = self._counts(fairness)
-        over = tasks - waiting - self._allowed
+            index = np.array([self._jobs[job] for job in jobs], np.int64)
+            over = self._tally.running(index) - self._allowed_within[index]
+            found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
+        over = self._total(fairness, self._tally.tasks - self._tally.waiting) - self._allowed
         for i in np.flatnonzero(over > 0).tolist():
-            index, outlets = int(self._claimants[i]), self._user if fairness.over == "user" else None
-            members = [job for job, at in self._jobs.items() if (at if outlets is None else int(outlets[at])) == index]
+            claimant, outlets = int(self._claimants[i]), self._user if fairness.over == "user" else None
+            members = [job for job, at in self._jobs.items() if (at if outlets is None else outlets[at]) == claimant]
             found.append((members, int(over[i])))
         return found
 
@@ -200,7 +204,7 @@ class Shares:
         if fairness is None or self._claims is None:
             return [], {}, {}
         self._recount(changed)
-        tasks, waiting, _ = self._counts(fairness)
+        tasks, waiting = (self._total(fairness, counts) for counts in (self._tally.tasks, self._tally.waiting))
         lack = np.minimum(self._share - (tasks - waiting), waiting)
         number = {at: i for i, at in enumerate(self._claimants.tolist())}
         members: dict[int, list[JobRecord]] = {}
@@ -219,8 +223,7 @@ class Shares:
         if self._fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
-        tasks, waiting, _ = self._counts(self._fairness)
-        running = tasks - waiting
+        running = self._total(self._fairness, self._tally.tasks - self._tally.waiting)
         self._note_full(self._fairness, running >= self._most)
         return ShareReport(self._fairness, self._claims, self._share, running)
 
@@ -239,7 +242,7 @@ class Shares:
         jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
         self._full[jobs] = users[self._user[jobs]]
         if fairness.within is not None:
-            self._full[jobs] |= self._tasks[jobs] - self._waiting[jobs] >= self._most_within[jobs]
+            self._full[jobs] |= self._tally.running(jobs) >= self._most_within[jobs]
 
     def _switch(self, fairness: Fairness | None) -> None:
         """Another policy: all bounds off, and the way over users opened or closed."""
@@ -258,25 +261,7 @@ class Shares:
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""
-        at, tasks, waiting, classes = [], [], [], []
-        for job in jobs:
-            index = self._jobs.get(job, -1)
-            if index >= 0:
-                for group in job.groups.values():
-                    at.append(index)
-                    tasks.append(group.tasks)
-                    waiting.append(len(group.waiting))
-                    classes.append(group.cls.index)
-        where, count = np.array(at, np.int64), np.array(tasks, np.int64)
-        self._tasks[where] = self._waiting[where] = 0
-        self._demand[where] = 0.0
-        np.add.at(self._tasks, where, count)
-        np.add.at(self._waiting, where, np.array(waiting, np.int64))
-        np.add.at(
-            self._demand,
-            where,
-            count[:, None] * self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64),
-        )
+        self._tally.recount((job, self._jobs[job]) for job in jobs if job in self._jobs)
 
     def _climb(self) -> None:
         """Every job has its way over its user's node."""
@@ -321,19 +306,14 @@ class Shares:
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
-    def _counts(self, fairness: Fairness) -> tuple[Ints, Ints, NDArray[np.float64]]:
-        """Tasks, waiting tasks and demands of the claimants."""
-        jobs = self._claimants
+    def _total(self, fairness: Fairness, of_jobs: NDArray[_N]) -> NDArray[_N]:
+        """Numbers of the claimants, from those of jobs."""
         if fairness.over == "job":
-            return self._tasks[jobs], self._waiting[jobs], self._demand[jobs]
+            return of_jobs[self._claimants]
         members = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
-        size = self._user_indices.count
-        tasks, waiting = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        demand = np.zeros((size, self._demand.shape[1]))
-        np.add.at(tasks, self._user[members], self._tasks[members])
-        np.add.at(waiting, self._user[members], self._waiting[members])
-        np.add.at(demand, self._user[members], self._demand[members])
-        return tasks[jobs], waiting[jobs], demand[jobs]
+        total = np.zeros((self._user_indices.count, *of_jobs.shape[1:]), of_jobs.dtype)
+        np.add.at(total, self._user[members], of_jobs[members])
+        return total[self._claimants]
 
     def _entitle(self, fairness: Fairness, changed: bool) -> bool:
         """Work entitlements out anew; False if nothing that they depend on is other than before."""
@@ -346,8 +326,11 @@ class Shares:
             quotas = [float(known[user].quota) if user in known else 1.0 for user in ids]
         if fairness.weights:
             quotas = [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
-        tasks, waiting, demand = self._counts(fairness)
-        units, capacity, slots = self._capacity(int(tasks.sum()), demand.sum(axis=0))
+        tally = self._tally
+        tasks = self._total(fairness, tally.tasks - tally.hopeless)
+        running = self._total(fairness, tally.tasks - tally.waiting)
+        demand = self._total(fairness, tally.demand)
+        units, capacity, slots = tally.capacity(int(tasks.sum()), demand.sum(axis=0))
         mean = demand / np.maximum(tasks, 1)[:, None]
         if slots < UNLIMITED:
             mean, capacity = np.column_stack([mean, np.ones(len(tasks))]), np.append(capacity, float(slots))
@@ -362,7 +345,7 @@ class Shares:
             and np.array_equal(old.capacity, capacity)
         ):
             return False
-        self._claims = Claims(ids, tasks, tasks - waiting, units, weight, mean, capacity)
+        self._claims = Claims(ids, tasks, running, units, weight, mean, capacity)
         self._share = fairness.entitle(self._claims)
         if fairness.within is not None:
             self._share_within(fairness)
@@ -377,28 +360,16 @@ class Shares:
         for at, units in zip(self._claimants.tolist(), self._share.tolist(), strict=True):
             jobs = by_user[at]
             index = np.array([self._jobs[job] for job in jobs], np.int64)
-            tasks, waiting = self._tasks[index], self._waiting[index]
+            tasks = self._tally.tasks[index] - self._tally.hopeless[index]
             ids = tuple(job.job.id for job in jobs)
             weight = np.array([fairness.weights.get(who, 1.0) for who in ids])
-            self._within[index] = fairness.within(Claims(ids, tasks, tasks - waiting, units, weight))
-
-    def _capacity(self, tasks: int, demand: NDArray[np.float64]) -> tuple[int, NDArray[np.float64], int]:
-        """How many tasks of mean demand fit at once; what all usable machines have, and their slots."""
-        books = self.cluster.books
-        usable = books.usable[: books.rows]
-        capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
-        slots = min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
-        mean = demand / max(tasks, 1)
-        fits = min(
-            (have / need for have, need in zip(capacity.tolist(), mean.tolist(), strict=True) if need), default=math.inf
-        )
-        return min(slots, int(fits) if fits < UNLIMITED else UNLIMITED), capacity, slots
+            self._within[index] = fairness.within(Claims(ids, tasks, self._tally.running(index), units, weight))
 
     # -- bounds -------------------------------------------------------------------------------------------------
 
     def _bound(self, fairness: Fairness, policy: Policy) -> None:
         assert self._claims is not None
-        tasks, waiting, _ = self._counts(fairness)
+        tasks, waiting = (self._total(fairness, counts) for counts in (self._tally.tasks, self._tally.waiting))
         at = (self._out if fairness.over == "job" else self._user_out)[self._claimants]
         least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
         if fairness.mode == "ladder":
@@ -417,8 +388,8 @@ class Shares:
         if fairness.within is not None:
             jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
             part = self._most_within[jobs] = self._within[jobs]
-            self._hold(policy, self._up[jobs], self._tasks[jobs], self._waiting[jobs], part, part)
-            self._allowed_within[jobs] = np.maximum(part, self._tasks[jobs] - self._waiting[jobs])
+            self._hold(policy, self._up[jobs], self._tally.tasks[jobs], self._tally.waiting[jobs], part, part)
+            self._allowed_within[jobs] = np.maximum(part, self._tally.running(jobs))
 
     def _hold(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints) -> None:
         """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""

@@ -369,6 +369,10 @@ class Books(Viewed):
         """Whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
         return self.makes.can_ever(classes, rows)
 
+    def somewhere(self) -> NDArray[np.bool_]:
+        """By class, whether a machine that takes new tasks could run one of it if it were empty."""
+        return self.makes.somewhere(np.flatnonzero(self.usable[: self.rows]))
+
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
         """How many more tasks of each class each machine could take now by labels and resources, and what prevents one.
 

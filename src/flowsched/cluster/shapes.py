@@ -125,6 +125,12 @@ class Suitability:
         both: Bools = self._suits[grid] & self._holds[grid]
         return both
 
+    def somewhere(self, rows: Ints) -> Bools:
+        """By class, whether labels allow it on one of these machines, and that is large enough."""
+        shapes = np.flatnonzero(np.bincount(self.of[rows]))
+        possible: Bools = np.any(self._suits[:, shapes] & self._holds[:, shapes], axis=1)
+        return possible
+
     def allows(self, cls: int, row: int) -> bool:
         """Whether labels allow it."""
         return bool(self._suits[cls, self.of[row]])

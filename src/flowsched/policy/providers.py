@@ -44,7 +44,7 @@ class Claims:
     ids : tuple of hashable
         The claimants, in the order in which they came.
     tasks, running : ndarray of int64, shape (n,)
-        Tasks that each has, and those of them that run.
+        Tasks that each has (but for waiting ones that no machine could run even if it were empty), and those that run.
     units : int
         Tasks of mean size that the cluster can run at once.
     weight : ndarray of float, shape (n,)

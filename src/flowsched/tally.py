@@ -1,0 +1,102 @@
+"""How many tasks every job has, for those who share the cluster: waiting ones, hopeless ones, and what they ask for.
+
+A waiting task that no machine could run even if it were empty is *hopeless*.  It claims nothing: counted like the others
+it would make the mean task larger than it is and take a part of the cluster that it cannot use, for as long as it waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.books import UNLIMITED
+from flowsched.cluster.dense import grown
+from flowsched.cluster.records import ClassRecord, JobRecord
+from flowsched.cluster.state import Cluster
+
+__all__ = ["Tally", "jobs_with"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Tally:
+    """Counts of tasks; arrays by index of the job.
+
+    Parameters
+    ----------
+    cluster : Cluster
+
+    Attributes
+    ----------
+    tasks, waiting, hopeless : ndarray of int64, shape (jobs,)
+        All tasks, those of them that wait, those of these that are hopeless.
+    demand : ndarray of float64, shape (jobs, D)
+        What all but the hopeless ask for together, in micro-units.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.tasks: Ints = np.zeros(8, np.int64)
+        self.waiting: Ints = np.zeros(8, np.int64)
+        self.hopeless: Ints = np.zeros(8, np.int64)
+        self.demand: Floats = np.zeros((8, len(cluster.resources.names)))
+        self._hope: dict[ClassRecord, bool] = {}
+
+    def grow(self, jobs: int) -> None:
+        """Make room for so many jobs."""
+        for name in ("tasks", "waiting", "hopeless", "demand"):
+            setattr(self, name, grown(getattr(self, name), jobs))
+
+    def running(self, jobs: Ints) -> Ints:
+        """Tasks of these jobs that run."""
+        return self.tasks[jobs] - self.waiting[jobs]
+
+    def look(self) -> list[ClassRecord]:
+        """See for which classes there are machines now; those for which that is other than at the last look."""
+        books = self.cluster.books
+        # A fit rule may let in what asks for more than there is.
+        hope = books.somewhere() if books.rule is None else np.ones(len(books.demand), np.bool_)
+        before = self._hope
+        self._hope = {cls: bool(hope[index]) for index, cls in self.cluster.by_class.items()}
+        return [cls for cls, has in self._hope.items() if before.get(cls, has) != has]
+
+    def recount(self, jobs: Iterable[tuple[JobRecord, int]]) -> None:
+        """Bring the counts of jobs (with their indices) up to date."""
+        at, tasks, waiting, hopeless, classes = [], [], [], [], []
+        for job, index in jobs:
+            for group in job.groups.values():
+                at.append(index)
+                tasks.append(group.tasks)
+                waiting.append(len(group.waiting))
+                hopeless.append(0 if self._hope.get(group.cls, True) else len(group.waiting))
+                classes.append(group.cls.index)
+        where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(hopeless, np.int64)
+        self.tasks[where] = self.waiting[where] = self.hopeless[where] = 0
+        self.demand[where] = 0.0
+        np.add.at(self.tasks, where, count)
+        np.add.at(self.waiting, where, np.array(waiting, np.int64))
+        np.add.at(self.hopeless, where, without)
+        of_one = self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64)
+        np.add.at(self.demand, where, (count - without)[:, None] * of_one)
+
+    def capacity(self, tasks: int, demand: Floats) -> tuple[int, Floats, int]:
+        """How many tasks fit at once if so many ask for so much; what all usable machines have, and their slots."""
+        books = self.cluster.books
+        usable = books.usable[: books.rows]
+        capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
+        slots = min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
+        mean = demand / max(tasks, 1)
+        fits = min(
+            (have / need for have, need in zip(capacity.tolist(), mean.tolist(), strict=True) if need), default=math.inf
+        )
+        return min(slots, int(fits) if fits < UNLIMITED else UNLIMITED), capacity, slots
+
+
+def jobs_with(classes: Iterable[ClassRecord], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
+    """Those of the jobs that have tasks of one of the classes."""
+    wanted = set(classes)
+    return [job for job in jobs if any(cls in wanted for cls, _ in job.groups)] if wanted else []
