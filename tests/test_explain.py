@@ -101,3 +101,12 @@ def test_looking_one_up_and_looking_all_up_is_the_same() -> None:
             rnd.waiting["nobody"]
     with pytest.raises(KeyError):
         sched.schedule(1.0).waiting["nobody"]
+
+
+def test_room_on_a_machine_that_has_just_come_is_known_to_those_who_waited_already() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("small", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task("large", {"cpu": 8})], priority=1))
+    assert sched.schedule(0.0).waiting["large"].code is fs.ReasonCode.NEVER_FITS
+    sched.apply(fs.MachineAdded("new", {"cpu": 8}), fs.JobSubmitted("k", [fs.Task("better", {"cpu": 5})], priority=0))
+    rnd = sched.schedule(1.0)
+    assert rnd.placements == {"better": "new"} and rnd.waiting["large"].code is fs.ReasonCode.OUTBID

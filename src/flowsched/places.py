@@ -62,7 +62,7 @@ class Places:
         self._arc: Ints = np.full((8, 8), -1, np.int64)
         self._capacity: Ints = np.zeros((8, 8), np.int64)
         self._cost: Ints = np.zeros((8, 8), np.int64)
-        self._why: NDArray[np.uint32] = np.zeros((8, 8), np.uint32)
+        self._why: NDArray[np.uint32] = np.full((8, 8), DOWN, np.uint32)
         self._why_copy: dict[int, NDArray[np.uint32]] = {}
         self._roomy: NDArray[np.bool_] = np.zeros(8, np.bool_)
         self._gate: Ints = np.full((8, 8), -1, np.int64)
@@ -97,7 +97,8 @@ class Places:
         self.node, self._out = (grown(a, top, fill=-1) for a in (self.node, self._out))
         self._out_capacity = grown(self._out_capacity, top)
         self._arc, self._gate = (grown(a, 0, top, fill=-1) for a in (self._arc, self._gate))
-        self._capacity, self._cost, self._why = (grown(a, 0, top) for a in (self._capacity, self._cost, self._why))
+        self._capacity, self._cost = (grown(a, 0, top) for a in (self._capacity, self._cost))
+        self._why = grown(self._why, 0, top, fill=DOWN)
         for row in rows:
             if self.node[row] >= 0:
                 self._leave_rack(row)
@@ -143,7 +144,8 @@ class Places:
         top = max(classes, default=-1) + 1
         self._racks.add_classes(top)
         self._arc, self._gate = (grown(a, top, fill=-1) for a in (self._arc, self._gate))
-        self._capacity, self._cost, self._why = (grown(a, top) for a in (self._capacity, self._cost, self._why))
+        self._capacity, self._cost = (grown(a, top) for a in (self._capacity, self._cost))
+        self._why = grown(self._why, top, fill=DOWN)
         self._cursor, self._hopeless, self._roomy = (grown(a, top) for a in (self._cursor, self._hopeless, self._roomy))
 
     def aggregator(self, cls: int) -> int | None:
