@@ -212,3 +212,23 @@ def test_nonsense_is_refused(gang: Any) -> None:
     with pytest.raises(fs.InputError, match="'j': gang"):
         submit(sched, "j", 2, 1, gang=gang)
     assert not sched.cluster.jobs and not sched.cluster.tasks
+
+
+def test_gangs_that_can_never_start_slow_no_round_down_and_start_once_they_can() -> None:
+    sched = fs.Scheduler(resources=("cpu", "gpu"))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 8, "gpu": 1}) for i in range(4)))
+    for g in range(30):
+        sched.apply(
+            fs.JobSubmitted(("short", g), [fs.Task(("short", g, i), {"cpu": 1}) for i in range(2)], gang=3),
+            fs.JobSubmitted(("huge", g), [fs.Task(("huge", g, i), {"cpu": 9 if i else 1}) for i in range(2)], gang=2),
+            fs.JobSubmitted(("wide", g), [fs.Task(("wide", g, i), {"gpu": 0.4}) for i in range(9)], gang=9),
+        )
+    rnd = sched.schedule(0.0)
+    assert not rnd.placements and rnd.stats.solves == 1
+    assert {rnd.waiting["short", 0, 0].code, rnd.waiting["wide", 0, 0].code} == {fs.ReasonCode.GANG_SHORT}
+    sched.apply(fs.TaskSubmitted(("short", 7), fs.Task("third", {"cpu": 1})), fs.MachineAdded("more", {"gpu": 1}))
+    rnd = sched.schedule(1.0)
+    (started,) = {task[:2] for task in rnd.placements if task[0] == "wide"}
+    assert {task if task == "third" else task[:2] for task in rnd.placements} == {"third", ("short", 7), started}
+    sched.commit(rnd)
+    assert sched.schedule(2.0).stats.solves <= 2  # one may have been tried

@@ -179,8 +179,9 @@ class Builder:
         self._withheld[group] = None
         if until_news:
             self.left_out[group] = None
-        node = self._groups[group]
-        node.waiting = self.edits.capacity[node.run] = 0
+        node = self._groups.get(group)
+        if node is not None:  # else it is new, and comes without a way in
+            node.waiting = self.edits.capacity[node.run] = 0
 
     def withheld(self, group: Group) -> bool:
         """Whether none of its tasks may start now."""

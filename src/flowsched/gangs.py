@@ -9,13 +9,16 @@ one that then falls short even alone comes back.
 A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another policy, or
 something that time alone brings.
 
+A gang for which even the empty cluster is too small, or that lacks tasks, is left out before anything is tried; and when
+one has fallen short, all for which there is too little room now, where nobody may make some.
+
 A running gang that others push below its size stops as a whole.  This ends, too: some of it can only come back when who
 pushed it out has to go for somebody still better.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from flowsched.builder import Builder
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
@@ -39,6 +42,20 @@ class Gangs:
         self._urged: dict[JobRecord, None] = {}
         self._aside: dict[JobRecord, None] = {}
         self.out: dict[JobRecord, None] = dict.fromkeys(group.job for group in builder.left_out)
+        self._looked = False
+        makes = builder.cluster.books.makes
+        if builder.cluster.books.rule is None:  # by which more may fit than tasks ask for
+            self._leave_out_where_short(lambda group: makes.most(group.cls.index) - group.tasks + len(group.waiting))
+
+    def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
+        """Gangs for whose tasks there is too little room in any case are not tried: a queue of them would slow every round down."""
+        waiting = self.builder.cluster.waiting.values()
+        for job in dict.fromkeys(group.job for groups in waiting for group in groups if group.job.job.gang is not None):
+            most = sum(group.tasks - max(len(group.waiting) - max(room(group), 0), 0) for group in _groups(job))
+            if most < job.gang_size and job not in self.out:
+                self.out[job] = None
+                for group in _groups(job):
+                    self.builder.withhold(group, until_news=True)
 
     def settled(self, late: bool) -> bool:
         """Whether every gang runs whole or not at all; if not, the round is prepared to be decided again.
@@ -78,6 +95,12 @@ class Gangs:
 
     def _give_way(self, short: list[JobRecord]) -> None:
         """Urge those not yet urged; else let the worse half of them stand aside, and leave out one that is alone."""
+        if not self._looked:  # at what there is before the round
+            self._looked = True
+            self._leave_out_where_short(self._room_now())
+        short = [job for job in short if job not in self.out]
+        if not short:
+            return
         fresh = [job for job in short if job not in self._urged]
         for job in fresh:
             self._urged[job] = None
@@ -99,6 +122,23 @@ class Gangs:
             for group in _groups(job):
                 self.builder.release(group)
         self._aside.clear()
+
+    def _room_now(self) -> Callable[[Group], int]:
+        """How many tasks of a group could start with nothing else starting; without limit where others may make room."""
+        cluster, policy = self.check.cluster, self.builder.policy
+        worst = cluster.books.worst_running() if policy.preemption is not None else None
+        reclaims = policy.fairness is not None and policy.fairness.reclaim
+        known: dict[int, int] = {}
+
+        def room(group: Group) -> int:
+            cls = group.cls
+            if reclaims or (worst is not None and worst > cls.priority) or not group.waiting:
+                return group.tasks
+            if cls.index not in known:
+                known[cls.index] = int(cluster.fits(group.waiting[0].id).sum())
+            return known[cls.index]
+
+        return room
 
     def _stop(self, job: JobRecord) -> None:
         """The rest of a gang that was pushed below its size stops for the same task."""

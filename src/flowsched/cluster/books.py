@@ -125,7 +125,7 @@ class Books(Viewed):
         self.demand: Ints = np.zeros((8, d), np.int64)
         self.priority: Ints = np.zeros(8, np.int64)
         self.level: Ints = np.zeros(8, np.int64)
-        self.makes = Suitability()
+        self.makes = Suitability(resources.device_index)
         self.task_row: Ints = np.full(8, -1, np.int64)
         self.task_class: Ints = np.zeros(8, np.int64)
         self.task_turn: Ints = np.zeros(8, np.int64)

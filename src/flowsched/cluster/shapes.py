@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.dense import Indices, grown
+from flowsched.cluster.model import MICRO, MOST_SLOTS
 
 __all__ = ["ShapeKey", "Shapes", "Suitability"]
 
@@ -37,13 +38,19 @@ class Shapes:
 class Suitability:
     """The shapes of machines, each looked at once for every class.
 
+    Parameters
+    ----------
+    device : int
+        Position of the resource that consists of devices, -1 without one.
+
     Attributes
     ----------
     of : ndarray of int64, shape (rows,)
         Shape of each machine, -1 for a row without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: int) -> None:
+        self.device = device
         self.of: Ints = np.full(8, -1, np.int64)
         self._suits: Bools = np.zeros((8, 8), np.bool_)
         self._holds: Bools = np.zeros((8, 8), np.bool_)
@@ -54,6 +61,7 @@ class Suitability:
         self._indices = Indices()
         self._snapshot: Shapes | None = None
         self._ever: dict[int, NDArray[np.uint8]] = {}
+        self._most: dict[int, int] = {}
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -71,6 +79,7 @@ class Suitability:
             for cls in self._wants:
                 self._match(cls, shape)
         self._users[shape] += 1
+        self._most.clear()
         self.of[row] = shape
 
     def unsettle(self, row: int) -> None:
@@ -80,6 +89,7 @@ class Suitability:
         self.of[row] = -1
         if shape >= 0:
             self._users[shape] -= 1
+            self._most.clear()
             if not self._users[shape]:
                 del self._shapes[self._keys.pop(shape)], self._users[shape]
                 self._indices.give(shape)
@@ -103,6 +113,7 @@ class Suitability:
         """A class goes."""
         del self._wants[cls]
         self._ever.pop(cls, None)
+        self._most.pop(cls, None)
 
     def _match(self, cls: int, shape: int) -> None:
         (capacity, labels, slots), (demand, constraints) = self._keys[shape], self._wants[cls]
@@ -138,6 +149,27 @@ class Suitability:
     def can(self, cls: int, row: int) -> bool:
         """Whether labels allow it and the machine is large enough."""
         return bool(self._suits[cls, self.of[row]] and self._holds[cls, self.of[row]])
+
+    def most(self, cls: int) -> int:
+        """How many of the class all machines together could run if they were up and empty."""
+        if cls not in self._most:
+            demand, _ = self._wants[cls]
+            fit = (
+                self._users[shape] * self._fill(demand, key)
+                for shape, key in self._keys.items()
+                if self._suits[cls, shape]
+            )
+            self._most[cls] = sum(fit)
+        return self._most[cls]
+
+    def _fill(self, demand: Sequence[int], shape: ShapeKey) -> int:
+        capacity, _, slots = shape
+        counts = [MOST_SLOTS if slots is None else slots]
+        for d, (need, amount) in enumerate(zip(demand, capacity, strict=True)):
+            if need:
+                shared = d == self.device and need < MICRO
+                counts.append(MICRO // need * (amount // MICRO) if shared else amount // need)
+        return min(counts)
 
     def ever(self, cls: int) -> NDArray[np.uint8]:
         """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
