@@ -1,9 +1,10 @@
-"""What is wrong with an event is said by name, and nothing has happened; NumPy's numbers are numbers."""
+"""What is wrong with a call is said by name, and nothing has happened; NumPy's numbers are numbers."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -174,3 +175,87 @@ def test_tasks_may_come_from_a_generator() -> None:
     sched = lived()
     sched.apply(fs.JobSubmitted("many", (fs.Task(("many", i), (c for c in (1, 0, 0))) for i in range(3))))
     assert [task for task in sched.cluster.tasks if task[0] == "many"] == [("many", i) for i in range(3)]
+
+
+def ledger() -> fs.sharing.Ledger:
+    ledger = fs.sharing.Ledger("abc")
+    ledger.borrow("a", "b", 4)
+    return ledger
+
+
+def deployment() -> fs.sharing.Deployment:
+    deployment = fs.sharing.Deployment({"a": 5, "b": 3})
+    deployment.deal(5, {"a": 1, "b": 9})
+    return deployment
+
+
+SHARING = [
+    *((ledger, lambda book, gain=gain: book.balance(gain), "gain") for gain in (None, [1, -1], [1.0, -1.0, 0.0], [1, 0, 0], "ab")),
+    *((ledger, lambda book, bad=bad: book.settle(bad, np.ones(3, np.int64)), "received") for bad in (None, [1], [0.5, 1, 1])),
+    *((ledger, lambda book, bad=bad: book.reclaim("b", 1, bad), "idle") for bad in (None, 3, [1], {"a": 1.5}, {"a": -1})),
+    *((ledger, lambda book, bad=bad: book.leave("c", bad), "quotas") for bad in (None, [1], {"a": 0.5})),
+    *((ledger, lambda book, user=user: book.join(user), "user") for user in ([], {}, "a")),
+    *((deployment, lambda d, bad=bad: d.deal(5, bad), "wanted") for bad in (None, 3, "ab", [1], [1, 2.5], [1, -1], {"a": 2.5}, {"a": [1]})),
+    *((deployment, lambda d, bad=bad: d.deal_sizes(5, bad), "queues") for bad in (None, 3, {"a": [2.5]}, {"a": [0]}, {"a": 3}, {"a": "1"})),
+    *((deployment, lambda d, bad=bad: d.deal(bad, [1, 1]), "free") for bad in (None, -1, 1.5, True, 2**61)),
+    *((deployment, lambda d, bad=bad: d.book(bad), "units") for bad in (None, [1], [1, -1], [0.5, 1])),
+    *((deployment, lambda d, user=user: d.finished(user, 1, 1), "unknown user|users must be hashable") for user in ("z", [], None)),
+    *((deployment, lambda d, user=user: d.update(user, 1), "unknown user|users must be hashable") for user in ("z", [], {})),
+    *((deployment, lambda d, user=user: d.leave(user), "unknown user|users must be hashable") for user in ("z", [], {})),
+    (deployment, lambda d: d.join([], 1), "user must be hashable"),
+    (deployment, lambda d: d.join("z", 1.5), "quota"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "call", "words"), SHARING)
+def test_a_refused_heartbeat_leaves_sequence_and_ledger_as_they_were(make: Any, call: Any, words: str) -> None:
+    one, other = make(), make()
+    with pytest.raises((fs.InputError, fs.UnknownIdError, fs.DuplicateIdError), match=words):
+        call(one)
+    if isinstance(one, fs.sharing.Deployment):
+        assert one.deal(7, [9, 9]).units.tolist() == other.deal(7, [9, 9]).units.tolist()
+        one, other = one.ledger, other.ledger
+    assert (one.users, one.debts()) == (other.users, other.debts())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        *((lambda bad=bad: fs.sharing.sequence(bad), "quotas") for bad in (None, 5, "ab", {"a": 1}, [1.5], [-1], [True])),
+        *((lambda bad=bad: fs.sharing.Deployment(bad), "quotas") for bad in (None, [5, 3], {"a": "1"})),
+        *((lambda bad=bad: fs.sharing.Deployment({"a": 1}, mu=bad), "mu") for bad in ("1", None, 0, NAN)),
+        *((lambda bad=bad: fs.Resources(bad), "resources") for bad in (None, "cpu", 3, {"cpu"}, [1], ["a", "a"])),
+        *((lambda bad=bad: fs.Scheduler(resources=bad), "resources") for bad in (None, "cpu")),
+        *((lambda bad=bad: fs.Scheduler(bad), "policy") for bad in ("pack", ("cpu",), 3, fs.Policy)),
+        *((lambda bad=bad: fs.Scheduler(seed=bad), "seed") for bad in (None, -1, 1.5, "1")),
+        *((lambda bad=bad: fs.Scheduler.restore(bad), "source") for bad in (None, 3, bytearray(b"x"))),
+        *((lambda bad=bad: fs.Journal(bad), "path") for bad in (None, 3, b"x")),
+        *((lambda bad=bad: fs.Journal("x", policies=bad), "policies") for bad in (None, "x", ["pack"])),
+        *((lambda bad=bad: fs.Policy().fitted(bad), "cluster") for bad in (None, lived())),
+        *((lambda bad=bad: fs.StaticQuotas(bad), "tasks") for bad in (None, 3, [1])),
+        *((lambda bad=bad: fs.Fairness(limits=bad), "limits") for bad in (None, [fs.Limits()])),
+        *((lambda bad=bad: fs.Fairness(weights=bad), "weights") for bad in (None, [1])),
+        *((lambda bad=bad: fs.Fairness(reclaim=bad), "reclaim") for bad in (None, "no", 1)),
+        *((lambda bad=bad: fs.Limits(guarantee=bad), "guarantee") for bad in (None, -1, 1.5)),
+        *((lambda bad=bad: fs.Limits(lend=bad), "lend") for bad in (None, "no")),
+        *((lambda bad=bad: fs.SequenceShare(bad), "mu") for bad in ("1", None, 2)),
+        *((lambda bad=bad: fs.FragmentationCost(bad), "workload") for bad in (None, 3, [], [fs.Task("x")], [(1, 2)])),
+        *((lambda bad=bad: fs.FragmentationCost.of(bad), "tasks") for bad in (None, [1], fs.Task("x"))),
+        *((lambda bad=bad: fs.read_dimacs(bad), "path_or_file") for bad in (None, 1.5, [])),
+        *((lambda bad=bad: fs.write_dimacs(bad, "x"), "problem") for bad in (None, {})),
+    ],
+)  # fmt: skip
+def test_what_is_made_of_nonsense_is_refused_by_name(call: Any, words: str) -> None:
+    with pytest.raises(fs.InputError, match=words):
+        call()
+
+
+@pytest.mark.parametrize("only", ["run", 3, [["wait"]], b"x"])
+def test_a_commit_of_some_takes_ids_and_no_text(only: Any) -> None:
+    sched = lived()
+    sched.apply(fs.TaskCompleted("run"))
+    rnd = sched.schedule(2.0)
+    before = sched.snapshot()
+    with pytest.raises(fs.InputError, match="only"):
+        sched.commit(rnd, only=only)
+    assert sched.snapshot() == before and len(sched.commit(rnd, only={"wait"}).accepted) == 1

@@ -160,3 +160,21 @@ def test_only_a_policy_is_a_policy() -> None:
     with pytest.raises(fs.InputError, match="policy"):
         sched.policy = "pack"  # type: ignore[assignment]
     assert sched.policy == fs.Policy()
+
+
+@pytest.mark.parametrize("limits", [fs.Limits(maximum=1), fs.Limits(borrow=False), fs.Limits(lend=False, maximum=0)])
+def test_a_limit_below_what_runs_already_stops_nobody_and_no_round(limits: fs.Limits) -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 8}), job("a", 6), job("b", 6))
+    sched.commit(sched.schedule(0.0))
+    for share in (
+        fs.MaxMin(),
+        fs.WeightedMaxMin(),
+        fs.DRF(),
+        fs.BatchShare(),
+        fs.SequenceShare(),
+        fs.StaticQuotas({"a": 2}, 9),
+    ):
+        sched.policy = fs.Policy(fairness=fs.Fairness(share, "user", limits={"a": limits, "b": limits}))
+        rnd = sched.schedule(1.0)
+        assert not rnd.deltas and sum(share.running for share in rnd.shares.values()) == 8

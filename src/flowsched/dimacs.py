@@ -120,6 +120,8 @@ def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any]) -> FlowProblem:
     """
     if isinstance(path_or_file, (str, os.PathLike)):
         data = Path(path_or_file).read_bytes()
+    elif not hasattr(path_or_file, "read"):
+        raise InputError(f"path_or_file: a path or an open file expected, got {path_or_file!r}")
     else:
         read = path_or_file.read()
         data = read.encode() if isinstance(read, str) else bytes(read)
@@ -145,6 +147,8 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
     InputError
         If an arc's end is not a node of the problem, or its bounds could not be read back.
     """
+    if not isinstance(problem, FlowProblem):
+        raise InputError(f"problem: a FlowProblem expected, got {problem!r}")
     _check_writable(problem)
     senders = np.flatnonzero(problem.supply)
     arcs = np.column_stack([problem.tail + 1, problem.head + 1, problem.lower, problem.capacity, problem.cost])

@@ -28,6 +28,7 @@ from weakref import WeakKeyDictionary, ref
 from zlib import crc32
 
 from flowsched.cluster import Resources
+from flowsched.cluster.checks import ordered
 from flowsched.cluster.events import Event
 from flowsched.exceptions import InputError, JournalMismatchError
 from flowsched.image import pack_accounts
@@ -147,9 +148,14 @@ class Journal:
     ) -> None:
         if fsync not in ("commit", "always", "never"):
             raise InputError(f"fsync: 'commit', 'always' or 'never' expected, got {fsync!r}")
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"path: a path expected, got {path!r}")
         self.path = Path(path)
         self.fsync = fsync
-        self.policies = tuple(policies)
+        self.policies = ordered("policies", policies)
+        for i, policy in enumerate(self.policies):
+            if not isinstance(policy, Policy):
+                raise InputError(f"policies[{i}]: a Policy expected, got {policy!r}")
         self._log: Log | None = None
         self._numbers: WeakKeyDictionary[Round, int] = WeakKeyDictionary()
         self._count = 0

@@ -26,7 +26,7 @@ from weakref import WeakSet
 
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.checks import number
+from flowsched.cluster.checks import ids, number, whole
 from flowsched.cluster.events import Event
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out, happen
@@ -120,8 +120,8 @@ class Scheduler:
     ) -> None:
         self.cluster = Cluster(resources)
         self.network = FlowNetwork()
-        self.builder = Builder(self.cluster, self.network, Policy() if policy is None else policy)
-        self.seed = seed
+        self.builder = Builder(self.cluster, self.network, _checked(Policy() if policy is None else policy))
+        self.seed = whole("seed", seed, 0)
         self._verdicts = Verdicts(self.builder)
         self._aborted: WeakSet[Round] = WeakSet()
         self.journal: Journal | None = None
@@ -138,8 +138,7 @@ class Scheduler:
 
     @policy.setter
     def policy(self, policy: Policy) -> None:
-        if not isinstance(policy, Policy):
-            raise InputError(f"policy: a Policy expected, got {policy!r}")
+        _checked(policy)
         words = b"" if self.journal is None else self.journal.words(policy)
         self.builder.replace_policy(policy)
         if self.journal is not None:
@@ -261,6 +260,7 @@ class Scheduler:
             raise InputError(f"round: a Round expected, got {round!r}")
         if round in self._aborted:
             raise InputError("round: it was aborted")
+        only = None if only is None else ids("only", only)
         if self.journal is not None:
             self.journal.check(round, only)
         done = carry_out(self.cluster, round, only)
@@ -361,10 +361,12 @@ class Scheduler:
         JournalError
             Which of its kinds says what is wrong, and where.
         """
+        if not isinstance(source, bytes | str | os.PathLike):
+            raise InputError(f"source: a snapshot (bytes) or the path of a file expected, got {source!r}")
         name = "" if isinstance(source, bytes) else os.fspath(source)
         with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
             header = read_header(file, name)
-            given = () if policy is None else (policy,)
+            given = () if policy is None else (_checked(policy),)
             first = policy or policy_of(header.policy, policies, name, 0)
             sched = cls(first, header.cluster_resources, header.seed)
             sched._header().check(header, name)
@@ -402,6 +404,12 @@ class Scheduler:
             return False
         self._book(round, deltas)
         return True
+
+
+def _checked(policy: Policy) -> Policy:
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy: a Policy expected, got {policy!r}")
+    return policy
 
 
 def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 
@@ -14,7 +15,7 @@ from flowsched.exceptions import InputError
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
 _TEXT, _UNORDERED, _VALUES = (str, bytes), (str, bytes, Mapping, Set), (tuple, list, Sequence, Set)
 
-__all__ = ["check_id", "number", "ordered", "wanted_labels", "whole"]
+__all__ = ["check_id", "ids", "mapping", "number", "ordered", "truth", "wanted_labels", "whole", "whole_vector"]
 
 
 def whole(what: str, value: Any, least: int, most: int | None = None) -> int:
@@ -38,6 +39,13 @@ def number(what: str, value: Any, least: float = -math.inf, *, finite: bool = Tr
     return plain
 
 
+def truth(what: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{what} must be True or False, got {value!r}")
+    return bool(value)
+
+
 def check_id(what: str, value: Any) -> None:
     """Refuse what cannot be found again: what has no hash, or does not equal itself (NaN)."""
     try:
@@ -46,6 +54,31 @@ def check_id(what: str, value: Any) -> None:
         raise InputError(f"{what} must be hashable, got {value!r}") from None
     if value != value:
         raise InputError(f"{what} must equal itself, got {value!r}")
+
+
+def whole_vector(what: str, values: Any, size: int) -> NDArray[np.int64]:
+    """So many whole numbers as an array of its own."""
+    array = np.asarray(values)
+    if array.shape != (size,) or (size and array.dtype.kind not in "iu"):
+        raise InputError(f"{what} must be {size} whole numbers, got {values!r}")
+    return array.astype(np.int64)
+
+
+def ids(what: str, values: Any) -> tuple[Hashable, ...]:
+    """A collection of ids in its order; no text, which would be taken for its letters."""
+    if isinstance(values, _TEXT) or not isinstance(values, Iterable):
+        raise InputError(f"{what} must be a collection of ids, got {values!r}")
+    found = tuple(values)
+    for value in found:
+        check_id(what, value)
+    return found
+
+
+def mapping(what: str, value: Any) -> Mapping[Any, Any]:
+    """The mapping itself."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{what} must be a mapping, got {value!r}")
+    return value
 
 
 def ordered(what: str, values: Any) -> tuple[Any, ...]:
@@ -62,9 +95,7 @@ def ordered(what: str, values: Any) -> tuple[Any, ...]:
 
 def wanted_labels(what: str, labels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Label -> allowed values, both in order."""
-    if not isinstance(labels, Mapping):
-        raise InputError(f"{what} must map labels to sequences of values, got {labels!r}")
-    for label, allowed in labels.items():
+    for label, allowed in mapping(what, labels).items():
         texts = isinstance(allowed, _VALUES) and not isinstance(allowed, _TEXT)
         if not isinstance(label, str) or not texts or not all(isinstance(value, str) for value in allowed):
             raise InputError(f"{what}[{label!r}] must be a sequence of label values, got {allowed!r}")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import check_id, number, ordered, wanted_labels, whole
+from flowsched.cluster.checks import check_id, mapping, number, ordered, wanted_labels, whole
 from flowsched.exceptions import InputError
 
 __all__ = ["GPU_MODEL", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
@@ -71,7 +71,7 @@ class Resources:
     index: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        names = tuple(self.names)
+        names = ordered("resources", self.names)
         if not names or any(not isinstance(n, str) or not n for n in names):
             raise InputError(f"resources: non-empty names expected, got {self.names!r}")
         if len(set(names)) != len(names):
@@ -286,9 +286,7 @@ class Machine:
         me = f"machine {self.id!r}"
         check_id(f"{me}: rack", self.rack)
         object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
-        if not isinstance(self.labels, Mapping):
-            raise InputError(f"{me}: labels must map names to values, got {self.labels!r}")
-        for name, value in self.labels.items():
+        for name, value in mapping(f"{me}: labels", self.labels).items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise InputError(f"{me}: labels[{name!r}] must be text, as its name, got {value!r}")
         object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
 from flowsched.cluster.books import SLOTS, Books
-from flowsched.cluster.checks import number, ordered, whole
+from flowsched.cluster.checks import number, ordered, truth, whole
 from flowsched.cluster.dense import Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.moves import Changes, Moves
@@ -47,7 +47,7 @@ class Cluster(Moves):
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
-        self.resources = resources if isinstance(resources, Resources) else Resources(tuple(resources))
+        self.resources = resources if isinstance(resources, Resources) else Resources(ordered("resources", resources))
         super().__init__(Books(self.resources))
         self.machines: dict[Hashable, MachineRecord] = {}
         self.jobs: dict[Hashable, JobRecord] = {}
@@ -294,10 +294,9 @@ class Cluster(Moves):
 
     def _task_failed(self, event: ev.TaskFailed) -> None:
         record = self._running(event.task)
-        if not isinstance(event.retry, bool):
-            raise InputError(f"task {event.task!r}: retry must be True or False, got {event.retry!r}")
+        retry = truth(f"task {event.task!r}: retry", event.retry)
         self.stop(record, event.time)
-        if not event.retry:
+        if not retry:
             self._remove(record)
 
     def _task_removed(self, event: ev.TaskRemoved) -> None:

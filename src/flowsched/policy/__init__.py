@@ -168,7 +168,7 @@ class Policy:
         InputError
             There is none of that name; the message lists them.
         """
-        if name not in _NAMED:
+        if name not in Policy.names():
             raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}")
         return _NAMED[name]()
 
@@ -198,7 +198,7 @@ class Policy:
         InputError
             So many placement costs cannot be kept in order.
         """
-        return fitted(self, cluster)
+        return fitted(self, _cluster(cluster))
 
     def check(self, cluster: Cluster) -> list[Precedence]:
         """Which goal can override which, for every pair of a higher and a lower one.
@@ -209,7 +209,7 @@ class Policy:
             With ``always`` false where enough tasks together, or for ``moves == 0`` a single one, may override the
             higher goal.
         """
-        return check(self, cluster)
+        return check(self, _cluster(cluster))
 
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Cost of a placement, 0 to `resolution`, shape (classes, rows)."""
@@ -279,6 +279,12 @@ class Policy:
         least = self.stay(0)
         discounts: NDArray[np.int64] = least + buckets * (self.stay(1) - least)
         return discounts
+
+
+def _cluster(cluster: Cluster) -> Cluster:
+    if not isinstance(cluster, Cluster):
+        raise InputError(f"cluster: a Cluster expected (`Scheduler.cluster`), got {cluster!r}")
+    return cluster
 
 
 _NAMED: dict[str, Callable[[], Policy]] = {

@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import mapping, number, whole, whole_vector
 from flowsched.exceptions import InputError
 from flowsched.policy.lending import Ledger
 from flowsched.policy.sequence import DeploymentSequence, Method, check_units
@@ -102,14 +103,12 @@ class Deployment:
     ) -> None:
         if spares not in ("largest", "owed"):
             raise InputError(f"spares: 'largest' or 'owed' expected, got {spares!r}")
-        if not 0 < mu <= 1:
+        if not 0 < number("mu", mu) <= 1:
             raise InputError(f"mu: a number above 0 and at most 1 expected, got {mu!r}")
-        if isinstance(ticks, bool) or not isinstance(ticks, int) or not 1 <= ticks <= 1 << 30:
-            raise InputError(f"ticks: a whole number from 1 to 2**30 expected, got {ticks!r}")
         self.mu = mu
         self.spares = spares
-        self.ticks = ticks
-        self.sequence = DeploymentSequence(quotas, method)
+        self.ticks = whole("ticks", ticks, 1, 1 << 30)
+        self.sequence = DeploymentSequence(mapping("quotas", quotas), method)
         self.ledger = Ledger(self.sequence.users)
         self._weights = np.array(list(quotas.values()), np.float64)
         self._carried = np.zeros(len(self._weights))
@@ -211,11 +210,8 @@ class Deployment:
         """
         check_units("free", free)
         sizes = [np.zeros(0, np.int64)] * len(self.users)
-        for user, i in zip(queues, self.sequence.index(queues), strict=True):
-            sizes[i] = np.asarray(queues[user], np.int64)
-            if (sizes[i] <= 0).any():
-                at = int(np.argmax(sizes[i] <= 0))
-                raise InputError(f"queues[{user!r}][{at}]: a size above 0 expected, got {sizes[i][at]}")
+        for user, i in zip(queues, self.sequence.index(mapping("queues", queues)), strict=True):
+            sizes[i] = _sizes(f"queues[{user!r}]", queues[user])
             if user in self._leaving:
                 sizes[i] = sizes[i][:0]
         entitled, received = self._entitle(free, np.array([len(queue) > 0 for queue in sizes], np.bool_))
@@ -251,6 +247,9 @@ class Deployment:
         ----------
         units : ndarray of int64, shape (n,)
         """
+        units = whole_vector("units", units, len(self.users))
+        if (units < 0).any():
+            raise InputError(f"units[{int(np.argmax(units < 0))}] must not be negative, got {int(units.min())}")
         used = int(units.sum())
         _, received = self._entitle(used, np.ones(len(units), np.bool_))
         self._book(used, received, units)
@@ -271,17 +270,16 @@ class Deployment:
         self.ledger.balance(gain)
 
     def _wanted(self, wanted: Mapping[Hashable, int] | Sequence[int] | Ints) -> Ints:
-        want = np.zeros(len(self.users), np.int64)
         if isinstance(wanted, Mapping):
-            want[self.sequence.index(wanted)] = list(wanted.values())
+            want = np.zeros(len(self.users), np.int64)
+            want[self.sequence.index(wanted)] = [
+                whole(f"wanted[{user!r}]", n, 0, 1 << 60) for user, n in wanted.items()
+            ]
         else:
-            given = np.asarray(wanted)
-            if given.shape != want.shape or given.dtype.kind not in "iu":
-                raise InputError(f"wanted: {len(want)} whole numbers expected, got {wanted!r}")
-            want[:] = given
-        if (want < 0).any():
-            i = int(np.argmax(want < 0))
-            raise InputError(f"wanted[{self.users[i]!r}]: a whole number >= 0 expected, got {want[i]}")
+            want = whole_vector("wanted", wanted, len(self.users))
+            if (want < 0).any():
+                i = int(np.argmax(want < 0))
+                raise InputError(f"wanted[{self.users[i]!r}] must be a whole number >= 0, got {want[i]}")
         want[self.sequence.index(self._leaving)] = 0
         return want
 
@@ -313,3 +311,12 @@ class Deployment:
         users = self.users
         self._part()
         return users
+
+
+def _sizes(what: str, queue: Sequence[int] | Ints) -> Ints:
+    """Sizes of tasks, in their order."""
+    sizes = whole_vector(what, queue, len(queue) if isinstance(queue, Sequence | np.ndarray) else 0)
+    if (sizes <= 0).any():
+        at = int(np.argmax(sizes <= 0))
+        raise InputError(f"{what}[{at}]: a size above 0 expected, got {sizes[at]}")
+    return sizes

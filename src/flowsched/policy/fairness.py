@@ -15,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import mapping, truth, whole
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.policy.waterfill import water_fill
@@ -51,9 +52,11 @@ class Limits:
     borrow: bool = True
 
     def __post_init__(self) -> None:
-        for name, value in (("guarantee", self.guarantee), ("maximum", self.maximum)):
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise InputError(f"Limits: {name} must be a whole number >= 0, got {value!r}")
+        whole("Limits: guarantee", self.guarantee, 0)
+        if self.maximum is not None:
+            whole("Limits: maximum", self.maximum, 0)
+        for name in ("lend", "borrow"):
+            truth(f"Limits: {name}", getattr(self, name))
         if self.maximum is not None and self.maximum < self.guarantee:
             raise InputError(f"Limits: maximum {self.maximum} is below guarantee {self.guarantee}")
 
@@ -105,10 +108,11 @@ class Fairness:
             raise InputError(f"Fairness: mode must be 'hard', 'soft' or 'ladder', got {self.mode!r}")
         if isinstance(self.slack, bool) or not isinstance(self.slack, int | float) or not 0 <= self.slack < math.inf:
             raise InputError(f"Fairness: slack must be a number >= 0, got {self.slack!r}")
-        for who, limits in self.limits.items():
+        truth("Fairness: reclaim", self.reclaim)
+        for who, limits in mapping("Fairness: limits", self.limits).items():
             if not isinstance(limits, Limits):
                 raise InputError(f"Fairness: limits[{who!r}] must be Limits, got {limits!r}")
-        for who, weight in self.weights.items():
+        for who, weight in mapping("Fairness: weights", self.weights).items():
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
                 raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {weight!r}")
 

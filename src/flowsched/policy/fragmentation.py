@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.books import Books
+from flowsched.cluster.checks import ordered
 from flowsched.cluster.dense import grown
 from flowsched.cluster.shapes import Shapes
 from flowsched.exceptions import InputError
@@ -68,10 +69,13 @@ class FragmentationCost:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "workload", tuple(self.workload))
+        object.__setattr__(self, "workload", ordered("FragmentationCost: workload", self.workload))
         if not self.workload:
             raise InputError("FragmentationCost: workload is empty; at least one kind of task expected")
-        for i, (task, times) in enumerate(self.workload):
+        for i, kind in enumerate(self.workload):
+            if not isinstance(kind, tuple) or len(kind) != 2:
+                raise InputError(f"FragmentationCost: workload[{i}] must be (Task, number), got {kind!r}")
+            task, times = kind
             if not isinstance(task, Task):
                 raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {task!r}")
             check_weight(f"FragmentationCost: workload[{i}]", times)
@@ -91,7 +95,9 @@ class FragmentationCost:
             See the class.
         """
         counts: dict[Any, list[Any]] = {}
-        for task in tasks:
+        for i, task in enumerate(ordered("FragmentationCost: tasks", tasks)):
+            if not isinstance(task, Task):
+                raise InputError(f"FragmentationCost: tasks[{i}]: a Task expected, got {task!r}")
             demand = task.demand
             amounts = tuple(sorted(demand.items())) if isinstance(demand, Mapping) else tuple(demand)
             counts.setdefault((amounts, tuple(task.constraints.items())), [task, 0])[1] += 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import check_id, mapping, number, ordered, whole_vector
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.policy.sequence import check_units
 
@@ -72,7 +73,7 @@ class Ledger:
     def __init__(self, users: Iterable[Hashable] = ()) -> None:
         self.users: tuple[Hashable, ...] = ()
         self.debt: Ints = np.zeros((0, 0), np.int64)
-        for user in users:
+        for user in users if isinstance(users, str) else ordered("users", users):
             self.join(user)
 
     def __repr__(self) -> str:
@@ -80,6 +81,7 @@ class Ledger:
 
     def join(self, user: Hashable) -> None:
         """A user comes, without debts."""
+        check_id("user", user)
         if user in self.users:
             raise DuplicateIdError(f"user {user!r} is already there")
         self.users = (*self.users, user)
@@ -103,7 +105,7 @@ class Ledger:
         gone = self._index(user)
         if self.debt[gone].any():
             raise InputError(f"user {user!r} still owes {int(self.debt[gone].sum())} units")
-        for name, quota in quotas.items():
+        for name, quota in mapping("quotas", quotas).items():
             check_units(f"quotas[{name!r}]", quota)
         claims = self.debt[:, gone].tolist()
         weights = [0 if i == gone else int(quotas.get(name, 0)) for i, name in enumerate(self.users)]
@@ -161,15 +163,19 @@ class Ledger:
         ndarray of int64, shape (n,)
             What each has after all paid.
         """
+        received, limit = (whole_vector(*one, len(self.users)) for one in (("received", received), ("limit", limit)))
         if not self.debt.any():
-            return received.copy()
+            return received
         paid = _first(self.debt, np.minimum(limit, received)[:, None])
         self.debt = self.debt - paid
         after: Ints = received + paid.sum(axis=0) - paid.sum(axis=1)
         return after
 
     def balance(self, gain: Ints) -> None:
-        """Book what users used beyond their part (> 0) or left to others (< 0); it sums to 0."""
+        """Book what users used beyond their part (> 0) or left to others (< 0), shape (n,); it must sum to 0."""
+        gain = whole_vector("gain", gain, len(self.users))
+        if gain.sum():
+            raise InputError(f"gain must sum to 0, got {gain.tolist()}")
         more, less = np.maximum(gain, 0), np.maximum(-gain, 0)
         loans = _matched(more, less)
         for k, n in zip(*np.nonzero(loans), strict=True):
@@ -197,11 +203,11 @@ class Ledger:
         Reclaimed
         """
         check_units("units", units)
-        if not 0 < fraction <= 1:
+        if not 0 < number("fraction", fraction) <= 1:
             raise InputError(f"fraction: a number above 0 and at most 1 expected, got {fraction!r}")
         n = self._index(lender)
         spare = np.zeros(len(self.users), np.int64)
-        for name, count in idle.items():
+        for name, count in mapping("idle", idle).items():
             check_units(f"idle[{name!r}]", count)
             spare[self._index(name)] = int(count * fraction)
         spare[n] = 0

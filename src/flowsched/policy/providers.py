@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import mapping, number
 from flowsched.exceptions import InputError
 from flowsched.policy.deployment import Deployment
 from flowsched.policy.waterfill import water_fill
@@ -135,7 +136,7 @@ class StaticQuotas:
     default: int = 0
 
     def __post_init__(self) -> None:
-        for who, count in [*self.tasks.items(), ("default", self.default)]:
+        for who, count in [*mapping("StaticQuotas: tasks", self.tasks).items(), ("default", self.default)]:
             if isinstance(count, bool) or not isinstance(count, int) or count < 0:
                 raise InputError(f"StaticQuotas: {who!r} must have a whole number >= 0, got {count!r}")
 
@@ -222,7 +223,7 @@ class SequenceShare:
     """
 
     def __init__(self, mu: float = 1.0, resolution: int = 1) -> None:
-        if not 0 < mu <= 1:
+        if not 0 < number("SequenceShare: mu", mu) <= 1:
             raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {mu!r}")
         if isinstance(resolution, bool) or not isinstance(resolution, int) or not 1 <= resolution <= 1_000_000:
             raise InputError(
@@ -243,7 +244,7 @@ class SequenceShare:
         free = max(0, claims.units - int(claims.running.sum()))
         wanted = np.zeros(len(deployment.users), np.int64)
         at = deployment.sequence.index(claims.ids)
-        wanted[at] = claims.tasks - claims.running
+        wanted[at] = np.maximum(claims.tasks - claims.running, 0)  # more may run than a limit lets it claim
         share: Ints = claims.running + deployment.copy().deal(free, wanted).units[at]
         return share
 

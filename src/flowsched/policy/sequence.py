@@ -20,6 +20,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import check_id, ids, ordered, whole
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 
 __all__ = ["DeploymentSequence", "Method", "sequence"]
@@ -73,6 +74,7 @@ def _reduced(quotas: Sequence[int] | Ints, method: str) -> tuple[Ints, int]:
     """The quotas divided by what they have in common, and that."""
     if method not in _METHODS:
         raise InputError(f"method: one of {', '.join(_METHODS)} expected, got {method!r}")
+    quotas = ordered("quotas", quotas)
     for i, quota in enumerate(quotas):
         check_units(f"quotas[{i}]", quota)
     common = math.gcd(*(int(quota) for quota in quotas))
@@ -88,8 +90,7 @@ def _reduced(quotas: Sequence[int] | Ints, method: str) -> tuple[Ints, int]:
 
 def check_units(what: str, units: object) -> None:
     """Refuse anything but a whole number >= 0 that fits in 60 bits."""
-    if isinstance(units, bool | np.bool_) or not isinstance(units, int | np.integer) or not 0 <= units < 1 << 60:
-        raise InputError(f"{what}: a whole number from 0 to 2**60 expected, got {units!r}")
+    whole(what, units, 0, (1 << 60) - 1)
 
 
 def _period(quotas: Ints, method: Method) -> Ints:
@@ -181,7 +182,7 @@ class DeploymentSequence:
         self, quotas: Mapping[Hashable, int] | Sequence[int], method: Method = "max_deficit", position: int = 0
     ) -> None:
         named: dict[Hashable, int] = {}
-        named.update(quotas if isinstance(quotas, Mapping) else enumerate(quotas))
+        named.update(quotas if isinstance(quotas, Mapping) else enumerate(ordered("quotas", quotas)))
         check_units("position", position)
         self.method = method
         self._set(named)
@@ -249,6 +250,7 @@ class DeploymentSequence:
 
     def join(self, user: Hashable, quota: int) -> None:
         """A user comes: it counts as having used as large a part of its quota in this turn as all others have."""
+        check_id("user", user)
         if user in self._quotas:
             raise DuplicateIdError(f"user {user!r} is already there")
         check_units(f"user {user!r}: quota", quota)
@@ -258,9 +260,7 @@ class DeploymentSequence:
 
     def leave(self, user: Hashable) -> None:
         """A user goes, and with it the part of its quota that was used in this turn."""
-        if user not in self._quotas:
-            raise UnknownIdError(f"unknown user {user!r}")
-        used = self._part(self._quotas[user])
+        used = self._part(self._quota(user))
         left = {other: quota for other, quota in self._quotas.items() if other != user}
         if not any(left.values()):
             raise InputError(f"user {user!r} is the last one with a quota")
@@ -269,12 +269,15 @@ class DeploymentSequence:
 
     def update(self, user: Hashable, quota: int) -> None:
         """A user has another quota from now on; as large a part of the turn as before counts as used."""
-        if user not in self._quotas:
-            raise UnknownIdError(f"unknown user {user!r}")
+        self._quota(user)
         check_units(f"user {user!r}: quota", quota)
         position, total = self.position, self.total
         self._set({**self._quotas, user: quota})
         self.position = position * self.total // total
+
+    def _quota(self, user: Hashable) -> int:
+        self.index([user])
+        return self._quotas[user]
 
     def _part(self, quota: int) -> int:
         """floor(used / total * quota + 1/2), exactly."""
@@ -284,6 +287,6 @@ class DeploymentSequence:
         """Positions of users in `users`."""
         where = {user: i for i, user in enumerate(self.users)}
         try:
-            return [where[user] for user in users]
+            return [where[user] for user in ids("users", users)]
         except KeyError as error:
             raise UnknownIdError(f"unknown user {error.args[0]!r}") from None
