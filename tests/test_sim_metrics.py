@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Machine, Task
+from flowsched.rounds import Reason, ReasonCode
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Metrics, Percentiles, Simulation, Workload, report, write_report
 from flowsched.sim.metrics import WALL_CLOCK
@@ -180,3 +181,18 @@ def test_thinning_keeps_the_mean_and_the_extremes(seed: int, n: int) -> None:
     assert (mean <= high + 1e-6).all()
     assert (low.min(), high.max()) == (values.min(), values.max())
     assert np.diff(at) @ mean[:-1] == pytest.approx(np.diff(np.r_[time, end]) @ values)
+
+
+def test_metrics_are_shown_in_a_line(metrics: Metrics, nothing: Metrics) -> None:
+    assert re.fullmatch(
+        r"<Metrics of model of openb: 30 machines; tasks: \d+ completed, .*1 never fits; \d+ rounds>", repr(metrics)
+    )
+    assert repr(nothing) == f"<Metrics of empty <b>: 1 machines; tasks: none; {nothing.counts['rounds']:g} rounds>"
+
+
+def test_what_stands_in_the_way_is_told_for_machines_that_there_are(metrics: Metrics) -> None:
+    rare = Reason(ReasonCode.NO_FIT, {"8 cpu": {"cpu": 5, "held for others": 1}})
+    often = Reason(ReasonCode.NO_FIT, {"8 cpu": {"cpu": 6}})
+    some = replace(metrics, waiting={"NO_FIT": 3}, reasons={"a": rare, "b": often, "c": often})
+    [tasks, *_] = tables(some)
+    assert tasks.rows[-1] == ("  NO_FIT", "3", "1.99 %", "no machine has room now: cpu on 6 machines")

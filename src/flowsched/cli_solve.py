@@ -143,7 +143,8 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 def _words(error: Exception) -> str:
     """Word what is wrong with a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
-        return f"{error} (nodes {_some(np.flatnonzero(error.cut))})"
+        some = _some(np.flatnonzero(error.cut))
+        return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
     if isinstance(error, UnboundedError):
         return f"{error} (arcs {_some(error.cycle)})"
     return str(error)

@@ -136,6 +136,11 @@ class Metrics:
     rounds: Mapping[str, NDArray[Any]]
     wall_seconds: float
 
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in self.tasks.items() if n)
+        rounds = f"{self.counts['rounds']:g} rounds"
+        return f"<Metrics of {self.facts['workload']}: {self.facts['machines']} machines; tasks: {counts or 'none'}; {rounds}>"
+
     def account(self) -> dict[str, int]:
         """Every task in exactly one place; the counts sum to ``facts["tasks"]``.
 

@@ -132,10 +132,12 @@ def _obstacles(metrics: Metrics) -> dict[str, str]:
         tasks[reason.code.value] += 1
         for obstacles in reason.detail.values():
             machines[reason.code.value].update(obstacles)
-    return {
-        code: ": " + ", ".join(f"{what} on {round(n / tasks[code]):,} machines" for what, n in counter.most_common(4))
-        for code, counter in machines.items()
-    }
+    words: dict[str, str] = {}
+    for code, counter in machines.items():
+        mean = [(what, round(n / tasks[code])) for what, n in counter.most_common(4)]
+        some = [f"{what} on {n:,} machines" for what, n in mean if n]
+        words[code] = ": " + ", ".join(some) if some else ""
+    return words
 
 
 def _usage(metrics: Metrics) -> Table:
