@@ -15,7 +15,19 @@ from flowsched.exceptions import InputError
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
 _TEXT, _UNORDERED, _VALUES = (str, bytes), (str, bytes, Mapping, Set), (tuple, list, Sequence, Set)
 
-__all__ = ["check_id", "ids", "mapping", "number", "ordered", "truth", "wanted_labels", "whole", "whole_vector"]
+__all__ = [
+    "check_id",
+    "ids",
+    "mapping",
+    "number",
+    "ordered",
+    "text",
+    "texts",
+    "truth",
+    "wanted_labels",
+    "whole",
+    "whole_vector",
+]
 
 
 def whole(what: str, value: Any, least: int, most: int | None = None) -> int:
@@ -72,6 +84,18 @@ def ids(what: str, values: Any) -> tuple[Hashable, ...]:
     for value in found:
         check_id(what, value)
     return found
+
+
+def text(what: str, value: Any) -> str:
+    """Text."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be text, got {value!r}")
+    return value
+
+
+def texts(what: str, values: Any) -> list[str]:
+    """Texts in order, each once; one text alone would be taken for its letters."""
+    return sorted({text(what, value) for value in ids(what, values)})
 
 
 def mapping(what: str, value: Any) -> Mapping[Any, Any]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster, Task
+from flowsched.cluster.checks import number
 from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, MachineUpdated, TaskRemoved, TaskSubmitted
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
@@ -104,9 +105,9 @@ class Hybrid:
     """
 
     def __init__(self, *, horizon: float = 60.0, max_wait: float = math.inf, seed: int = 0) -> None:
-        if not 0 < horizon < math.inf:
+        if not number("horizon", horizon) > 0:
             raise InputError(f"horizon: a number of seconds > 0 expected, got {horizon!r}")
-        if not max_wait > 0:
+        if not number("max_wait", max_wait, finite=False) > 0:
             raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
         self.horizon = horizon
         self.max_wait = max_wait

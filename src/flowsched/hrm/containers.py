@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from flowsched.cluster.checks import check_id, number, whole
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import AMOUNTS
 from flowsched.hrm.waiting import Amounts
@@ -53,8 +54,9 @@ class Container:
     def __post_init__(self) -> None:
         if self.kind not in ("batch", "stream"):
             raise InputError(f"container {self.id!r}: kind: 'batch' or 'stream' expected, got {self.kind!r}")
-        if not self.duration >= 0:
-            raise InputError(f"container {self.id!r}: duration: a number >= 0 expected, got {self.duration!r}")
+        check_id("container: id", self.id)
+        number(f"container {self.id!r}: duration", self.duration, 0, finite=False)
+        whole(f"container {self.id!r}: priority", self.priority, -(2**31), 2**31 - 1)
         demand = AMOUNTS.demand(f"container {self.id!r}", (self.vcore, self.mem, self.gmem))
         object.__setattr__(self, "need", (*demand.tolist(), 1))
 

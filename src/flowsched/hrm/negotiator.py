@@ -16,6 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from flowsched.cluster.checks import mapping, number, ordered, text, texts, whole
 from flowsched.exceptions import DuplicateIdError, InputError
 from flowsched.hrm.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
 from flowsched.hrm.containers import Container
@@ -69,13 +70,12 @@ class Negotiator:
         clock: Callable[[], float] = time.time,
     ) -> None:
         machine_ttl = ttl if machine_ttl is None else machine_ttl
-        for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl)):
-            if not 0 < value < math.inf:
+        for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl), ("max_wait", max_wait)):
+            if not number(name, value, finite=name != "max_wait") > 0:
                 raise InputError(f"{name}: a number of seconds > 0 expected, got {value!r}")
-        if not max_wait > 0:
-            raise InputError(f"max_wait: a number of seconds > 0 expected, got {max_wait!r}")
-        if not patience >= 0:
-            raise InputError(f"patience: a number of seconds >= 0 expected, got {patience!r}")
+        number("patience", patience, 0, finite=False)
+        if store is not None and not isinstance(store, Store):
+            raise InputError(f"store: a Store expected, got {store!r}")
         self.store = Store() if store is None else store
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, clock)
@@ -97,10 +97,13 @@ class Negotiator:
         most : int, optional
             Containers that each runs at once.
         """
-        now, places = self.clock(), _UNLIMITED if most is None else most
+        whole("length", length, 0)
+        now, places = self.clock(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
         rows: list[dict[str, Any]] = []
         machines: dict[str, None] = {}
-        for unit in units:
+        for unit in ordered("units", units):
+            if not isinstance(unit, ResourceUnit):
+                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
             machines[str(unit.machine)] = None
             amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
             every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
@@ -123,6 +126,7 @@ class Negotiator:
 
     def add_scheduler(self, name: str) -> None:
         """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
+        text("scheduler", name)
         now = self.clock()
 
         def work(db: sa.Connection) -> None:
@@ -148,6 +152,12 @@ class Negotiator:
         InputError, DuplicateIdError
             The containers are of both kinds, or one is already there.
         """
+        text("job", job)
+        containers = ordered("containers", containers)
+        for i, container in enumerate(containers):
+            if not isinstance(container, Container):
+                raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
+        whole(f"job {job!r}: stages", stages, 1)
         kinds = {container.kind for container in containers}
         if len(kinds) != 1:
             raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
@@ -191,6 +201,7 @@ class Negotiator:
         now = self.clock()
         if known is None:
             return [state_of(row, now) for row in self.store.look(_UNITS)]
+        mapping("known", known)
         versions = self.store.look(_VERSIONS)
         changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
         if not changed:
@@ -202,7 +213,7 @@ class Negotiator:
         """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
         query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
         if scheduler is not None:
-            query = query.where(JS.c.scheduler == scheduler)
+            query = query.where(JS.c.scheduler == text("scheduler", scheduler))
         rows = self.store.look(query)
         return [
             JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
@@ -210,13 +221,17 @@ class Negotiator:
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
         """Tasks of a job in these states (default: OPEN), in the order of their ids."""
-        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
+        where = [RT.c.job_id == text("job", job), RT.c.status.in_(statuses or (Status.OPEN,))]
         query = sa.select(RT).where(*where).order_by(RT.c.task_id)
         return [container_of(row) for row in self.store.look(query)]
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
         """Unit and container of all tasks that were launched on a machine, those that run first."""
-        mine = sa.select(RT).join(RS, RS.c.ru_id == RT.c.queue_id).where(RS.c.machine_id == machine, RT.c.launched == 1)
+        mine = (
+            sa.select(RT)
+            .join(RS, RS.c.ru_id == RT.c.queue_id)
+            .where(RS.c.machine_id == text("machine", machine), RT.c.launched == 1)
+        )
         rows = sorted(self.store.look(mine), key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
         return [(row.queue_id, container_of(row)) for row in rows]
 
@@ -254,7 +269,10 @@ class Negotiator:
         ExpiredError
             The scheduler had not been heard of for too long.
         """
-        asked = tuple(claims)
+        asked = ordered("claims", claims)
+        for i, claim in enumerate(asked):
+            if not isinstance(claim, Claim):
+                raise InputError(f"claims[{i}]: a Claim expected, got {claim!r}")
 
         def work(db: sa.Connection) -> Granted:
             late.append(self._schedulers.hold(db, scheduler))
@@ -273,7 +291,7 @@ class Negotiator:
 
     def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
         """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
-        return self._bounds.left(sorted(set(jobs)))
+        return self._bounds.left(texts("jobs", jobs))
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
@@ -281,7 +299,7 @@ class Negotiator:
         Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
         them at its next heartbeat, too, if the scheduler could not tell it.
         """
-        given = {"ids": packed(sorted(set(tasks)))}
+        given = {"ids": packed(texts("tasks", tasks))}
         mine = [
             among(self.store.dialect, RT.c.task_id),
             RT.c.scheduler == scheduler,
@@ -330,7 +348,7 @@ class Negotiator:
 
         Tasks that do not run (any more) are passed over.
         """
-        given = sorted(set(tasks))
+        given = texts("tasks", tasks)
         return self._machines.finish(given) if given else []
 
     def beat(self, scheduler: str) -> list[str]:
@@ -367,8 +385,9 @@ class Negotiator:
         -------
         Report
         """
-        there = None if present is None else set(present)
-        return self._machines.heartbeat(machine, sorted(set(finished)), there, sorted(set(waiting)))
+        text("machine", machine)
+        there = None if present is None else set(texts("present", present))
+        return self._machines.heartbeat(machine, texts("finished", finished), there, texts("waiting", waiting))
 
     def expire(self) -> Lost:
         """Declare lost who has not been heard of for too long, and open again what they held.

@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from flowsched.cluster.checks import text
 from flowsched.exceptions import UnknownIdError
 from flowsched.hrm.claims import ExpiredError, Status
 from flowsched.hrm.ledger import Books
@@ -35,7 +36,7 @@ class Schedulers:
         UnknownIdError, ExpiredError
             It never was, or no longer is, one of the schedulers.
         """
-        rows = self.store.look(_BEAT, name=name)
+        rows = self.store.look(_BEAT, name=text("scheduler", name))
         self._check(name, rows[0].alive if rows else None)
         if rows[0].seen < self.clock() - self.ttl / 8:
             self.renew(name)
@@ -49,7 +50,7 @@ class Schedulers:
 
     def hold(self, db: sa.Connection, name: str) -> bool:
         """Hold the scheduler's row: it cannot be given up before this transaction ends; whether it should `renew`."""
-        row = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": name}).one_or_none()
+        row = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": text("scheduler", name)}).one_or_none()
         self._check(name, row.alive if row else None)
         return bool(row and row.seen < self.clock() - self.ttl / 8)
 

@@ -18,6 +18,8 @@ import math
 from bisect import insort
 from collections.abc import Hashable, Sequence
 
+from flowsched.cluster.checks import check_id, number
+from flowsched.cluster.checks import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
 from flowsched.hrm.units import AMOUNTS, ResourceUnit
@@ -38,10 +40,9 @@ def queue_length(running: int, rate: float, heartbeat: float) -> int:
     heartbeat : float
         Seconds between heartbeats, tau.
     """
-    if not (running >= 0 and 0 < rate < math.inf and 0 < heartbeat < math.inf):
-        raise InputError(
-            f"queue_length: running >= 0, rate > 0, heartbeat > 0 expected, got {running}, {rate}, {heartbeat}"
-        )
+    number("running", running, 0)
+    if not (number("rate", rate) > 0 and number("heartbeat", heartbeat) > 0):
+        raise InputError(f"queue_length: rate > 0 and heartbeat > 0 expected, got {rate}, {heartbeat}")
     return max(0, math.ceil(running * (rate * heartbeat - 1) - 1e-9))
 
 
@@ -82,11 +83,13 @@ class StackedQueue:
         max_wait: float = math.inf,
         limit: Sequence[float] | None = None,
     ) -> None:
-        if length is not None and not length >= 0:
-            raise InputError(f"length: a number >= 0 or None expected, got {length!r}")
-        if most is not None and not most >= 1:
-            raise InputError(f"most: a number >= 1 or None expected, got {most!r}")
-        if not max_wait > 0:
+        if not isinstance(unit, ResourceUnit):
+            raise InputError(f"unit: a ResourceUnit expected, got {unit!r}")
+        if length is not None:
+            number("length", length, 0, finite=False)
+        if most is not None:
+            number("most", most, 1)
+        if not number("max_wait", max_wait, finite=False) > 0:
             raise InputError(f"max_wait: a number > 0 expected, got {max_wait!r}")
         self.unit = unit
         self.length = length
@@ -128,6 +131,7 @@ class StackedQueue:
 
         Infinite where it can never run.  For a stream container 0 or infinite.
         """
+        self._check(container, now)
         if not _fits(container.need, self.limit):
             return math.inf
         if container.kind == "stream":
@@ -159,6 +163,7 @@ class StackedQueue:
         DuplicateIdError
             It is here already.
         """
+        self._check(container, now)
         if container.id in self:
             raise DuplicateIdError(f"unit {self.unit.id!r}: container {container.id!r} is already there")
         if not _fits(container.need, self.limit):
@@ -190,7 +195,7 @@ class StackedQueue:
             One does not run here; then nothing happens.
         """
         done: list[Hashable] = ids if isinstance(ids, list) else [ids]
-        for id in done:
+        for id in ids_of("ids", done):
             if id not in self.running:
                 raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} does not run")
         for id in done:
@@ -209,6 +214,7 @@ class StackedQueue:
         UnknownTaskError
             It is not here.
         """
+        check_id("id", id)
         if id in self.running:
             return self.finish([id], now)
         if id in self.paused:
@@ -234,6 +240,11 @@ class StackedQueue:
             self._add(self.free, _memory(item.container.need), -1)
         else:
             self._start(item.container, item.start)
+
+    def _check(self, container: Container, now: float) -> None:
+        if not isinstance(container, Container):
+            raise InputError(f"container: a Container expected, got {container!r}")
+        number("now", now)
 
     def _submit_stream(self, container: Container, now: float) -> Admission:
         if not _fits(container.need, self._for_streams):

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
+from flowsched.cluster.checks import number
 from flowsched.exceptions import InputError
 from flowsched.hrm.tables import LK, TABLES, UNITS_CHANGED
 
@@ -55,6 +56,7 @@ class Store:
     """
 
     def __init__(self, url: str = "sqlite://", patience: float = 60.0) -> None:
+        number("patience", patience, 0, finite=False)
         try:
             parsed = sa.make_url(url)
         except sa.exc.ArgumentError:

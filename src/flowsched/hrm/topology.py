@@ -47,6 +47,8 @@ def read_machine(
     InputError
         The file is not hwloc's XML, or a GPU's memory is neither told nor given.
     """
+    if not isinstance(source, str | os.PathLike | None):
+        raise InputError(f"source: the path of an XML file expected, got {source!r}")
     if source is not None:
         return _read_xml(Path(source), id, gmem)
     name = socket.gethostname() if id is None else id

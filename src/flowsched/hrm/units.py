@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import check_id, number, whole
 from flowsched.cluster.model import Resources
 from flowsched.exceptions import InputError
 
@@ -23,6 +24,9 @@ __all__ = ["AMOUNTS", "Core", "Gpu", "Node", "ResourceUnit", "split_machine"]
 
 AMOUNTS = Resources(("vcore", "mem", "gmem"), device=None)
 """What a resource unit has and a container takes: cores, memory and GPU memory, the last two in MiB."""
+
+_MOST = 1 << 20
+"""More cores, GPUs or NUMA nodes of a machine than that are a slip of the pen."""
 
 How = Literal["shared", "bound", "even"]
 
@@ -78,8 +82,7 @@ class Node:
         amounts = {f"mem[{numa}]": amount for numa, amount in self.mem.items()}
         amounts.update((f"gpus[{i}].gmem", gpu.gmem) for i, gpu in enumerate(self.gpus))
         for what, amount in amounts.items():
-            if not 0 <= amount < math.inf:
-                raise InputError(f"node {self.id!r}: {what}: a finite number >= 0 expected, got {amount!r}")
+            number(f"node {self.id!r}: {what}", amount, 0)
 
     @staticmethod
     def uniform(id: Hashable, cores: int, mem: float, gpus: int = 0, gmem: float = 0, numa: int = 1) -> Node:
@@ -90,7 +93,10 @@ class Node:
         InputError
             Fewer cores than NUMA nodes, or a negative number.
         """
-        if not 1 <= numa <= cores or gpus < 0:
+        for what, count in (("cores", cores), ("gpus", gpus), ("numa", numa)):
+            whole(f"node {id!r}: {what}", count, 0, _MOST)
+        number(f"node {id!r}: mem", mem, 0)
+        if not 1 <= numa <= cores:
             raise InputError(f"node {id!r}: 1 <= numa <= cores and gpus >= 0 expected, got {numa=}, {cores=}, {gpus=}")
         return Node(
             id,
@@ -140,6 +146,7 @@ class ResourceUnit:
     """The amounts in micro-units, in the order of `AMOUNTS`."""
 
     def __post_init__(self) -> None:
+        check_id("unit: id", self.id)
         if self.gmem and self.gpu is None:
             raise InputError(f"unit {self.id!r}: gmem is {self.gmem!r}, but gpu is None")
         capacity = AMOUNTS.capacity(f"unit {self.id!r}", (self.vcore, self.mem, self.gmem))
@@ -163,7 +170,7 @@ def choose(gpu_jobs: float) -> How:
     -------
     "shared" up to a fifth (mostly CPU jobs), "even" for GPU jobs only, else "bound"
     """
-    if not 0 <= gpu_jobs <= 1:
+    if not 0 <= number("gpu_jobs", gpu_jobs) <= 1:
         raise InputError(f"gpu_jobs: a number from 0 to 1 expected, got {gpu_jobs!r}")
     if gpu_jobs <= 0.2:
         return "shared"
@@ -199,6 +206,8 @@ def split_machine(
     InputError
         There are not enough cores, or an argument is out of range.
     """
+    if not isinstance(node, Node):
+        raise InputError(f"node: a Node expected, got {node!r}")
     how = choose(gpu_jobs) if how is None else how
     if how not in ("shared", "bound", "even"):
         raise InputError(f"how: 'shared', 'bound' or 'even' expected, got {how!r}")

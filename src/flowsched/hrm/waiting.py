@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import number, ordered
 from flowsched.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -228,12 +229,17 @@ def predict_wait(
     -------
     Prediction
     """
+    number("now", now)
+    if not hasattr(container, "need"):
+        raise InputError(f"container: a Container expected, got {container!r}")
+    if not isinstance(units, WaitMatrix):
+        for i, queue in enumerate(ordered("units", units)):
+            if not hasattr(queue, "limit"):
+                raise InputError(f"units[{i}]: a StackedQueue expected, got {queue!r}")
     if container.kind == "stream":
         queues = units.queues if isinstance(units, WaitMatrix) else units
         return _least(np.array([queue.predict(container, now) for queue in queues], np.float64))
     matrix = units if isinstance(units, WaitMatrix) else WaitMatrix(units)
-    if not math.isfinite(now):
-        raise InputError(f"now: a finite number expected, got {now!r}")
     return _shortest(container, matrix, now) if uniform else _least(matrix.waits(container, now))
 
 
