@@ -109,6 +109,7 @@ REFUSED = [
     (UserRemoved("v"), UnknownIdError, "'v'"),
     (UsageSampled("x", {"cpu": 1}), UnknownTaskError, "'x'"),
     (UsageSampled("t0", {"disk": 1}), InputError, "'disk'"),
+    (UsageSampled("t0", {"cpu": 1}, 1.5), InputError, "progress"),
     ("TaskRemoved", InputError, "event"),
 ]
 

@@ -228,6 +228,62 @@ def test_what_tasks_use_is_learnt_when_they_end_and_used_from_the_next_round_on(
     assert len(fine.schedule(10.0).placements) == 4  # all that wait, beside two that turn out to need little
 
 
+def test_what_is_learnt_goes_by_the_progress_that_tasks_tell() -> None:
+    """A task that does half of its work in the first two of ten seconds, and needs much for it."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=DemandEstimator(NAMES, points=10, cold=1))
+    submit(fine, 1)
+    fine.commit(fine.schedule(0.0))
+    for second, progress in ((1, 0.25), (2, 0.5), (6, 0.75), (9, 0.9)):
+        cpu = 2.0 if second <= 2 else 0.5
+        fine.apply(UsageSampled("t0", {"cpu": cpu, "mem": 1.0}, progress, time=float(second)))
+    fine.apply(fs.TaskCompleted("t0", time=10.0))
+    fine.learn()
+    profile = fine.estimator.profile("k")
+    assert profile is not None
+    assert profile.demand[:, 0].tolist() == pytest.approx([2] * 6 + [0.5] * 4)
+    assert profile.seconds[:5].sum() == pytest.approx(2)
+    assert profile.seconds.sum() == pytest.approx(10)
+
+
+@pytest.mark.parametrize(("progress", "starts"), [(None, False), (0.5, False), (0.9, True)])
+def test_who_is_further_than_predicted_makes_room_sooner(progress: float | None, starts: bool) -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([8, 2], [[3.0, 1.0], [1.0, 1.0]])}))
+    submit(fine, 2, cpu=3.0)
+    fine.commit(fine.schedule(0.0))
+    (first,) = (task for task in ("t0", "t1") if fine.cluster.placement(task))
+    fine.apply(UsageSampled(first, {"cpu": 1.0, "mem": 1.0}, progress, time=5.0))
+    assert bool(fine.schedule(5.0).placements) == starts
+
+
+def test_room_that_time_has_taken_away_is_not_offered_for_ever() -> None:
+    """Nothing has happened since the last round but that a stage that needs much has come closer."""
+    kinds = {"rises": Stages([10, 10], [[1.0, 1.0], [4.0, 1.0]]), "short": Stages([5], [[3.0, 1.0]])}
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(kinds, points=20), compressible={})
+    submit(fine, 1, kind="rises")
+    fine.commit(fine.schedule(0.0))
+    tasks = [fs.Task(f"s{i}", {"cpu": 3, "mem": 1}, kind="short") for i in range(2)]
+    fine.apply(fs.JobSubmitted("gang", tasks, gang=2))
+    for now in (1.0, 2.0):  # there is room for one of them, so the gang is left out until there are news
+        assert not fine.schedule(now).placements
+    fine.apply(fs.UserAdded("somebody"))
+    assert not fine.schedule(7.0).placements
+
+
+def test_nobody_is_evicted_where_the_bound_on_compression_would_still_refuse() -> None:
+    """What competing costs makes the last 5 % of the cores useless, although 1.5 % of compression is less than a tenth."""
+    estimator = known({"g": Stages([60], [[3.81, 1.0]]), "b": Stages([60], [[0.15, 1.0]])})
+    fine = FineGrained(fs.Scheduler(resources=NAMES), contention=0.5, estimator=estimator)
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))
+    fine.apply(fs.JobSubmitted("good", [fs.Task("g", {"cpu": 2, "mem": 1}, kind="g")], priority=0))
+    fine.apply(fs.JobSubmitted("bad", [fs.Task("b", {"cpu": 2, "mem": 1}, kind="b")], priority=9))
+    fine.commit(fine.schedule(0.0))
+    assert fine.cluster.placement("b") == "m"
+    fine.apply(fs.JobSubmitted("better", [fs.Task("n", {"cpu": 0.25, "mem": 1})], priority=1))
+    decided = fine.schedule(1.0)
+    assert not decided.preemptions
+    assert not decided.placements
+
+
 def test_tasks_without_a_kind_are_matched_by_request() -> None:
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[0.1, 0.1]])}))
     submit(fine, 8, kind=None)
@@ -315,6 +371,18 @@ def test_the_flow_shares_what_fits_and_not_what_is_asked_for() -> None:
     counts = [sum(fine.cluster.task_state(f"{user}{i}") == "running" for i in range(20)) for user in "ab"]
     assert running == sum(counts) == 8
     assert max(counts) - min(counts) <= 1
+
+
+def test_a_share_is_enough_for_one_task_of_what_fits() -> None:
+    """In the mixture of what waits, one machine has room for less than one task of either user."""
+    scheduler = fs.Scheduler(fs.Policy(preemption=None), ("cpu", "mem", "disk"))
+    fine = FineGrained(scheduler)
+    scheduler.policy = replace(scheduler.policy, fairness=fs.Fairness(StageShare(fine), over="user"))
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 4, "disk": 4}))
+    for user, cpu, disk in (("a", 1.0, 3.0), ("b", 3.0, 1.0)):
+        tasks = [fs.Task(f"{user}{i}", {"cpu": cpu, "mem": 3, "disk": disk}) for i in range(4)]
+        fine.apply(fs.JobSubmitted(user, tasks, user=user))
+    assert len(fine.schedule(0.0).placements) == 1
 
 
 # -- options -------------------------------------------------------------------------------------------------------

@@ -108,6 +108,22 @@ def test_safety_adds_mean_deviations_where_asked() -> None:
     assert (same.demand[:, 1] == 10).all()
 
 
+def test_safety_is_for_doubt_and_shrinks_with_what_is_known() -> None:
+    known = estimator(safety={"mem": 2.0})
+    margins = []
+    for n in range(60):
+        known.observe("a", [2, 10 + 2 * (n % 2)], seconds=1)
+        known.update()
+        if n in (3, 59):
+            for together in (1, 100):
+                profile = known.profile("a", together)
+                assert profile is not None
+                margins.append(float(profile.demand[0, 1] - 11))
+    few_alone, few_many, alone, many = margins
+    assert few_alone > alone > many > 0
+    assert few_alone > few_many > many
+
+
 def test_a_size_tolerance_makes_kinds_one() -> None:
     known = estimator(tolerance=0.1)
     known.observe(("grep", 100.0), [1, 1], seconds=1)

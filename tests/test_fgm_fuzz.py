@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -65,9 +68,59 @@ def draw(rng: np.random.Generator) -> tuple[Workload, Execution]:
     return Workload("drawn", arrivals, machines, events, resources=names), execution
 
 
+@dataclass
+class Period:
+    """A time in which a machine takes tasks; afterwards, what runs there may go on."""
+
+    capacity: Mapping[str, float]
+    start: float = 0.0
+    stop: float = math.inf
+    goes_on: bool = True
+
+
+def periods(work: Workload, machine: Machine) -> list[Period]:
+    found = [Period(machine.capacity)]
+    for event in work.machine_events:
+        if getattr(event, "id", None) != machine.id:
+            continue
+        now = event.time or 0.0
+        if found[-1].stop > now:
+            found[-1].stop, found[-1].goes_on = now, isinstance(event, MachineDrained)
+        if isinstance(event, MachineAdded | MachineUpdated):
+            found.append(Period(event.capacity, now))
+    return found
+
+
+def somebody_can_start(work: Workload, execution: Execution, seconds: float, last: bool) -> bool:
+    """Whether a task that starts alone has room for so long, by its request, on a machine without others.
+
+    A quarter more than what others use there is left to them, since samples of it err, and a twentieth idle.  With
+    `last`, only times are looked at after which what runs there goes on to its end.
+    """
+    for arrival, machine in product(work.arrivals, work.machines):
+        for period in periods(work, machine):
+            begin = max(arrival.time, period.start)
+            if begin + seconds > period.stop or (last and not period.goes_on) or (arrival.job.gang or 1) > 1:
+                continue
+            loads = [load for load in execution.foreign if load.machine == machine.id and load.time < period.stop]
+            loads = [load for i, load in enumerate(loads) if i + 1 == len(loads) or loads[i + 1].time > begin]
+            for task in arrival.job.tasks:
+                if all(
+                    need + 1.25 * max((load.usage.get(name, 0.0) for load in loads), default=0.0)
+                    <= 0.95 * period.capacity[name]
+                    for name, need in task.demand.items()
+                ):
+                    return True
+    return False
+
+
 @pytest.mark.parametrize("seed", range(effort(12, 3000)))
 def test_nothing_breaks(seed: int) -> None:
-    """Devices, slots and labels are audited by the simulation; a round that never ends would hang."""
+    """Devices, slots and labels are audited by the simulation; a round that never ends would hang.
+
+    Somebody starts and ends if a machine has room for a task for long enough: a second suffices to start while nobody has
+    ever run there, 8 where samples may have told the machine to stop, which they do for 5 seconds.
+    """
     rng = np.random.default_rng(seed)
     work, execution = draw(rng)
     base: Any = fs.Scheduler(resources=work.resources) if rng.random() < 0.8 else Greedy(drf, work.resources)
@@ -85,5 +138,5 @@ def test_nothing_breaks(seed: int) -> None:
         charge_solver=0.3 if rng.random() < 0.3 else False,
     ).run(until=300)  # fmt: skip
     assert sum(metrics.account().values()) == work.n_tasks
-    assert metrics.placed > 0
-    assert not np.isnan(metrics.ends).all()
+    assert metrics.placed or not somebody_can_start(work, execution, 1.0, last=False)
+    assert not np.isnan(metrics.ends).all() or not somebody_can_start(work, execution, 8.0, last=True)

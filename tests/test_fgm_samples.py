@@ -90,6 +90,17 @@ def test_what_was_measured_of_a_machine_goes_with_it(gone: Event, name: str) -> 
     assert len(fine.schedule(7.0).placements) == 4
 
 
+def test_a_machine_of_which_too_little_is_idle_evicts_nobody() -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), idle=0.05)
+    submit(fine, 2, cpu=2.0, kind=None)
+    fine.commit(fine.schedule(0.0))
+    fine.apply(MachineSampled("m", {"cpu": 4.0, "mem": 4.0}, time=1.0))
+    fine.apply(fs.JobSubmitted("better", [fs.Task("b", {"cpu": 2, "mem": 1})], priority=-1))
+    decided = fine.schedule(1.0)
+    assert not decided.preemptions
+    assert not decided.placements
+
+
 def test_what_is_idle_is_of_what_the_machine_has_now() -> None:
     fine = FineGrained(fs.Scheduler(resources=NAMES), idle=0.05)
     fine.apply(fs.MachineAdded("m", {"cpu": 2, "mem": 2}))

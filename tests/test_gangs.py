@@ -232,3 +232,20 @@ def test_gangs_that_can_never_start_slow_no_round_down_and_start_once_they_can()
     assert {task if task == "third" else task[:2] for task in rnd.placements} == {"third", ("short", 7), started}
     sched.commit(rnd)
     assert sched.schedule(2.0).stats.solves <= 2  # one may have been tried
+
+
+@pytest.mark.parametrize("over", ["user", "job"])
+@pytest.mark.parametrize("mode", ["hard", "soft"])
+def test_a_gang_that_does_not_fit_claims_no_share(over: Any, mode: Any) -> None:
+    """Its part of the machine is not kept idle for it, in this round or in later ones."""
+    sched = fs.Scheduler(fs.Policy(fairness=fs.Fairness(over=over, mode=mode)), ("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 4}))
+    sched.apply(fs.JobSubmitted("gang", [fs.Task(f"g{i}", {"cpu": 1}) for i in range(5)], user="a", gang=5))
+    sched.apply(fs.JobSubmitted("rest", [fs.Task(f"r{i}", {"cpu": 1}) for i in range(6)], user="b"))
+    rnd = sched.schedule(0.0)
+    assert sorted(rnd.placements) == ["r0", "r1", "r2", "r3"]
+    assert rnd.shares["a" if over == "user" else "gang"].entitled == 0
+    sched.commit(rnd)
+    sched.apply(fs.TaskCompleted("r0"), fs.MachineAdded("another", {"cpu": 8}))
+    rnd = sched.schedule(1.0)
+    assert sum(task.startswith("g") for task in rnd.placements) == 5, "now it fits, and claims its share again"

@@ -118,6 +118,18 @@ def test_samples_tell_what_is_used() -> None:
     assert [event.time for event in machines] == pytest.approx([1, 2, 3, 4, 5, 6, 7, 8][: len(machines)])
 
 
+def test_samples_tell_how_far_tasks_are_if_they_do() -> None:
+    told: dict[bool, list[float | None]] = {}
+    for progress in (False, True):
+        listener = Listener()
+        run({"a": Stages([1, 3], [[2, 1], [8, 1]])}, {"a": (1, 1)}, scheduler=listener, sample=1.0, progress=progress)
+        told[progress] = [event.progress for event in listener.heard if isinstance(event, UsageSampled)]
+    assert not any(told[False])
+    # After a second a quarter is done; 8 cores of 4 are half the speed.
+    assert told[True] == pytest.approx([0.25, 0.375, 0.5, 0.625, 0.75, 0.875][: len(told[True])])
+    assert len(told[True]) >= 6
+
+
 def test_noise_is_drawn_from_the_seed() -> None:
     heard = []
     for seed in (1, 1, 2):

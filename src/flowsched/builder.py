@@ -174,11 +174,16 @@ class Builder:
             or (preemption is not None and preemption.window > 0)
         )
 
-    def withhold(self, group: Group, until_news: bool = False) -> None:
-        """No more tasks of the group start in this round, or until there are news."""
-        self._withheld[group] = None
+    def leave_out(self, group: Group, until_news: bool) -> None:
+        """As `withhold`, or until there are news; and what its tasks would have had is for others."""
+        self.withhold(group)
+        self.shares.waive(group)
         if until_news:
             self.left_out[group] = None
+
+    def withhold(self, group: Group) -> None:
+        """No more tasks of the group start in this round."""
+        self._withheld[group] = None
         node = self._groups.get(group)
         if node is not None:  # else it is new, and comes without a way in
             node.waiting = self.edits.capacity[node.run] = 0
@@ -190,6 +195,7 @@ class Builder:
     def release(self, group: Group) -> None:
         """Its tasks may start again."""
         del self._withheld[group]
+        self.shares.claim(group)
         node = self._groups.get(group)
         if node is not None:
             node.waiting = self.edits.capacity[node.run] = len(group.waiting)

@@ -55,7 +55,7 @@ class Gangs:
             if most < job.gang_size and job not in self.out:
                 self.out[job] = None
                 for group in _groups(job):
-                    self.builder.withhold(group, until_news=True)
+                    self.builder.leave_out(group, until_news=True)
 
     def settled(self, late: bool) -> bool:
         """Whether every gang runs whole or not at all; if not, the round is prepared to be decided again.
@@ -113,7 +113,7 @@ class Gangs:
         for job in short[len(short) // 2 :]:
             self.out[job] = None
             for group in _groups(job):
-                self.builder.withhold(group, until_news=alone)
+                self.builder.leave_out(group, until_news=alone)
         if not alone:
             self._aside.update(dict.fromkeys(short[len(short) // 2 :]))
             return

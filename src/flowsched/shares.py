@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.dense import Indices, grown
-from flowsched.cluster.records import JobRecord
+from flowsched.cluster.records import Group, JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import FlowNetwork
@@ -122,6 +122,19 @@ class Shares:
         self._outlets.forget(int(self._user_out[at]))
         self._user_indices.give(at)
         return [node]
+
+    def waive(self, group: Group) -> None:
+        """The waiting tasks of a group may not start and claim nothing: others get what they would have had."""
+        self._tally.waived[group] = None
+        self._stale[group.job] = None
+        self._fresh = True
+
+    def claim(self, group: Group) -> None:
+        """They claim their share again."""
+        if group in self._tally.waived:
+            del self._tally.waived[group]
+            self._stale[group.job] = None
+            self._fresh = True
 
     def end_round(self) -> None:
         """Entitlements hold for one round; the next update works them out anew."""

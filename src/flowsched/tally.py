@@ -1,7 +1,8 @@
 """How many tasks every job has, for those who share the cluster: waiting ones, hopeless ones, and what they ask for.
 
-A waiting task that no machine could run even if it were empty is *hopeless*.  It claims nothing: counted like the others
-it would make the mean task larger than it is and take a part of the cluster that it cannot use, for as long as it waits.
+A waiting task that no machine could run even if it were empty is *hopeless*, and so are those of a gang that has been left
+out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a part of the
+cluster that they cannot use, for as long as they wait.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.dense import grown
-from flowsched.cluster.records import ClassRecord, JobRecord
+from flowsched.cluster.records import ClassRecord, Group, JobRecord
 from flowsched.cluster.state import Cluster
 
 __all__ = ["Tally", "jobs_with"]
@@ -36,6 +37,8 @@ class Tally:
         All tasks, those of them that wait, those of these that are hopeless.
     demand : ndarray of float64, shape (jobs, D)
         What all but the hopeless ask for together, in micro-units.
+    waived : dict of Group
+        Left out, whatever their class.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -44,6 +47,7 @@ class Tally:
         self.waiting: Ints = np.zeros(8, np.int64)
         self.hopeless: Ints = np.zeros(8, np.int64)
         self.demand: Floats = np.zeros((8, len(cluster.resources.names)))
+        self.waived: dict[Group, None] = {}
         self._hope: dict[ClassRecord, bool] = {}
 
     def grow(self, jobs: int) -> None:
@@ -72,7 +76,8 @@ class Tally:
                 at.append(index)
                 tasks.append(group.tasks)
                 waiting.append(len(group.waiting))
-                hopeless.append(0 if self._hope.get(group.cls, True) else len(group.waiting))
+                hope = self._hope.get(group.cls, True) and group not in self.waived
+                hopeless.append(0 if hope else len(group.waiting))
                 classes.append(group.cls.index)
         where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(hopeless, np.int64)
         self.tasks[where] = self.waiting[where] = self.hopeless[where] = 0

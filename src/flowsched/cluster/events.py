@@ -173,10 +173,11 @@ class UserRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class UsageSampled(Event):
-    """What a running task really uses, as measured."""
+    """What a running task really uses, as measured, and the part of its work that is done, where it tells (0 to 1)."""
 
     task: Hashable
     usage: Mapping[str, float]
+    progress: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

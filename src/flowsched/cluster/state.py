@@ -327,6 +327,8 @@ class Cluster(Moves):
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
         self.task(event.task)
         self.resources.demand(f"task {event.task!r}: usage", event.usage)
+        if event.progress is not None and not 0 <= event.progress <= 1:
+            raise InputError(f"task {event.task!r}: progress: a number from 0 to 1 expected, got {event.progress!r}")
 
     def _machine_sampled(self, event: ev.MachineSampled) -> None:
         self.machine(event.id)

@@ -235,8 +235,11 @@ class FineGrained:
     def _task_sampled(self, event: ev.UsageSampled, now: float) -> None:
         task = self.cluster.task(event.task)
         if task.place is not None:
-            squeezed = self._compression(task.place.row, now)
-            self.learner.sampled(task, now - task.place.since, self._vector(event.usage), squeezed)
+            row, progress = task.place.row, event.progress
+            squeezed = self._compression(row, now)
+            self.learner.sampled(task, now - task.place.since, self._vector(event.usage), squeezed, progress)
+            if progress is not None and self.futures.correct(row, task, progress, now):
+                self.cluster.books.touch(row)
 
     def _vector(self, amounts: Mapping[str, float]) -> Floats:
         return np.array([amounts.get(name, 0.0) for name in self.cluster.resources.names], np.float64)

@@ -67,6 +67,8 @@ class _Estimate:
         self.demand = seen.demand.copy()
         self.seconds = seen.seconds.copy()
         self.spread = np.zeros_like(self.demand)
+        # Variance of the means, as a part of that of a single task: the sum of the squared weights.
+        self.doubt = np.ones_like(self.seconds)
         self.samples = 1
 
     def add(self, seen: _Seen, thr: float) -> bool:
@@ -80,6 +82,7 @@ class _Estimate:
         quick = np.where(weight > 0, np.maximum(weight, 1 / (self.samples - 1)), 0.0)
         self.spread += quick[:, None] * (np.abs(far) - self.spread)
         self.demand += weight[:, None] * far
+        self.doubt = (1 - weight) ** 2 * self.doubt + weight**2
         self.seconds += weight * (seen.seconds - self.seconds)
         return True
 
@@ -222,12 +225,22 @@ class DemandEstimator:
             changed.pop(self._known.popitem(last=False)[0], None)
         return list(changed)
 
-    def profile(self, kind: Hashable | None) -> Profile | None:
-        """What a task of this kind needs; None where too few were seen (it is then matched by its request)."""
+    def profile(self, kind: Hashable | None, together: ArrayLike = 1) -> Profile | None:
+        """What a task of this kind needs; None where too few were seen (it is then matched by its request).
+
+        Parameters
+        ----------
+        kind : hashable
+        together : array_like, shape (resources,) or scalar
+            So many such tasks may share a machine.  What is added for safety is the part of each in the deviation of their
+            sum: they even each other out, but not an error of the mean, which shrinks as more is known.
+        """
         estimate = self._known.get(self.key(kind))
         if estimate is None or estimate.samples < self.cold:
             return None
-        return Profile(estimate.demand + self._safety * estimate.spread, estimate.seconds.copy(), estimate.samples)
+        variance = estimate.doubt[:, None] + 1.0 / np.asarray(together, np.float64)
+        margin = self._safety * estimate.spread * np.sqrt(variance)
+        return Profile(estimate.demand + margin, estimate.seconds.copy(), estimate.samples)
 
     def key(self, kind: Hashable | None) -> Hashable | None:
         """What a kind is remembered by: itself, or with a tolerance its size in steps."""

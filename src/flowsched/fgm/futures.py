@@ -31,6 +31,9 @@ __all__ = ["Futures", "Plan"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+OFF = 0.03
+"""A task is notably not where it was thought to be if that is by this part of its duration, or another stage."""
+
 GRACE = 0.05
 """A task that runs beyond its prediction is expected to take this part of its duration more, then twice as much ..."""
 
@@ -151,6 +154,22 @@ class Futures:
         at, members = _laid([self._members.get(row, ()) for row in rows])
         self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.books.capacity, now)
 
+    def correct(self, row: int, task: TaskRecord, progress: float, now: float) -> bool:
+        """A task says how far it is; True if that is notably not where it was thought to be."""
+        i, classes = task.index, self.catalog.stock.classes
+        if i >= len(self._turn) or self._turn[i] != task.turn or task.index not in self._members.get(row, ()):
+            return False
+        self.advance([row], now)
+        stages = slice(classes.at[self._entry[i]], classes.at[self._entry[i] + 1])
+        seconds, ends = classes.seconds[stages], classes.progress[stages]
+        stage = min(int(ends.searchsorted(progress, "right")), len(ends) - 1)
+        begin = ends[stage - 1] if stage else 0.0
+        left = seconds[stage] * (ends[stage] - progress) / max(ends[stage] - begin, 1e-12)
+        if not left < np.inf or (stage == self._stage[i] and abs(left - self._left[i]) <= OFF * seconds.sum()):
+            return False
+        self._stage[i], self._left[i] = stage, left
+        return True
+
     def settle(self, rows: Sequence[int], now: float) -> None:
         """Take stock of the tasks that run on some machines, advanced to now: those that are new begin."""
         self._kernel()
@@ -179,11 +198,11 @@ class Futures:
 
     # -- looking ahead ------------------------------------------------------------------------------------------
 
-    def refresh(self, rows: Ints, now: float) -> None:
-        """Work timelines of machines out anew, with the tasks that the cluster holds now."""
+    def refresh(self, rows: Ints, now: float, without: Collection[TaskRecord] = ()) -> None:
+        """Work timelines of machines out anew, with the tasks that the cluster holds now, but for some of them."""
         which = rows.tolist()
         at, members = _laid([self._members.get(row, ()) for row in which])
-        at_now, present = _laid([self._present(row) for row in which])
+        at_now, present = _laid([self._present(row, without) for row in which])
         turn, entry = self._now(present)
         capacity = self.cluster.books.capacity
         self._kernel().forecast(rows, at, members, at_now, present, turn, entry, capacity, now)

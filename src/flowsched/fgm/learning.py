@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.fgm.adjust import Adjustment, Level
-from flowsched.fgm.estimate import DemandEstimator, by_progress
+from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.monitor import MachineWatch, TaskTrace, trace_of
 from flowsched.fgm.stages import Stages, divide_stages
 
@@ -56,18 +56,17 @@ class Learner:
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
-    def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float) -> None:
-        """What a running task uses at this age."""
-        trace_of(self._traces, task).add(age, usage, compression)
+    def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
+        """What a running task uses at this age, and how far it is, if it tells."""
+        trace_of(self._traces, task).add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
         """A run of a task is over; how long it took, None for one that was not completed."""
         trace, kind = self._traces.pop(task, None), task.group.cls.kind
         if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
             return
-        columns = np.column_stack([trace.usage, trace.compression])
-        by_point = by_progress(trace.times, columns, duration, self.estimator.points)
-        self.estimator.observe(kind, by_point[:, :-1], duration, by_point[:, -1])
+        used, seconds = trace.by_point(duration, self.estimator.points)
+        self.estimator.observe(kind, used[:, :-1], seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
         """Take in what was observed; kinds of which so much more is known that their stages are divided anew."""
@@ -84,7 +83,7 @@ class Learner:
 
     def estimate(self, cls: ClassRecord) -> Stages | None:
         """The stages of a class, None where too little is known."""
-        profile = None if cls.kind is None else self.estimator.profile(cls.kind)
+        profile = None if cls.kind is None else self.estimator.profile(cls.kind, self._together(cls))
         if profile is None:
             return None
         demand = profile.demand
@@ -94,6 +93,14 @@ class Learner:
         thresholds = np.where(peak > 0, self._threshold * peak, math.inf)
         stages = divide_stages(profile, thresholds=thresholds, min_length=self._min_length)
         return stages if stages.duration > 0 else None
+
+    def _together(self, cls: ClassRecord) -> Floats:
+        """How many tasks of a class a machine may hold, by resource and by what they ask for."""
+        books = self._cluster.books
+        capacity = books.capacity[: books.rows][books.usable[: books.rows]]
+        typical = np.median(capacity, axis=0) if len(capacity) else cls.demand
+        together: Floats = np.maximum(typical // np.maximum(cls.demand, 1), 1.0)
+        return together
 
     # -- machines -----------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Adjustment, Level, conformity, time_weighted_mean
+from flowsched.fgm.estimate import by_progress
 
 __all__ = ["MachineWatch", "TaskTrace"]
 
@@ -27,18 +29,33 @@ class TaskTrace:
     times: list[float] = field(default_factory=list)
     usage: list[Floats] = field(default_factory=list)
     compression: list[float] = field(default_factory=list)
+    progress: list[float | None] = field(default_factory=list)
 
-    def add(self, time: float, usage: Floats, compression: float) -> None:
+    def add(self, time: float, usage: Floats, compression: float, progress: float | None) -> None:
         """Another sample; one at the time of the last, or before it, takes its place."""
         if self.times and time <= self.times[-1]:
-            self.usage[-1], self.compression[-1] = usage, compression
+            self.usage[-1], self.compression[-1], self.progress[-1] = usage, compression, progress
             return
         self.times.append(time)
         self.usage.append(usage)
         self.compression.append(compression)
+        self.progress.append(progress)
         if len(self.times) > MOST:
-            for samples in (self.times, self.usage, self.compression):
+            for samples in (self.times, self.usage, self.compression, self.progress):
                 del samples[1::2]
+
+    def by_point(self, duration: float, points: int) -> tuple[Floats, Floats]:
+        """What a run that took so long used, with its compression in the last column, and the seconds that it spent, by point.
+
+        Where the task has told how far it was, by that, else as if it had proceeded evenly.
+        """
+        columns = np.column_stack([self.usage, self.compression])
+        told = np.array([math.nan if p is None else p for p in self.progress])
+        if np.isnan(told).any():
+            return by_progress(self.times, columns, duration, points), np.full(points, duration / points)
+        told = np.maximum.accumulate(told)
+        ends = np.interp(np.linspace(0, 1, points + 1), [0, *told, 1], [0, *self.times, duration])
+        return by_progress(told, columns, 1.0, points), np.diff(ends)
 
 
 class MachineWatch:

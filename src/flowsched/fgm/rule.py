@@ -188,8 +188,10 @@ class StageRule:
         """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
         self.grow()
         level = int(self._level[row])
-        may = self._busy(row) is None if without else self._seem_to_fit(row, cls, level) > 0
-        if level == _STOP or not may:
+        if level == _STOP:
+            return False
+        if not self._seem_to_fit(row, cls, level, without):
+            self._ask_again(row)  # time alone may have taken room away
             return False
         plan = self._plan(row, cls, level, without=without)
         if plan.holds:
@@ -198,9 +200,13 @@ class StageRule:
             turns = [task.turn for task in self._cluster.by_row[row].tasks]
             resource = plan.short if plan.short >= 0 else int(self._futures.timelines.soft.argmax())
             self._refused[row] = turns, {**self._refusals(row), cls: resource}
-            self._cluster.books.touch(row)
-            self._seen[row] = self._cluster.books.version[row]  # its tasks are the same
+            self._ask_again(row)
         return False
+
+    def _ask_again(self, row: int) -> None:
+        """Who has asked `room` for an up-to-date machine must not go by the answer."""
+        self._cluster.books.touch(row)
+        self._seen[row] = self._cluster.books.version[row]  # its tasks are the same
 
     def spare(self, row: int, cls: int, most: int) -> int:
         """How many tasks fit together; see `FitRule.spare`."""
@@ -216,10 +222,17 @@ class StageRule:
         stages = self._futures.catalog.of(record).at(level)
         return self._futures.plan(row, self.now, record, stages, count, without)
 
-    def _seem_to_fit(self, row: int, cls: int, level: int) -> int:
-        """`room` for one pair."""
+    def _seem_to_fit(self, row: int, cls: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
+        """`room` for one pair, or what it would be without some tasks."""
         one, rows = np.array([cls]), np.array([row])
-        if level < _FINE or self._idle or row in self._refused:
+        if not without and (level < _FINE or self._idle or row in self._refused):
             return int(self.room(one, rows)[0][0, 0])
+        if without and self._busy(row) is not None:
+            return 0
         self.look(rows, self.now)
-        return int(self._futures.timelines.fits(self._stages(one, _FINE), rows, self.now)[0][0, 0])
+        if without:
+            self._futures.refresh(rows, self.now, without)
+        count = int(self._futures.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
+        if without:
+            self._futures.refresh(rows, self.now)
+        return count

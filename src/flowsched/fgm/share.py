@@ -6,13 +6,16 @@ they ask for.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.records import Group
 from flowsched.policy.providers import DRF, Claims, ShareProvider
+from flowsched.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from flowsched.fgm.adapter import FineGrained
@@ -60,17 +63,27 @@ class StageShare:
     def _more(self, rows: NDArray[np.int64]) -> Floats:
         """What those that still fit ask for, shape (resources,)."""
         cluster = self._fine.cluster
-        waiting = [sum(len(group.waiting) for group in groups) for groups in cluster.waiting.values()]
-        if not waiting:
+        count = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
+        count = {cls: waiting for cls, waiting in count.items() if waiting}
+        if not count:
             return np.zeros(cluster.books.demand.shape[1])
-        classes = np.array([cls.index for cls in cluster.waiting], np.int64)
+        classes, waiting = np.array(list(count), np.int64), np.array(list(count.values()), np.float64)
         some = rows[:: -(-len(rows) // SAMPLE)]
         fit = cluster.books.room(classes, some)[0].astype(np.float64)
         # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
         # sum of part_c n / fit_c = 1.
-        part = (fit > 0) * np.array(waiting, np.float64)[:, None]
+        part = (fit > 0) * waiting[:, None]
         part /= np.maximum(part.sum(axis=0), 1e-12)
         each = (part / np.maximum(fit, 1.0)).sum(axis=0)
         most = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
-        amounts: Floats = (part @ most) @ cluster.books.demand[classes] * (len(rows) / len(some))
+        demand = cluster.books.demand[classes]
+        mixed = (part @ most) @ demand * (len(rows) / len(some))
+        # A mixture may have less of a resource than one task of those that fit; at least that one may start.
+        amounts: Floats = np.maximum(mixed, demand[fit.any(axis=1)].max(axis=0, initial=0))
         return amounts
+
+    def _count(self, groups: Iterable[Group]) -> int:
+        """How many of these wait and may start; a gang that has been left out may not."""
+        scheduler = self._fine.scheduler
+        out = scheduler.builder.left_out if isinstance(scheduler, Scheduler) else ()
+        return sum(len(group.waiting) for group in groups if group not in out)

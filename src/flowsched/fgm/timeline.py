@@ -170,8 +170,8 @@ class Classes:
     ----------
     at, until, order, want : ndarray
         As in the kernel's ``fits``; `want` in micro-units, rounded up.
-    seconds : ndarray of float64
-        Lengths of the stages.
+    seconds, progress : ndarray of float64
+        Lengths of the stages, and progress at their ends.
     duration : ndarray of float64
         By class.
     """
@@ -180,6 +180,7 @@ class Classes:
         self.at: Ints = np.cumsum([0, *(len(s) for s in stages)])
         self.seconds: Floats = np.concatenate([np.zeros(0), *(s.seconds for s in stages)])
         self.until: Floats = np.concatenate([np.zeros(0), *(np.cumsum(s.seconds) for s in stages)])
+        self.progress: Floats = np.concatenate([np.zeros(0), *(s.progress for s in stages)])
         self.duration: Floats = np.array([s.duration for s in stages])
         self.want: Ints = np.concatenate([np.zeros((0, resources), np.int64), *(micro(s.demand) for s in stages)])
         self.order: Ints = np.argsort(self.until, kind="stable")

@@ -65,6 +65,8 @@ class Execution:
         Seconds between samples (`UsageSampled`, `MachineSampled`) that the scheduler is told; None for none.
     noise : float
         Standard deviation of a sample, as a part of it.
+    progress : bool
+        Samples say how far tasks are, as MapReduce's and Spark's do.
     restart : float
         Seconds from the failure of a task until the scheduler hears of it and may start it again; more than 0, or a task
         that nowhere gets what it needs would fail for ever at one instant.
@@ -78,6 +80,7 @@ class Execution:
     speed: Callable[[Hashable, Hashable], float] | None = None
     sample: float | None = None
     noise: float = 0.0
+    progress: bool = False
     restart: float = 1.0
     seed: int = 0
 
@@ -109,6 +112,12 @@ class _Run:
     @property
     def want(self) -> list[int]:
         return self.wants[self.stage]
+
+    @property
+    def progress(self) -> float | None:
+        """The part of the work that is done."""
+        whole = sum(self.seconds)
+        return 1 - (self.left + sum(self.seconds[self.stage + 1 :])) / whole if 0 < whole < math.inf else None
 
 
 @dataclass(slots=True, eq=False)
@@ -321,7 +330,8 @@ class Runner:
                     running = True
                     usage = [want * (1 - r) for want, r in zip(run.want, bench.compression, strict=True)]
                     used = [a + b for a, b in zip(used, usage, strict=True)]
-                    samples.append(UsageSampled(run.task, self._measured(names, usage), time=now))
+                    progress = run.progress if self._execution.progress else None
+                    samples.append(UsageSampled(run.task, self._measured(names, usage), progress, time=now))
             samples.append(MachineSampled(machine, self._measured(names, used), time=now))
             self._settle(machine)
         self._sampling = running

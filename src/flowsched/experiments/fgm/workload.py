@@ -106,7 +106,7 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
     machines = [Machine(f"m{i:02d}", {"cpu": THREADS, "mem": MEMORY}) for i in range(MACHINES)]
     units = {"cpu": "threads", "mem": "GB"}
     foreign = _foreign(rng) if case.cloud else []
-    execution = Execution(stages, ("cpu",), CONTENTION, foreign, sample=2.0, noise=0.02, seed=seed)
+    execution = Execution(stages, ("cpu",), CONTENTION, foreign, sample=2.0, noise=0.02, progress=True, seed=seed)
     return Workload(case.name, arrivals, machines, resources=RESOURCES, units=units), execution
 
 
