@@ -11,6 +11,7 @@ from effort import effort
 from netmodel import Mirror, from_problem, mend
 from strategies import random_problem
 
+from flowsched.dimacs import FlowProblem
 from flowsched.exceptions import InfeasibleError, UnboundedError
 from flowsched.network import INF, FlowNetwork
 
@@ -60,6 +61,42 @@ def test_a_kept_basis_finds_the_optimum(seed, shape, algorithm):
         resumed += solution.stats.get("resumed", False)
         change(mirror, rng, max(2, shape[1] // 20))
     assert resumed or solved < 2, "the basis serves again"
+
+
+@pytest.mark.parametrize("seed", range(effort(3, 30)))
+def test_a_basis_whose_nodes_were_numbered_anew(seed):
+    """Nodes of a large network are renumbered while the simplex runs; cuts, potentials and new supplies still mean the caller's."""
+    rng = np.random.default_rng(seed)
+    n = 2500
+    problem = random_problem(rng, n, 3 * n)
+    ring = np.arange(n)
+    mirror = from_problem(
+        FlowProblem(
+            np.append(problem.tail, ring),
+            np.append(problem.head, (ring + 1) % n),
+            np.append(problem.capacity, np.full(n, 10**6)),
+            np.append(problem.cost, rng.integers(200, 300, n)),
+            problem.supply,
+            np.append(problem.lower, np.zeros(n, np.int64)),
+        )
+    )
+    arcs = list(mirror.arcs)
+    for round_ in range(6):
+        solution = mirror.net.solve(algorithm=SIMPLEX)
+        mirror.check_solution(solution)
+        assert solution.cost == oracles.ortools(mirror.problem()).cost
+        assert solution.stats["resumed"] == (round_ > 0)
+        mirror.net.certify()
+        mirror.set_arc("cost", arcs[round_::100], rng.integers(0, 300, len(arcs[round_::100])).tolist())
+        givers, takers = rng.permutation(n)[:40].reshape(2, 20).tolist()
+        mirror.set_supply(
+            givers + takers, [mirror.supply[v] + 9 for v in givers] + [mirror.supply[v] - 9 for v in takers]
+        )
+    mirror.set_arc("capacity", arcs[3 * n :], [0] * n)
+    problem = mirror.problem()
+    with pytest.raises(InfeasibleError) as error:
+        mirror.net.solve(algorithm=SIMPLEX)
+    oracles.check_cut(problem, mirror.cut(error.value))
 
 
 def diamond() -> tuple[FlowNetwork, np.ndarray]:

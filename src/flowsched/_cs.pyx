@@ -1587,7 +1587,7 @@ cdef class Network:
         self.told = told
         if kept:
             self.basis, self.based, self.known = basis, True, self.supplies()
-            self.simplex_work = 5 * self.m + told["priced"] + 3 * told["moved"] + 700 * told["pivots"]
+            self.simplex_work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
         flow, pot = answer, potential
         for v in range(self.n):
             if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:

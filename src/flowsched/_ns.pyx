@@ -12,14 +12,15 @@ A spanning tree over the nodes and an artificial *root*.  Arcs outside the tree 
 flows follow from theirs.  p is the potential with w + p(tail) - p(head) = 0 on tree arcs; the *reduced cost* of
 an arc in a direction is rc = cost in that direction + p(from) - p(to).  An arc outside the tree has room in one direction only, and is
 stored in it, in a *slot*: one at its capacity stands swapped, its cost negated.  So a slot may enter the tree iff rc < 0.
-A node record holds the arc to its parent: ``up`` is the room from the node to the parent, ``down`` the room back.
+Each node's arc to its parent has ``up``, the room from the node to the parent, and ``down``, the room back.
 
 Invariants, at every step of `loop`:
 
-(T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it, ``size[v]`` nodes; ``prev`` is its inverse.
+(T)  ``next`` is a preorder of the tree, circular over all nodes; the subtree of v is v .. ``last[v]`` in it; ``prev`` is its inverse.
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
-     cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).
-(P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|.
+     cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).  An arc without
+     any room can thus only be on the tail's side, and the first one there ends the walk: a pivot that sends nothing, and most do not, never sees the apex.
+(P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|; depths grow by 1 from a node to its child (that of the root is any number).
 
 The first tree
 --------------
@@ -46,10 +47,16 @@ arc enters it) of supply s an arc of capacity >= s never binds and is given B + 
 rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  A basis that is to be kept has B four times as large, for
 changes to come; it knows no pure sources, and cannot be kept while unlimited arcs have negative costs.
 
+What a pivot costs
+------------------
+The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large networks
+have their nodes numbered in preorder now and then (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of depths count, so either
+the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
+
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `pivot` -> `regraft`; `finish`;
+Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`;
 after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
@@ -71,25 +78,31 @@ cdef struct Slot:      # an arc outside the tree, in the direction in which it h
     int32_t tail
     int32_t head
 
-cdef struct Node:
-    int64_t up         # room from the node to its parent, > 0
-    int64_t down       # room from the parent to the node; up + down is the arc's capacity
-    int32_t code       # 2 * arc | 1 if the arc points away from the root; -1: artificial
+cdef struct Link:      # what a way up the tree reads at every step: small, so that it stays in the cache
     int32_t parent     # -1 at the root
-    int32_t size       # nodes of the subtree
-    int32_t last       # the last of them in preorder
+    int32_t depth      # one more than the parent's
+
+cdef struct Slack:     # of the arc to the parent; up + down is its capacity
+    int64_t up         # room from the node to its parent, > 0
+    int64_t down       # room from the parent to the node
+
+cdef struct Node:
+    int32_t code       # of the arc to the parent: 2 * arc | 1 if it points away from the root; -1: artificial
+    int32_t last       # the last node of the subtree in preorder
     int32_t prev       # prev[next[v]] == v
     int32_t aim        # scratch of the start: the slot by which flow leaves the node
 
 SLOT = np.dtype([("cost", "i8"), ("tail", "i4"), ("head", "i4")])
-NODE = np.dtype([("up", "i8"), ("down", "i8"), ("code", "i4"), ("parent", "i4"), ("size", "i4"), ("last", "i4"), ("prev", "i4"), ("aim", "i4")])
+LINK = np.dtype([("parent", "i4"), ("depth", "i4")])
+SLACK = np.dtype([("up", "i8"), ("down", "i8")])
+NODE = np.dtype([("code", "i4"), ("last", "i4"), ("prev", "i4"), ("aim", "i4")])
 
 cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
-cdef int64_t DRIFT_MAX = <int64_t> 1 << 59
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
+cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
 cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
 
@@ -116,8 +129,12 @@ cdef class Simplex:
     cdef int64_t[::1] pot
     cdef int64_t[::1] b            # supply after the lower bounds and the flow to start from
     cdef int64_t[::1] dist         # scratch of the first tree: length of the path
+    cdef Link[::1] link
+    cdef Slack[::1] slack
     cdef Node[::1] node
     cdef int32_t[::1] next
+    cdef int32_t[::1] name         # the caller's id of the node: `renumber` changes ours
+    cdef int32_t[::1] ours         # name[ours[v]] == v, once a basis has been changed
     cdef int32_t[::1] first        # while loading: arcs out of the nodes before v; then scratch
     cdef unsigned char[::1] kind   # 1: arcs leave the node, 2: arcs enter it
     # -- by slot -------------------------------------------------------------------------------------------------
@@ -129,6 +146,7 @@ cdef class Simplex:
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
     cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
     cdef int32_t slots
+    cdef int32_t anchor            # a node of the largest part of the tree, as far as we know: it stays as it is in `shift`
     cdef int32_t spare             # a dead slot, -1 without one; room[spare] is the next
     # ------------------------------------------------------------------------------------------------------------
     cdef bint kept                 # the basis is to serve again, after changes
@@ -154,16 +172,20 @@ cdef class Simplex:
         if potential.shape[0]:
             self.pot[:n] = potential
         self.b = np.array(supply)
+        self.link = np.empty(n + 1, LINK)
+        self.slack = np.empty(n + 1, SLACK)
         self.node = np.empty(n + 1, NODE)
         self.next = np.empty(n + 1, np.int32)
+        self.name = np.arange(n + 1, dtype=np.int32)
         self.first = np.zeros(n + 2, np.int32)
         self.kind = np.zeros(n + 1, np.uint8)
-        self.slot = np.empty(m, SLOT)
-        self.room = np.empty(m, np.int64)
+        self.slot = np.empty(m + 3, SLOT)
+        self.room = np.empty(m + 3, np.int64)
         self.dist = np.empty(n, np.int64)
-        self.load = np.empty(m if flow.shape[0] else 0, np.int64)
-        self.code = np.empty(m, np.int32)
+        self.load = np.zeros(m + 3 if flow.shape[0] else 0, np.int64)
+        self.code = np.empty(m + 3, np.int32)
         self.cycle_slot = self.spare = -1
+        self.anchor = n
         self.kept = kept
         self.fuel = FUEL
 
@@ -265,17 +287,21 @@ cdef class Simplex:
                 u, v = v, u
             self.b[u] -= flow
             self.b[v] += flow
+        while self.slots % 4:               # slots are priced by four; these lead nowhere
+            self.slot[self.slots].tail = self.slot[self.slots].head = 0
+            self.slot[self.slots].cost, self.code[self.slots] = 0, -1
+            self.slots += 1
         return 0
 
     # == the first tree ==========================================================================================
 
     cdef inline int hang(self, int32_t v, int64_t excess) except -1 nogil:
         """Hang v from the root by an artificial arc that takes or gives what v has too much or too little."""
-        self.node[v].parent, self.node[v].code = self.n, -1
+        self.link[v].parent, self.node[v].code = self.n, -1
         if excess >= 0:
-            self.node[v].up, self.node[v].down = CINF, excess
+            self.slack[v].up, self.slack[v].down = CINF, excess
         else:
-            self.node[v].up, self.node[v].down = -excess, CINF
+            self.slack[v].up, self.slack[v].down = -excess, CINF
         return 0
 
     cdef int plant(self) except -1 nogil:
@@ -284,29 +310,28 @@ cdef class Simplex:
         cdef int32_t[::1] child = self.first
         for v in range(root + 1):
             child[v] = -1
-            self.node[v].size = 1
             self.node[v].last = v
         for v in range(root - 1, -1, -1):       # siblings are linked by `aim` for now
-            u = self.node[v].parent
+            u = self.link[v].parent
             self.node[v].aim, child[u] = child[u], v
-        self.node[root].parent, self.node[root].code = -1, -1
-        self.node[root].up = self.node[root].down = CINF
+        self.link[root].parent, self.link[root].depth, self.node[root].code = -1, 0, -1
+        self.slack[root].up = self.slack[root].down = CINF
         u = v = root
         while True:
             if child[v] >= 0:
                 v = child[v]
             else:
                 while v != root and self.node[v].aim < 0:
-                    v = self.node[v].parent
+                    v = self.link[v].parent
                 if v == root:
                     break
                 v = self.node[v].aim
             self.next[u], self.node[v].prev = v, u
+            self.link[v].depth = self.link[self.link[v].parent].depth + 1
             u = v
         self.next[u], self.node[root].prev = root, u
         while u != root:
-            v = self.node[u].parent
-            self.node[v].size += self.node[u].size
+            v = self.link[u].parent
             if self.node[v].last == v:
                 self.node[v].last = self.node[u].last
             u = self.node[u].prev
@@ -323,7 +348,7 @@ cdef class Simplex:
         cdef bint loaded = self.load.shape[0] > 0
         cdef int32_t[::1] at = self.first, ring = self.next
         for v in range(root):
-            self.node[v].parent = root
+            self.link[v].parent = root
             self.node[v].aim = -1
             self.dist[v] = CINF
             self.kind[v] = 0
@@ -351,7 +376,7 @@ cdef class Simplex:
                 c = max(c + self.pot[u] - self.pot[v], 0) + 1 if not loaded or not self.load[e] else 0
                 if d + c < self.dist[u]:
                     self.dist[u] = d + c
-                    self.node[u].parent = v
+                    self.link[u].parent = v
                     self.node[u].aim = e
                     if not self.kind[u]:
                         self.kind[u] = 1
@@ -377,9 +402,9 @@ cdef class Simplex:
         self.step *= 2
         while v != self.n:
             end = self.next[self.node[v].last]
-            if self.node[v].code < 0 and self.node[v].up < HUGE:
+            if self.node[v].code < 0 and self.slack[v].up < HUGE:
                 missing = True
-                self.shift(v, step)
+                self.shift(v, v, step)
             v = end
         return missing and step > 0
 
@@ -420,14 +445,14 @@ cdef class Simplex:
         for v in range(root + 1):
             children[v] = 0
         for v in range(root):
-            children[self.node[v].parent] += 1
+            children[self.link[v].parent] += 1
         for v in range(root):
             if not children[v]:
                 order[found] = v
                 found += 1
         i = 0
         while i < found:
-            u = self.node[order[i]].parent
+            u = self.link[order[i]].parent
             i += 1
             if u != root:
                 children[u] -= 1
@@ -438,10 +463,10 @@ cdef class Simplex:
             v = order[i]
             e = self.node[v].aim
             if e >= 0:
-                self.pot[v] = self.pot[self.node[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
+                self.pot[v] = self.pot[self.link[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
         for i in range(found):
             v = order[i]
-            u, e, x = self.node[v].parent, self.node[v].aim, self.b[v]
+            u, e, x = self.link[v].parent, self.node[v].aim, self.b[v]
             if e < 0:
                 self.hang(v, x)
                 continue
@@ -452,7 +477,7 @@ cdef class Simplex:
                 up, down = down, up
             if -down <= x < up:
                 self.b[u] += x
-                self.node[v].up, self.node[v].down = up - x, down + x
+                self.slack[v].up, self.slack[v].down = up - x, down + x
                 self.node[v].code = self.code[e] if upward else self.code[e] ^ 1
                 self.kill(e)
                 continue
@@ -508,6 +533,34 @@ cdef class Simplex:
 
     # == the simplex ===============================================================================================
 
+    cdef int renumber(self) except -1 nogil:
+        """Number the nodes in preorder: a way up the tree, and a subtree, then lie mostly side by side in memory."""
+        cdef int32_t root = self.n, v = root, i = root, e
+        cdef int64_t[::1] pot
+        cdef Link[::1] link
+        cdef Slack[::1] slack
+        cdef Node[::1] node
+        cdef int32_t[::1] name, number
+        with gil:
+            pot, name, number = np.empty(root + 1, np.int64), np.empty(root + 1, np.int32), np.empty(root + 1, np.int32)
+            link, slack, node = np.empty(root + 1, LINK), np.empty(root + 1, SLACK), np.empty(root + 1, NODE)
+        while True:
+            number[v] = i
+            i = i + 1 if i < root else 0
+            v = self.next[v]
+            if v == root:
+                break
+        for v in range(root + 1):
+            i = number[v]
+            pot[i], slack[i], node[i], name[i] = self.pot[v], self.slack[v], self.node[v], self.name[v]
+            link[i].parent, link[i].depth = number[self.link[v].parent] if v < root else -1, self.link[v].depth
+            node[i].last, node[i].prev, self.next[v] = number[self.node[v].last], number[self.node[v].prev], v + 1
+        self.next[root] = 0
+        for e in range(self.slots):
+            self.slot[e].tail, self.slot[e].head = number[self.slot[e].tail], number[self.slot[e].head]
+        self.pot, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
+        return 0
+
     cdef int poll(self) except -1 nogil:
         self.fuel = FUEL
         with gil:
@@ -521,19 +574,28 @@ cdef class Simplex:
         cdef Slot[::1] slot = self.slot
         cdef int64_t[::1] pot = self.pot
         cdef int32_t at = 0, stop, e, enter, left
-        cdef int64_t rc, best
+        cdef int64_t a, b, c, d, rc, best, stale = CINF if self.placed or self.n < RENUMBER_MIN else 0
         cdef int status
-        block = max(block * <int32_t>sqrt(<double>self.slots), 10)
+        block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
+            if self.pivots >= stale:
+                self.renumber()
+                slot, pot = self.slot, self.pot
+                stale = self.pivots + self.n
             best, enter, left = 0, -1, self.slots
             while left > 0 and enter < 0:
                 if at >= self.slots:
                     at = 0
                 stop = min(at + block, self.slots)
-                for e in range(at, stop):
-                    rc = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
+                for e in range(at, stop, 4):     # four at a time: most are not better, and one look says so of all
+                    a = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
+                    b = slot[e + 1].cost + pot[slot[e + 1].tail] - pot[slot[e + 1].head]
+                    c = slot[e + 2].cost + pot[slot[e + 2].tail] - pot[slot[e + 2].head]
+                    d = slot[e + 3].cost + pot[slot[e + 3].tail] - pot[slot[e + 3].head]
+                    rc = min(min(a, b), min(c, d))
                     if rc < best:
-                        best, enter = rc, e
+                        best = rc
+                        enter = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
                 left -= stop - at
                 self.scanned += stop - at
                 self.fuel -= stop - at
@@ -554,25 +616,27 @@ cdef class Simplex:
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
         """Send what can be sent round the cycle that slot e (with `load` on it) closes; exchange the arc that blocks for it."""
-        cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out_u = -1, out_v = -1, out, apex, far, near
-        cdef int64_t room = self.room[e], delta_u = CINF, delta_v = CINF, delta, up, down
+        cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out = -1, apex, far, near
+        cdef int64_t room = self.room[e], delta = room - load, up, down
         cdef int32_t code = self.code[e]
-        # towards the apex: the cycle runs down to the tail and up from the head
+        cdef Link a = self.link[u], b = self.link[v]
+        cdef bint side = False              # the blocking arc is on the tail's side
+        # Towards the apex: the cycle runs down to the tail and up from the head.  Of the arcs that block the last one counts: on
+        # the tail's side the first that we meet, and if it has no room at all we need not go on, as by (S) none blocks so on the head's.
         while u != v:
-            if self.node[u].size < self.node[v].size:
-                if self.node[u].down < delta_u:
-                    delta_u, out_u = self.node[u].down, u
-                u = self.node[u].parent
+            if a.depth >= b.depth:
+                if self.slack[u].down < delta:
+                    delta, out, side = self.slack[u].down, u, True
+                    if delta == 0:
+                        break
+                u = a.parent
+                a = self.link[u]
             else:
-                if self.node[v].up <= delta_v:
-                    delta_v, out_v = self.node[v].up, v
-                v = self.node[v].parent
+                if self.slack[v].up <= delta:
+                    delta, out, side = self.slack[v].up, v, False
+                v = b.parent
+                b = self.link[v]
         apex = u
-        delta, out = room - load, -1
-        if delta_u < delta:
-            delta, out = delta_u, out_u
-        if delta_v <= delta:
-            delta, out = delta_v, out_v
         if delta >= HUGE:
             self.cycle_slot = e
             return C_CHEAP if apex == self.n else C_UNBOUNDED
@@ -580,94 +644,120 @@ cdef class Simplex:
         if delta:
             u = self.slot[e].tail
             while u != apex:
-                self.node[u].up += delta
-                self.node[u].down -= delta
-                u = self.node[u].parent
+                self.slack[u].up += delta
+                self.slack[u].down -= delta
+                u = self.link[u].parent
             v = self.slot[e].head
             while v != apex:
-                self.node[v].up -= delta
-                self.node[v].down += delta
-                v = self.node[v].parent
+                self.slack[v].up -= delta
+                self.slack[v].down += delta
+                v = self.link[v].parent
         else:
             self.degenerate += 1
         if out < 0:
             self.swap(e)
             return C_OK
         load += delta
-        if out == out_v and delta == delta_v:       # the part with the head is cut off
+        if not side:       # the part with the head is cut off
             near, far = self.slot[e].head, self.slot[e].tail
             up, down, code = load, room - load, code ^ 1
         else:
             near, far = self.slot[e].tail, self.slot[e].head
             up, down, rc = room - load, load, -rc
         self.leave(out, e)
-        self.regraft(out, near, far, apex, up, down, code)
-        self.shift(near, rc)
+        self.regraft(out, near, far, up, down, code)
+        self.shift(near, out, rc)
         return C_OK
 
     cdef int leave(self, int32_t out, int32_t e) except -1 nogil:
         """Put the arc from `out` to its parent, which is at a bound, into slot e, in the direction in which it has room."""
-        cdef Node *x = &self.node[out]
-        if x.code < 0:
+        cdef int32_t code = self.node[out].code, above = self.link[out].parent
+        if code < 0:
             return self.kill(e)
-        if x.down == 0:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, x.parent, self.pot[x.parent] - self.pot[out]
-            self.room[e], self.code[e] = x.up, x.code
+        if self.slack[out].down == 0:
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = out, above, self.pot[above] - self.pot[out]
+            self.room[e], self.code[e] = self.slack[out].up, code
         else:
-            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = x.parent, out, self.pot[out] - self.pot[x.parent]
-            self.room[e], self.code[e] = x.down, x.code ^ 1
+            self.slot[e].tail, self.slot[e].head, self.slot[e].cost = above, out, self.pot[out] - self.pot[above]
+            self.room[e], self.code[e] = self.slack[out].down, code ^ 1
         return self.note(e)
 
-    cdef int shift(self, int32_t top, int64_t amount) except -1 nogil:
-        """Add to the potentials of top's subtree; only differences matter, so where it is most of the tree the others fall instead."""
-        cdef int32_t v = top, last = self.node[top].last, size = self.node[top].size
-        if 2 * size > self.n and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX:
-            v, last, size, amount = self.next[last], self.node[top].prev, self.n + 1 - size, -amount
-        self.moved += size
-        self.fuel -= size
-        self.pot[v] += amount
-        while v != last:
-            v = self.next[v]
-            self.pot[v] += amount
+    cdef int shift(self, int32_t top, int32_t out, int64_t amount) except -1 nogil:
+        """Add to the potentials of top's subtree, and put its depths right: its root was `out`, the stem top .. out is reversed by now.
+
+        Only differences matter: if the anchor is in the subtree, what hangs with it from one node of the stem stays as it is, and all
+        else moves.  The anchor goes where most nodes have been moved last, so that they stay the next time.
+        """
+        cdef int32_t v = self.anchor, stay = -1, end = self.node[top].last, after = self.next[end], level = self.link[top].depth, up
+        cdef int32_t deeper = self.link[self.link[top].parent].depth + 1 - level, least = self.link[out].depth
+        while v != top and self.link[v].depth >= least:
+            up = self.link[v].parent
+            if stay < 0 and self.link[up].depth > self.link[v].depth:
+                stay = v
+            v = up
+        if v != top:
+            return self.move(top, end, level, deeper, amount)
+        if stay < 0:
+            stay = top
+        up = 2 * (level - self.link[stay].depth)
+        if stay != out:
+            v = out
+            while self.link[v].parent != stay:
+                v = self.link[v].parent
+            self.move(v, end, level - up // 2, 0, 0)
+        if stay != top:
+            self.move(top, self.node[stay].prev, level, -up, 0)
+        self.move(after, self.node[top].prev, NOWHERE, -deeper - up, -amount)
+        if self.anchor == after:
+            self.anchor = self.n
         return 0
 
-    cdef int regraft(self, int32_t out, int32_t near, int32_t far, int32_t apex, int64_t up, int64_t down, int32_t code) except -1 nogil:
-        """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code)."""
-        cdef int32_t size = self.node[out].size, old_last = self.node[out].last, before = self.node[out].prev, after = self.next[old_last]
-        cdef int32_t u, above, end, keep, below, under
-        cdef Node old
-        # 1. out of its ancestors, into its new ones; those above the apex lose and gain the same nodes
-        u = self.node[out].parent
-        while u != apex:
-            self.node[u].size -= size
-            u = self.node[u].parent
-        u = far
-        while u != apex:
-            self.node[u].size += size
-            u = self.node[u].parent
-        # 2. out of the preorder
-        u = self.node[out].parent
+    cdef int move(self, int32_t begin, int32_t end, int32_t level, int32_t deeper, int64_t amount) except -1 nogil:
+        """Change potentials and depths from one node to another in preorder; each node of the stem begins a part that is 2 deeper: it was above, and is below."""
+        cdef int32_t v = begin
+        cdef int64_t moved = 1
+        while True:
+            if self.link[v].depth < level:
+                level -= 1
+                deeper += 2
+            self.link[v].depth += deeper
+            self.pot[v] += amount
+            if v == end:
+                break
+            v = self.next[v]
+            moved += 1
+        if 2 * moved > self.n:
+            self.anchor = begin
+        self.moved += moved
+        self.fuel -= moved
+        return 0
+
+    cdef int regraft(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
+        """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code); `shift` puts the depths right."""
+        cdef int32_t old_last = self.node[out].last, before = self.node[out].prev, after = self.next[old_last]
+        cdef int32_t u, above, end, keep, below, parent, old_code
+        cdef Slack old_slack
+        # 1. out of the preorder
+        u = self.link[out].parent
         self.next[before], self.node[after].prev = after, before
         while u >= 0 and self.node[u].last == old_last:
             self.node[u].last = before
-            u = self.node[u].parent
-        # 3. reverse the stem near .. out.  The preorder of a stem node splits at its stem child: what comes before stays
+            u = self.link[u].parent
+        # 2. reverse the stem near .. out.  The preorder of a stem node splits at its stem child: what comes before stays
         # in front of what comes after, and both follow all that hangs below the child.
-        above, u, under = far, near, 0
+        above, u = far, near
         end = self.node[near].last
         after = self.next[end]
         keep = self.node[near].prev
         while True:
-            old = self.node[u]
-            self.node[u].parent, self.node[u].up, self.node[u].down, self.node[u].code = above, up, down, code
+            parent, below, old_code, old_slack = self.link[u].parent, self.node[u].last, self.node[u].code, self.slack[u]
+            self.link[u].parent, self.slack[u].up, self.slack[u].down, self.node[u].code = above, up, down, code
             if self.placed and code >= 0:
                 self.place[code >> 1] = ~u
-            self.node[u].size = size - under
             if u == out:
                 break
-            up, down, code, under = old.down, old.up, old.code ^ 1, old.size
-            below = old.last
-            above, u = u, old.parent
+            up, down, code = old_slack.down, old_slack.up, old_code ^ 1
+            above, u = u, parent
             self.next[end] = u
             before, keep = keep, self.node[u].prev
             self.node[u].prev = end
@@ -681,15 +771,15 @@ cdef class Simplex:
             self.node[u].last = end
             if u == near:
                 break
-            u = self.node[u].parent
-        # 4. into the preorder, right after `far`
+            u = self.link[u].parent
+        # 3. into the preorder, right after `far`
         after = self.next[far]
         self.next[far], self.node[near].prev = near, far
         self.next[end], self.node[after].prev = after, end
         u = far
         while u >= 0 and self.node[u].last == far:
             self.node[u].last = end
-            u = self.node[u].parent
+            u = self.link[u].parent
         return 0
 
     # == the answer =================================================================================================
@@ -700,12 +790,12 @@ cdef class Simplex:
         cdef int status = C_OK
         cdef bint lowers = self.lower.shape[0] > 0
         for v in range(self.n):
+            self.pot[v] -= self.pot[self.n]
             if self.node[v].code >= 0:
                 a = self.node[v].code >> 1
-                self.flow[a] = (self.lower[a] if lowers else 0) + (self.node[v].up if self.node[v].code & 1 else self.node[v].down)
-            elif self.node[v].up < HUGE:
+                self.flow[a] = (self.lower[a] if lowers else 0) + (self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
+            elif self.slack[v].up < HUGE:
                 status = C_INFEASIBLE
-            self.pot[v] -= self.pot[self.n]
         self.pot[self.n] = 0
         return status
 
@@ -733,7 +823,8 @@ cdef class Simplex:
         cdef int32_t e = self.spare
         self.spare = <int32_t>self.room[e]
         self.leave(v, e)
-        self.regraft(v, v, self.n, self.n, CINF, 0, -1)
+        self.regraft(v, v, self.n, CINF, 0, -1)
+        self.shift(v, v, 0)
         self.hang(v, rest)
         return 0
 
@@ -742,13 +833,13 @@ cdef class Simplex:
         cdef int32_t parent
         cdef int64_t sent, up, down
         while x:
-            parent, up, down = self.node[v].parent, self.node[v].up, self.node[v].down
+            parent, up, down = self.link[v].parent, self.slack[v].up, self.slack[v].down
             if parent == self.n:
                 self.hang(v, x + (down if up >= HUGE else -up))
                 return 0
             sent = x if -down <= x < up else up if x > 0 else -down
-            self.node[v].up = up - sent
-            self.node[v].down = down + sent
+            self.slack[v].up = up - sent
+            self.slack[v].down = down + sent
             if sent != x or sent == up:
                 self.sever(v, x - sent)
             x = sent
@@ -760,8 +851,8 @@ cdef class Simplex:
         if e >= 0:
             self.slot[e].cost = -cost if self.code[e] & 1 else cost
         else:
-            u = self.node[v].parent
-            self.shift(v, self.pot[u] - self.pot[v] + (cost if self.node[v].code & 1 else -cost))
+            u = self.link[v].parent
+            self.shift(v, v, self.pot[u] - self.pot[v] + (cost if self.node[v].code & 1 else -cost))
         return 0
 
     cdef int widen(self, int32_t a, int64_t capacity) except -1 nogil:
@@ -777,20 +868,20 @@ cdef class Simplex:
                 self.feed(u, -more)
                 self.feed(v, more)
             return 0
-        u = self.node[v].parent
-        more = capacity - self.node[v].up - self.node[v].down
+        u = self.link[v].parent
+        more = capacity - self.slack[v].up - self.slack[v].down
         if self.node[v].code & 1:
-            self.node[v].down += more
-            more = self.node[v].down
+            self.slack[v].down += more
+            more = self.slack[v].down
             if more < 0:
-                self.node[v].down, self.node[v].up = 0, capacity
+                self.slack[v].down, self.slack[v].up = 0, capacity
                 self.feed(v, more)
                 self.feed(u, -more)
         else:
-            self.node[v].up += more
-            more = self.node[v].up
+            self.slack[v].up += more
+            more = self.slack[v].up
             if more <= 0:
-                self.node[v].up, self.node[v].down = 0, capacity
+                self.slack[v].up, self.slack[v].down = 0, capacity
                 self.sever(v, -more)
                 self.feed(u, more)
         return 0
@@ -800,12 +891,15 @@ cdef class Simplex:
         cdef int32_t e, v
         with gil:
             self.place = np.full(self.m, NOWHERE, np.int32)
+            self.ours = np.empty(self.n + 1, np.int32)
         for e in range(self.slots):
             if self.code[e] >= 0:
                 self.place[self.code[e] >> 1] = e
         for v in range(self.n):
             if self.node[v].code >= 0:
                 self.place[self.node[v].code >> 1] = ~v
+        for v in range(self.n + 1):
+            self.ours[self.name[v]] = v
         self.placed = True
         return 0
 
@@ -841,7 +935,7 @@ cdef class Simplex:
             self.volume = min(self.volume + w, CINF)
             if self.volume + self.negative >= self.wide:
                 return False
-            self.feed(<int32_t>nodes[i], added[i])
+            self.feed(self.ours[nodes[i]], added[i])
         for v in range(self.n + 1):
             least, top = min(least, self.pot[v]), max(top, self.pot[v])
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
@@ -855,9 +949,9 @@ cdef class Simplex:
         out = np.zeros(self.n, bool)
         cdef unsigned char[::1] mark = out.view(np.uint8)
         while v != self.n:
-            if self.node[v].parent == self.n:
-                inside = self.node[v].up >= HUGE
-            mark[v] = inside
+            if self.link[v].parent == self.n:
+                inside = self.slack[v].up >= HUGE
+            mark[self.name[v]] = inside
             v = self.next[v]
         return out
 
@@ -867,12 +961,12 @@ cdef class Simplex:
         u, v = self.slot[self.cycle_slot].tail, self.slot[self.cycle_slot].head
         down, up = [self.code[self.cycle_slot] >> 1], []
         while u != v:
-            if self.node[u].size < self.node[v].size:
+            if self.link[u].depth >= self.link[v].depth:
                 down.append(self.node[u].code >> 1)
-                u = self.node[u].parent
+                u = self.link[u].parent
             else:
                 up.append(self.node[v].code >> 1)
-                v = self.node[v].parent
+                v = self.link[v].parent
         return np.array(down[::-1] + up, np.int64)
 
     def solve(self, double time_limit):
@@ -909,7 +1003,8 @@ cdef class Simplex:
     cdef object outcome(self, int status, bint resumed):
         answer = proof = None
         if status == C_OK:
-            answer, proof = self.flow.base, self.pot.base[:self.n]
+            answer, proof = self.flow.base, np.empty(self.n, np.int64)
+            proof[self.name.base[:self.n]] = self.pot.base[:self.n]
         elif status == C_INFEASIBLE:
             answer = self.cut()
         elif status == C_UNBOUNDED:
@@ -920,8 +1015,8 @@ cdef class Simplex:
 
     cdef list arrays(self):
         """All that a solved one still needs."""
-        views = [self.flow, self.lower, self.pot, self.node, self.next, self.slot, self.room, self.code]
-        return [view.base for view in (views + [self.place] if self.placed else views)]
+        views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
+        return [view.base for view in (views + [self.place, self.ours] if self.placed else views)]
 
     def nbytes(self):
         """Memory of all arrays."""
@@ -930,16 +1025,16 @@ cdef class Simplex:
     def state(self):
         """A solved one as copies of its arrays, and numbers; for `take_over`."""
         return [array.copy() for array in self.arrays()], (
-            self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel)
+            self.n, self.m, self.slots, self.anchor, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel)
 
     def take_over(self, state):
         """Become what `state` gave."""
         arrays, numbers = state
-        (self.n, self.m, self.slots, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel) = numbers
+        (self.n, self.m, self.slots, self.anchor, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel) = numbers
         own = [np.array(array) for array in arrays]
-        self.flow, self.lower, self.pot, self.node, self.next, self.slot, self.room, self.code = own[:8]
+        self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code = own[:11]
         if self.placed:
-            self.place = own[8]
+            self.place, self.ours = own[11:]
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
