@@ -56,8 +56,8 @@ the subtree moves or all the rest: the one without the *anchor*, a node in whate
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`;
-after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
+Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
+`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -101,6 +101,8 @@ cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t HUGE = <int64_t> 1 << 61      # only a cycle of unlimited arcs has so much room
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
+cdef int64_t DRIFT_MAX = <int64_t> 1 << 59  # the root's potential and depth may drift so far, as only differences count
+cdef int32_t DEPTH_MAX = 1 << 30
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
@@ -695,11 +697,11 @@ cdef class Simplex:
             if stay < 0 and self.link[up].depth > self.link[v].depth:
                 stay = v
             v = up
-        if v != top:
-            return self.move(top, end, level, deeper, amount)
         if stay < 0:
             stay = top
         up = 2 * (level - self.link[stay].depth)
+        if v != top or not (-DEPTH_MAX < self.link[self.n].depth - deeper - up < DEPTH_MAX and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX):
+            return self.move(top, end, level, deeper, amount)
         if stay != out:
             v = out
             while self.link[v].parent != stay:
