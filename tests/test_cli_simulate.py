@@ -157,7 +157,7 @@ def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
         (["--interval", "0"], "Error: interval: "),
         (["--interval", "5x"], "'5x' is not a time span such as"),
         (["--until", "-1"], "'-1' is not a time span such as"),
-        (["--load", "nan"], "Error: load: "),
+        (["--load", "nan"], "Error: load must be"),
         (["--limit", "0"], "--limit"),
         (["--report", "/no/such/place/r.html"], "no such directory: /no/such/place"),
         (["--report", "{trace}"], "is a directory"),

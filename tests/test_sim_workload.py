@@ -110,7 +110,7 @@ def test_the_model_follows_its_seed() -> None:
     ],
 )
 def test_the_model_refuses_bad_arguments_by_name(argument: str, value: float) -> None:
-    with pytest.raises(InputError, match=f"^{argument}: "):
+    with pytest.raises(InputError, match=f"^{argument}(:| must)"):
         Workload.model(**{argument: value})  # type: ignore[arg-type]
 
 
@@ -183,3 +183,21 @@ def test_an_arrival_is_checked(time: float, durations: tuple[float, ...]) -> Non
 def test_machine_events_need_a_time() -> None:
     with pytest.raises(InputError, match=r"machine_events\[1\]"):
         workload(machine_events=[MachineFailed("m", time=1.0), MachineFailed("m")])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Workload("w", None, []), "arrivals"),
+        (lambda: Workload("w", ["job"], []), r"arrivals\[0\]"),
+        (lambda: Workload("w", [], [None]), r"machines\[0\]"),
+        (lambda: Workload("w", [], [], ["event"]), r"machine_events\[0\]"),
+        (lambda: Arrival(0.0, "job", []), "JobSubmitted"),
+        (lambda: Arrival("now", JobSubmitted("j"), []), "'j': time"),
+        (lambda: Arrival(0.0, JobSubmitted("j"), None), "'j': durations"),
+        (lambda: Arrival(0.0, JobSubmitted("j", [Task("t")]), ["1"]), "'t': the duration"),
+    ],
+)
+def test_what_is_no_workload_is_refused_by_name(make: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        make()

@@ -114,12 +114,7 @@ class Verify:
         else:
             self.trial.stop(task)
         self.builder.withhold(task.group)
-        for victim in [victim for victim, by in self.by.items() if by is task]:
-            place = self.trial.before[victim].place
-            assert place is not None
-            if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
-                self.trial.put_back(victim)
-                del self.by[victim]
+        self._let_back(task)
 
     def _admit_near(self, proposal: ClassFlow, started: list[TaskRecord]) -> bool:
         """Start those that go to a certain machine for the sake of their data; the result is as for `admit`."""
@@ -212,14 +207,21 @@ class Verify:
     def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
         """Who was about to start but has to stop evicts nobody: its victims come back, or go for the newcomer instead."""
         for task in stopped:
-            for victim in [victim for victim, by in self.by.items() if by is task]:
-                place = self.trial.before[victim].place
-                assert place is not None
-                if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
-                    self.trial.put_back(victim)
-                    del self.by[victim]
-                else:
-                    self.by[victim] = newcomer
+            for victim in self._let_back(task):
+                self.by[victim] = newcomer
+
+    def _let_back(self, task: TaskRecord) -> list[TaskRecord]:
+        """Who stopped for the task comes back where nobody is in the way; the others."""
+        others = []
+        for victim in [victim for victim, by in self.by.items() if by is task]:
+            place = self.trial.before[victim].place
+            assert place is not None
+            if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
+                self.trial.put_back(victim)
+                del self.by[victim]
+            else:
+                others.append(victim)
+        return others
 
     def make_room(self) -> bool:
         """Open arcs where evicting worse tasks could make room for classes that still wait; True if there are any."""

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
@@ -130,16 +131,18 @@ class Simulation:
         seed: int = 0,
         facts: Mapping[str, Any] | None = None,
     ) -> None:
-        if interval is not None and not (math.isfinite(interval) and interval > 0):
+        if not isinstance(workload, Workload):
+            raise InputError(f"workload: a Workload expected, got {workload!r}")
+        if execution is not None and not isinstance(execution, Execution):
+            raise InputError(f"execution: an Execution or None expected, got {execution!r}")
+        if interval is not None and not number("interval", interval) > 0:
             raise InputError(f"interval: a finite number of seconds > 0 or None expected, got {interval!r}")
         if interval is None and not on_events:
             raise InputError("on_events: without an interval, rounds on events are the only ones; got False")
         if preempted not in ("restart", "resume"):
             raise InputError(f"preempted: 'restart' or 'resume' expected, got {preempted!r}")
-        if not callable(charge_solver) and not (math.isfinite(charge_solver) and charge_solver >= 0):
-            raise InputError(
-                f"charge_solver: a bool, a number of seconds >= 0 or a function expected, got {charge_solver!r}"
-            )
+        if not callable(charge_solver) and not isinstance(charge_solver, bool):
+            number("charge_solver", charge_solver, 0)
         self.scheduler = scheduler
         self.workload = workload if machines is None else replace(workload, machines=machines)
         self._interval = interval
@@ -152,7 +155,7 @@ class Simulation:
             "charge_solver": bool(charge_solver),
             "preempted": preempted,
             "seed": seed,
-            **(facts or {}),
+            **mapping("facts", {} if facts is None else facts),
         }
         self._clock = Clock()
         self._world = World(self._clock, self.workload, preempted == "resume", execution, self._happened)
@@ -188,8 +191,8 @@ class Simulation:
         InputError
             `until` is negative, or the simulation has run before.
         """
-        if until is not None and not until >= 0:
-            raise InputError(f"until: a number of seconds >= 0 expected, got {until!r}")
+        if until is not None:
+            number("until", until, 0, finite=False)
         if not math.isnan(self._end):
             raise InputError("run: a simulation runs once; make a new one with a fresh scheduler")
         last = self.workload.horizon if until is None else until

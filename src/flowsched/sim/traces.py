@@ -56,6 +56,8 @@ def load_trace(
     trace; one that was never scheduled, from its submission.  Priority p (larger is better there) becomes 11 - p.  A
     machine that is removed fails, and comes back when it is added again.
     """
+    if not isinstance(name_or_path, str | Path):
+        raise InputError(f"name_or_path: a name or a path expected, got {name_or_path!r}")
     if str(name_or_path) == "model":
         if variant is not None:
             raise InputError("variant: the model has none; scale and load change it")

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import number, ordered, whole
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
@@ -44,16 +45,15 @@ class Arrival:
     durations: Sequence[float]
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.time) and self.time >= 0):
-            raise InputError(f"arrival of job {self.job.id!r}: time must be a finite number >= 0, got {self.time!r}")
-        if len(self.durations) != len(self.job.tasks):
-            raise InputError(
-                f"arrival of job {self.job.id!r}: one duration per task expected, "
-                f"got {len(self.durations)} for {len(self.job.tasks)} tasks"
-            )
-        for task, duration in zip(self.job.tasks, self.durations, strict=True):
-            if not duration >= 0:
-                raise InputError(f"task {task.id!r}: the duration must be a number >= 0, got {duration!r}")
+        if not isinstance(self.job, JobSubmitted):
+            raise InputError(f"arrival: job must be a JobSubmitted, got {self.job!r}")
+        me = f"arrival of job {self.job.id!r}"
+        number(f"{me}: time", self.time, 0)
+        durations, tasks = ordered(f"{me}: durations", self.durations), ordered(f"{me}: tasks", self.job.tasks)
+        if len(durations) != len(tasks):
+            raise InputError(f"{me}: one duration per task expected, got {len(durations)} for {len(tasks)} tasks")
+        for task, duration in zip(tasks, durations, strict=True):
+            number(f"task {task.id!r}: the duration", duration, 0, finite=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +112,14 @@ class Workload:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, kind in (("arrivals", Arrival), ("machines", Machine), ("machine_events", Event)):
+            object.__setattr__(self, name, ordered(name, getattr(self, name)))
+            for i, thing in enumerate(getattr(self, name)):
+                if not isinstance(thing, kind):
+                    raise InputError(f"{name}[{i}]: {kind.__name__} expected, got {thing!r}")
         object.__setattr__(self, "arrivals", tuple(sorted(self.arrivals, key=lambda a: a.time)))
-        object.__setattr__(self, "machines", tuple(self.machines))
         for i, event in enumerate(self.machine_events):
-            if event.time is None or not (math.isfinite(event.time) and event.time >= 0):
-                raise InputError(f"machine_events[{i}]: a finite time >= 0 expected, got {event.time!r}")
+            number(f"machine_events[{i}]: time", event.time, 0)
         object.__setattr__(self, "machine_events", tuple(sorted(self.machine_events, key=lambda e: e.time or 0.0)))
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
         seen: set[Hashable] = set()
@@ -244,8 +247,9 @@ class Workload:
         """
         if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
             raise InputError(f"tasks: a whole number >= 1 expected, got {tasks!r}")
+        whole("seed", seed, 0)
         for what, value in (("load", load), ("scale", scale)):
-            if not (math.isfinite(value) and value > 0):
+            if not number(what, value) > 0:
                 raise InputError(f"{what}: a finite number > 0 expected, got {value!r}")
         rng = np.random.default_rng(seed)
         machines = _model_machines(scale)
