@@ -27,8 +27,8 @@ The first tree
 Shortest paths to the nodes in want make an in-forest, which is strongly feasible; excesses are sent along it as far as there is room.
 What is left over hangs from the root by an artificial arc v -> root of cost -p(v), what is missing by an arc root -> w of cost p(w): no
 potential moves, so paths that were shortest stay so, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly
-all reduced costs are right from the start.  Then `loop` pivots to the optimum, `dearer` raises the price of all that is missing, at first by a
-little, and so on until nothing is.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs
+all reduced costs are right from the start.  Then `loop` pivots, and `dearer` raises the price of all that is missing, at first by a
+little, whenever it becomes hard to find a slot that may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs
 v -> root are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
 A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
@@ -103,6 +103,7 @@ cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t RISE_MAX = <int64_t> 1 << 55  # (n + 1) C stays below it
 cdef int64_t DRIFT_MAX = <int64_t> 1 << 59  # the root's potential and depth may drift so far, as only differences count
 cdef int32_t DEPTH_MAX = 1 << 30
+cdef int32_t PATIENCE = 10               # one in so many slots is looked at before what is missing gets dearer
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
@@ -401,7 +402,7 @@ cdef class Simplex:
         cdef int32_t v = self.next[self.n], end
         cdef bint missing = False
         self.price += step
-        self.step *= 2
+        self.step += self.step // 2 + 1
         while v != self.n:
             end = self.next[self.node[v].last]
             if self.node[v].code < 0 and self.slack[v].up < HUGE:
@@ -572,10 +573,14 @@ cdef class Simplex:
         return C_OK
 
     cdef int loop(self, int32_t block) except -1 nogil:
-        """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`."""
+        """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
+
+        What is missing gets dearer as soon as a part of the slots has shown none: an optimum at a price that is too low is of no use.
+        """
         cdef Slot[::1] slot = self.slot
         cdef int64_t[::1] pot = self.pot
-        cdef int32_t at = 0, stop, e, enter, left
+        cdef int32_t at = 0, stop, e, enter, left, enough = self.slots - self.slots // PATIENCE
+        cdef bint rising = True
         cdef int64_t a, b, c, d, rc, best, stale = CINF if self.placed or self.n < RENUMBER_MIN else 0
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
@@ -602,9 +607,11 @@ cdef class Simplex:
                 self.scanned += stop - at
                 self.fuel -= stop - at
                 at = stop
+                if enter < 0 and rising and left <= enough:
+                    rising = self.dearer()
+                    if rising:
+                        left = self.slots
             if enter < 0:
-                if self.dearer():
-                    continue
                 return C_OK
             status = self.pivot(enter, best, 0)
             if status == C_CHEAP:
