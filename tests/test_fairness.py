@@ -241,3 +241,41 @@ def test_a_guarantee_comes_before_shares() -> None:
 def test_bad_settings_are_named(make: object, message: str) -> None:
     with pytest.raises(fs.InputError, match=message):
         make()  # type: ignore[operator]
+
+
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=effort(60, 2000), deadline=None)
+def test_even_shares_of_several_resources_are_dealt_task_by_task(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    demand = rng.integers(0, 4, (n, d)).astype(float)
+    capacity = rng.integers(0, 30, d).astype(float)
+    tasks, weight = rng.integers(0, 12, n), rng.integers(1, 5, n).astype(float)
+    made = Claims(tuple(range(n)), tasks, np.zeros(n, np.int64), 0, weight, demand, capacity)
+    made = replace(made, units=made.together())
+    for provider, one in ((MaxMin(), np.ones(n)), (WeightedMaxMin(), weight)):
+        share, left = np.zeros(n, np.int64), capacity.copy()
+        endless = (demand == 0).all(axis=1)
+        share[endless] = tasks[endless]
+        hungry = {i for i in range(n) if share[i] < tasks[i]}
+        while hungry:
+            i = min(hungry, key=lambda i: (Fraction(int(share[i]), int(one[i])), i))
+            if (demand[i] > left).any():
+                hungry.discard(i)
+                continue
+            share[i] += 1
+            left -= demand[i]
+            if share[i] == tasks[i]:
+                hungry.discard(i)
+        if capacity.any():
+            assert provider(made).tolist() == share.tolist()
+
+
+def test_who_waits_for_what_is_scarce_does_not_keep_the_rest_idle() -> None:
+    for share in (MaxMin(), WeightedMaxMin(), DRF(), BatchShare(), SequenceShare()):
+        sched = fs.Scheduler(fs.Policy(fairness=Fairness(share, "user")), resources=("cpu", "gpu"))
+        sched.apply(*(fs.MachineAdded(i, {"cpu": 10, "gpu": 1 if i < 2 else 0}) for i in range(10)))
+        sched.apply(fs.JobSubmitted("a", [fs.Task(("a", i), {"cpu": 1, "gpu": 1}) for i in range(8)], user="a"))
+        sched.apply(fs.JobSubmitted("b", [fs.Task(("b", i), {"cpu": 1}) for i in range(200)], user="b"))
+        rnd = sched.schedule(0.0)
+        assert rnd.shares["a"].running == 2 and rnd.shares["b"].running >= 92

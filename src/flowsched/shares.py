@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -343,12 +344,14 @@ class Shares:
         tasks = self._total(fairness, tally.tasks - tally.hopeless)
         running = self._total(fairness, tally.tasks - tally.waiting)
         demand = self._total(fairness, tally.demand)
-        units, capacity, slots = tally.capacity(int(tasks.sum()), demand.sum(axis=0))
+        capacity, slots = tally.capacity()
         mean = demand / np.maximum(tasks, 1)[:, None]
         if slots < UNLIMITED:
             mean, capacity = np.column_stack([mean, np.ones(len(tasks))]), np.append(capacity, float(slots))
         old = self._claims
         weight = np.array(quotas)
+        claims = Claims(ids, tasks, running, 0, weight, mean, capacity)
+        units = claims.together()
         if (
             not changed
             and old is not None
@@ -358,7 +361,7 @@ class Shares:
             and np.array_equal(old.capacity, capacity)
         ):
             return False
-        self._claims = Claims(ids, tasks, running, units, weight, mean, capacity)
+        self._claims = replace(claims, units=units)
         self._share = fairness.entitle(self._claims)
         if fairness.within is not None:
             self._share_within(fairness)

@@ -7,7 +7,6 @@ cluster that they cannot use, for as long as they wait.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 
 import numpy as np
@@ -88,17 +87,12 @@ class Tally:
         of_one = self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64)
         np.add.at(self.demand, where, (count - without)[:, None] * of_one)
 
-    def capacity(self, tasks: int, demand: Floats) -> tuple[int, Floats, int]:
-        """How many tasks fit at once if so many ask for so much; what all usable machines have, and their slots."""
+    def capacity(self) -> tuple[Floats, int]:
+        """What all usable machines have, and their slots."""
         books = self.cluster.books
         usable = books.usable[: books.rows]
         capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
-        slots = min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
-        mean = demand / max(tasks, 1)
-        fits = min(
-            (have / need for have, need in zip(capacity.tolist(), mean.tolist(), strict=True) if need), default=math.inf
-        )
-        return min(slots, int(fits) if fits < UNLIMITED else UNLIMITED), capacity, slots
+        return capacity, min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
 
 
 def jobs_with(classes: Iterable[ClassRecord], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.checks import mapping, truth, whole
 from flowsched.exceptions import InputError
-from flowsched.policy.providers import Claims, MaxMin, ShareProvider
+from flowsched.policy.providers import ENDLESS, Claims, MaxMin, ShareProvider
 from flowsched.policy.waterfill import water_fill
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
@@ -25,7 +25,6 @@ __all__ = ["RUNGS", "Fairness", "Limits"]
 Ints = NDArray[np.int64]
 
 _NOTHING: Mapping[Hashable, Limits] = MappingProxyType({})
-_ENDLESS = 1 << 40
 
 RUNGS = 64
 """Steps of a ladder; the k-th running task of a claimant of weight w is on step (k - 1) // w, in a suitable scale."""
@@ -118,7 +117,7 @@ class Fairness:
 
     def part(self, claims: Claims) -> Ints:
         """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
-        most = np.minimum(self.maxima(claims.ids), claims.units)
+        most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.any() else claims.units)
         share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
         return np.maximum(share, np.minimum(self.minima(claims.ids), most))
 
@@ -158,9 +157,9 @@ class Fairness:
     def maxima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Most tasks that each may run, whatever its share."""
         if not self.limits:
-            return np.full(len(ids), _ENDLESS, np.int64)
+            return np.full(len(ids), ENDLESS, np.int64)
         most = [self.limits.get(who, _FREE).maximum for who in ids]
-        return np.array([_ENDLESS if count is None else count for count in most], np.int64)
+        return np.array([ENDLESS if count is None else count for count in most], np.int64)
 
 
 _FREE = Limits()

@@ -35,6 +35,9 @@ Floats = NDArray[np.float64]
 
 _GRAIN = 1e-12
 
+ENDLESS = 1 << 40
+"""Stands for "as many as you like"."""
+
 
 @dataclass(frozen=True, eq=False)
 class Claims:
@@ -47,7 +50,7 @@ class Claims:
     tasks, running : ndarray of int64, shape (n,)
         Tasks that each has (but for waiting ones that no machine could run even if it were empty), and those that run.
     units : int
-        Tasks of mean size that the cluster can run at once.
+        Tasks of mean size that the cluster can run at once, see `together`.
     weight : ndarray of float, shape (n,)
         What each is entitled to, in proportion; 1 for each by default.
     demand : ndarray of float, shape (n, D)
@@ -70,6 +73,24 @@ class Claims:
         if len(self.demand) != len(self.tasks):
             object.__setattr__(self, "demand", np.zeros((len(self.tasks), len(self.capacity))))
 
+    def parts(self) -> Floats:
+        """Which part of every resource one of its tasks takes; infinite where there is none, shape (n, D)."""
+        capacity = np.broadcast_to(self.capacity, self.demand.shape)
+        part: Floats = np.divide(self.demand, capacity, out=np.where(self.demand > 0, np.inf, 0.0), where=capacity > 0)
+        return part
+
+    def alone(self) -> Ints:
+        """How many tasks each could run at once if nobody else did; `ENDLESS` without a limit."""
+        most = self.parts().max(axis=1, initial=0.0)
+        counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / ENDLESS) + 1e-6, ENDLESS)).astype(np.int64)
+        return counts
+
+    def together(self) -> int:
+        """How many tasks of mean size run at once, tasks beyond `alone` left aside; `ENDLESS` without a limit."""
+        tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
+        load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
+        return min(int(int(tasks.sum()) / load + 1e-6), ENDLESS) if load else ENDLESS
+
 
 class ShareProvider(Protocol):
     """Says how many tasks each claimant is entitled to run.
@@ -87,20 +108,20 @@ class ShareProvider(Protocol):
 
 @dataclass(frozen=True)
 class MaxMin:
-    """Equal shares; what one does not need goes to the others, equally again."""
+    """Equal numbers of tasks; what one does not need, or cannot use for want of another resource, goes to the others."""
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
-        return water_fill(claims.units, claims.tasks)
+        return _evenly(claims, np.ones(len(claims.tasks)))
 
 
 @dataclass(frozen=True)
 class WeightedMaxMin:
-    """Shares in proportion to weights (users: their quotas); what one does not need goes to the others likewise."""
+    """As `MaxMin`, in proportion to weights (users: their quotas)."""
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
-        return water_fill(claims.units, claims.tasks, claims.weight)
+        return _evenly(claims, claims.weight)
 
 
 @dataclass(frozen=True)
@@ -158,40 +179,63 @@ class DRF:
         """See `ShareProvider`."""
         if not claims.capacity.any():
             return water_fill(claims.units, claims.tasks, claims.weight)
-        demand, capacity = claims.demand, np.broadcast_to(claims.capacity, claims.demand.shape)
-        part = np.divide(demand, capacity, out=np.where(demand > 0, np.inf, 0.0), where=capacity > 0)
-        dominant = part.max(axis=1, initial=0.0) / np.where(claims.weight > 0, claims.weight, 1e-9)
-        share = np.where(dominant > 0, 0, claims.tasks)
-        open_ = (dominant > 0) & np.isfinite(dominant)
-        nowhere = np.isinf(dominant)  # no machine has what these ask for: none of theirs runs
-        part[nowhere] = dominant[nowhere] = 0.0
-        while (open_ & (share < claims.tasks)).any():
-            share = _level(share, open_, claims.tasks, dominant, part)
-            left = 1.0 + 1e-9 - share @ part
-            for i in sorted(
-                np.flatnonzero(open_ & (share < claims.tasks)).tolist(),
-                key=lambda i: (round(share[i] * dominant[i] / _GRAIN), i),
-            ):
-                if (part[i] > left).any():
-                    break
-                share[i] += 1
-                left -= part[i]
-            open_ &= (part <= left).all(axis=1)
+        part = claims.parts()
+        return _filled(claims.tasks, part.max(axis=1, initial=0.0) / _positive(claims.weight), part)
+
+
+def _evenly(claims: Claims, weight: Floats) -> Ints:
+    """Equal numbers of tasks for their weight; where some resource is used up, those who do not need it go on."""
+    share = water_fill(claims.units, claims.tasks, weight)
+    if not claims.capacity.any():
         return share
+    part = claims.parts()
+    left = 1.0 + 1e-9 - share @ np.where(share[:, None] > 0, part, 0.0)
+    if (left >= 0).all() and (part[share < claims.tasks] > left).any(axis=1).all():
+        return share  # it is all the same who needs what
+    return _filled(claims.tasks, 1.0 / _positive(weight), part)
 
 
-def _level(share: Ints, open_: NDArray[np.bool_], tasks: Ints, dominant: Floats, part: Floats) -> Ints:
-    """All tasks of a dominant share below a level, the highest one at which they fit (the k-th begins at (k - 1) * dominant).
+def _positive(weight: Floats) -> Floats:
+    return np.where(weight > 0, weight, 1e-9)
+
+
+def _filled(tasks: Ints, pace: Floats, part: Floats) -> Ints:
+    """Task by task to whoever stands lowest, as long as its task fits; k tasks stand at k times one's pace.
+
+    Who lacks a resource stops there, the others go on.
+    """
+    pace, part = pace.copy(), part.copy()
+    asks = part.max(axis=1, initial=0.0)
+    share = np.where(asks > 0, 0, tasks)
+    nowhere = np.isinf(asks)  # no machine has what these ask for: none of theirs runs
+    open_ = (asks > 0) & ~nowhere
+    part[nowhere] = pace[nowhere] = 0.0
+    while (open_ & (share < tasks)).any():
+        share = _level(share, open_, tasks, pace, part)
+        hungry = np.flatnonzero(open_ & (share < tasks))
+        hungry = hungry[np.argsort(np.rint(share[hungry] * pace[hungry] / _GRAIN), kind="stable")]
+        left = 1.0 + 1e-9 - share @ part
+        upto = np.cumsum(part[hungry], axis=0)
+        fit = np.append((upto <= left).all(axis=1), False)
+        first = int(np.argmin(fit))  # does not fit any more
+        share[hungry[:first]] += 1
+        left -= upto[first - 1] if first else 0.0
+        open_ &= (part <= left).all(axis=1)
+    return share
+
+
+def _level(share: Ints, open_: NDArray[np.bool_], tasks: Ints, pace: Floats, part: Floats) -> Ints:
+    """All tasks that begin below a level, the highest one at which they fit (the k-th begins at (k - 1) * pace).
 
     Levels are whole numbers of `_GRAIN`, so that shares that are equal but for rounding come at the same level.
     """
-    rate = np.divide(_GRAIN, dominant, out=np.zeros_like(dominant), where=open_)
+    rate = np.divide(_GRAIN, pace, out=np.zeros_like(pace), where=open_)
 
     def at(level: int) -> Ints:
         more = np.minimum(np.ceil(np.minimum((level - 0.5) * rate, tasks)).astype(np.int64), tasks)
         return np.where(open_, np.maximum(share, more), share)
 
-    low, high = 0, int((tasks * dominant)[open_].max() / _GRAIN) + 2
+    low, high = 0, int((tasks * pace)[open_].max() / _GRAIN) + 2
     found = at(high)
     if (found @ part <= 1.0 + 1e-9).all():
         return found
