@@ -20,6 +20,7 @@ from flowsched.policy.providers import (
     BatchShare,
     Claims,
     MaxMin,
+    Remaining,
     SequenceShare,
     ShareProvider,
     StaticQuotas,
@@ -279,3 +280,32 @@ def test_who_waits_for_what_is_scarce_does_not_keep_the_rest_idle() -> None:
         sched.apply(fs.JobSubmitted("b", [fs.Task(("b", i), {"cpu": 1}) for i in range(200)], user="b"))
         rnd = sched.schedule(0.0)
         assert rnd.shares["a"].running == 2 and rnd.shares["b"].running >= 92
+
+
+CLAIMANTS = st.lists(
+    st.tuples(st.integers(0, 9), st.integers(0, 9)).map(lambda pair: (max(pair), min(pair))), min_size=1
+)
+
+
+@given(CLAIMANTS, st.integers(0, 60))
+def test_the_remaining_is_shared_by_who_is_behind(claimants: list[tuple[int, int]], units: int) -> None:
+    tasks, running = (np.array(column, np.int64) for column in zip(*claimants, strict=True))
+    share = Remaining(MaxMin())(Claims(tuple(range(len(tasks))), tasks, running, units))
+    assert (running <= share).all() and (share <= tasks).all()
+    assert share.sum() <= max(units, running.sum())
+    assert share.sum() >= min(units, tasks.sum())
+    for i in np.flatnonzero(share > running):
+        assert (share[i] <= share[share < tasks] + 1).all(), "nobody gets more while one who wants more has less"
+
+
+def test_the_remaining_by_resources() -> None:
+    demand = np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0]])
+    claims = Claims(
+        ("a", "b", "c"), np.array([20, 20, 20]), np.array([5, 0, 2]), 0, np.ones(3), demand, np.array([20.0, 20.0])
+    )
+    assert DRF()(claims).tolist() == [4, 4, 8], (
+        "with these, a runs too much, and the others may start more than is left"
+    )
+    share = Remaining(DRF())(claims)
+    assert share[0] == 5
+    assert (share @ demand <= 20).all()

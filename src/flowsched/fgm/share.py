@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.records import Group
-from flowsched.policy.providers import DRF, Claims, ShareProvider
+from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
 from flowsched.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -38,12 +38,12 @@ class StageShare:
     ----------
     fine : FineGrained
     share : ShareProvider, optional
-        By default dominant resource fairness.
+        By default dominant resource fairness, of what those leave who run more than their share.
     """
 
     def __init__(self, fine: FineGrained, share: ShareProvider | None = None) -> None:
         self._fine = fine
-        self._share = DRF() if share is None else share
+        self._share = Remaining(DRF()) if share is None else share
 
     def __call__(self, claims: Claims) -> NDArray[np.int64]:
         """See `flowsched.policy.ShareProvider`."""

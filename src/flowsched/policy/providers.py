@@ -8,7 +8,7 @@ array([2, 2])
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ __all__ = [
     "BatchShare",
     "Claims",
     "MaxMin",
+    "Remaining",
     "SequenceShare",
     "ShareProvider",
     "StaticQuotas",
@@ -246,6 +247,43 @@ def _level(share: Ints, open_: NDArray[np.bool_], tasks: Ints, pace: Floats, par
         else:
             high = middle
     return at(low)
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """Another provider's shares, where who runs more than its share keeps that and the others share what it leaves.
+
+    Shares alone are more than there is then, so that of those who are behind not the last one would start next, but
+    whoever costs least.
+
+    Parameters
+    ----------
+    share : ShareProvider
+
+    Examples
+    --------
+    >>> claims = Claims(("a", "b", "c"), tasks=np.array([9, 9, 9]), running=np.array([6, 2, 0]), units=9)
+    >>> MaxMin()(claims), Remaining(MaxMin())(claims)
+    (array([3, 3, 3]), array([6, 2, 1]))
+    """
+
+    share: ShareProvider
+
+    def __call__(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        running, ahead = claims.running, np.zeros(len(claims.tasks), np.bool_)
+        while True:
+            kept = running * ahead
+            rest = replace(
+                claims,
+                tasks=np.where(ahead, 0, claims.tasks),
+                units=max(claims.units - int(kept.sum()), 0),
+                capacity=np.maximum(claims.capacity - kept @ claims.demand, 0.0),
+            )
+            share = np.where(ahead, running, self.share(rest))
+            if not (running > share).any():
+                return share
+            ahead |= running > share
 
 
 class SequenceShare:

@@ -69,17 +69,21 @@ class Case:
         Others use the machines too.
     asks : float
         Tasks ask for so many times their peak, rounded up.
+    alike : bool
+        As many jobs, but all of the same size.
     """
 
     volume: float
     online: bool = False
     cloud: bool = False
     asks: float = 1.0
+    alike: bool = False
 
     @property
     def name(self) -> str:
         """How tables call it."""
         name = f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
+        name += ", jobs alike" if self.alike else ""
         return name if self.asks == 1 else f"{name}, asking {self.asks:g} times as much"
 
 
@@ -87,6 +91,8 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
     """The jobs, and what their tasks really need."""
     rng = np.random.default_rng([seed, round(case.volume)])
     sizes = _sizes(round(case.volume / BLOCK), rng)
+    if case.alike:
+        sizes = [(sum(sizes) + i) // len(sizes) for i in range(len(sizes))]
     # At the rate of 400 GB in 300 s, requests exceed the cluster, so that queues grow with the volume.
     window = case.volume / 400 * 300
     times = np.sort(rng.uniform(0, window, len(sizes))) if case.online else np.zeros(len(sizes))
