@@ -25,11 +25,11 @@ Invariants, at every step of `loop`:
 The first tree
 --------------
 Shortest paths to the nodes in want make an in-forest, which is strongly feasible; excesses are sent along it as far as there is room.
-What is left over hangs from the root by an artificial arc v -> root of cost -p(v), what is missing by an arc root -> w of cost p(w): no
-potential moves, so paths that were shortest stay so, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly
-all reduced costs are right from the start.  Then `loop` pivots, and `dearer` raises the price of all that is missing, at first by a
-little, whenever it becomes hard to find a slot that may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs
-v -> root are a cut: every arc that leaves them is full, every arc that enters them is empty.
+What is left over hangs from the root by an artificial arc v -> root of cost -p(v), what is missing by an arc root -> w of cost p(w): no potential moves, so
+paths that were shortest stay so, and with a flow and potentials that were optimal for a slightly different network (a *warm* start) nearly all reduced costs are
+right from the start.  Then `loop` pivots, and `dearer` raises the price of all that is missing, at first by a little, whenever it becomes hard to find a slot that
+may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
+are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
 A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
 
@@ -49,9 +49,9 @@ changes to come; it knows no pure sources, and cannot be kept while unlimited ar
 
 What a pivot costs
 ------------------
-The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large networks
-have their nodes numbered in preorder now and then (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of depths count, so either
-the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
+The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
+networks have their nodes numbered in preorder now and then (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
+depths count, so either the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
 
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
@@ -162,6 +162,7 @@ cdef class Simplex:
     cdef int64_t fuel
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
+    cdef int64_t worn              # pivots since `renumber`
     cdef int64_t pivots, degenerate, scanned, moved
 
     def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
@@ -189,6 +190,7 @@ cdef class Simplex:
         self.code = np.empty(m + 3, np.int32)
         self.cycle_slot = self.spare = -1
         self.anchor = n
+        self.worn = n           # the caller's order is any
         self.kept = kept
         self.fuel = FUEL
 
@@ -562,7 +564,8 @@ cdef class Simplex:
         for e in range(self.slots):
             self.slot[e].tail, self.slot[e].head = number[self.slot[e].tail], number[self.slot[e].head]
         self.pot, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
-        return 0
+        self.worn = 0
+        return self.find_nodes() if self.placed else 0
 
     cdef int poll(self) except -1 nogil:
         self.fuel = FUEL
@@ -581,14 +584,13 @@ cdef class Simplex:
         cdef int64_t[::1] pot = self.pot
         cdef int32_t at = 0, stop, e, enter, left, enough = self.slots - self.slots // PATIENCE
         cdef bint rising = True
-        cdef int64_t a, b, c, d, rc, best, stale = CINF if self.placed or self.n < RENUMBER_MIN else 0
+        cdef int64_t a, b, c, d, rc, best
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
-            if self.pivots >= stale:
+            if self.worn >= self.n and self.n >= RENUMBER_MIN:
                 self.renumber()
                 slot, pot = self.slot, self.pot
-                stale = self.pivots + self.n
             best, enter, left = 0, -1, self.slots
             while left > 0 and enter < 0:
                 if at >= self.slots:
@@ -650,6 +652,7 @@ cdef class Simplex:
             self.cycle_slot = e
             return C_CHEAP if apex == self.n else C_UNBOUNDED
         self.pivots += 1
+        self.worn += 1
         if delta:
             u = self.slot[e].tail
             while u != apex:
@@ -897,19 +900,22 @@ cdef class Simplex:
 
     cdef int find_all(self) except -1 nogil:
         """Note the place of every arc; from now on it is kept."""
-        cdef int32_t e, v
+        cdef int32_t e
         with gil:
             self.place = np.full(self.m, NOWHERE, np.int32)
             self.ours = np.empty(self.n + 1, np.int32)
         for e in range(self.slots):
             if self.code[e] >= 0:
                 self.place[self.code[e] >> 1] = e
-        for v in range(self.n):
-            if self.node[v].code >= 0:
-                self.place[self.node[v].code >> 1] = ~v
+        self.placed = True
+        return self.find_nodes()
+
+    cdef int find_nodes(self) except -1 nogil:
+        cdef int32_t v
         for v in range(self.n + 1):
             self.ours[self.name[v]] = v
-        self.placed = True
+            if self.node[v].code >= 0:
+                self.place[self.node[v].code >> 1] = ~v
         return 0
 
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
