@@ -110,3 +110,18 @@ def test_room_on_a_machine_that_has_just_come_is_known_to_those_who_waited_alrea
     sched.apply(fs.MachineAdded("new", {"cpu": 8}), fs.JobSubmitted("k", [fs.Task("better", {"cpu": 5})], priority=0))
     rnd = sched.schedule(1.0)
     assert rnd.placements == {"better": "new"} and rnd.waiting["large"].code is fs.ReasonCode.OUTBID
+
+
+@pytest.mark.parametrize("machines", [1, 7, 30])
+def test_a_machine_that_went_before_any_round_saw_it_offers_no_room(machines: int) -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 4}))
+    sched.schedule(0.0)
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 9}) for i in range(machines)), *map(fs.MachineRemoved, range(machines)))
+    sched.apply(fs.JobSubmitted("a", [fs.Task("a", {"cpu": 4})]))
+    sched.apply(fs.JobSubmitted("b", [fs.Task("b", {"cpu": 4})], priority=1))
+    rnd = sched.schedule(1.0)
+    assert rnd.placements == {"a": "m"} and rnd.waiting["b"].code is fs.ReasonCode.OUTBID
+    sched.commit(rnd)
+    assert sched.explain("b").code is fs.ReasonCode.NO_FIT
+    assert sched.schedule(2.0).waiting["b"].code is fs.ReasonCode.NO_FIT

@@ -382,10 +382,10 @@ class Places:
         """What stands against one more task of the class, by row, as of the last `refresh` (see `Books.room`)."""
         rows = self.cluster.books.rows
         if cls not in self._aggregator:
-            return np.zeros(rows, np.uint32)
+            return np.full(rows, DOWN, np.uint32)
         copy = self._why_copy.get(cls)
         if copy is None or len(copy) != rows:
-            copy = self._why_copy[cls] = np.zeros(rows, np.uint32)
+            copy = self._why_copy[cls] = np.full(rows, DOWN, np.uint32)
             known = self._why[cls, :rows]
             copy[: len(known)] = known
         return copy

@@ -143,7 +143,7 @@ class TaskRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRemoved(Event):
-    """A job leaves with all its tasks."""
+    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then: more may be submitted."""
 
     job: Hashable
 
