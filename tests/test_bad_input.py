@@ -72,6 +72,7 @@ WRONG = [
     *((fs.UserAdded(id), "user: id") for id in UNHASHABLE),
     *((event("u", quota), "'u': quota") for event in (fs.UserAdded, fs.UserUpdated) for quota in ["1", None, NAN, -1, 1j]),
     *((fs.UsageSampled("run", amounts), "'run': usage") for amounts in NO_AMOUNTS),
+    *((fs.UsageSampled("run", {}, progress=p), "'run': progress") for p in ("half", -1, 1.5, NAN, True, [1])),
     *((MachineSampled("m", amounts), "'m': usage") for amounts in NO_AMOUNTS),
     *((fs.JobSubmitted("x", [fs.Task("x")], time=time), "JobSubmitted: time") for time in NO_TIME),
     *((fs.MachineFailed("m", time=time), "MachineFailed: time") for time in NO_TIME),
@@ -259,3 +260,9 @@ def test_a_commit_of_some_takes_ids_and_no_text(only: Any) -> None:
     with pytest.raises(fs.InputError, match="only"):
         sched.commit(rnd, only=only)
     assert sched.snapshot() == before and len(sched.commit(rnd, only={"wait"}).accepted) == 1
+
+
+def test_what_is_measured_may_be_any_part_of_several_devices() -> None:
+    sched = lived()
+    sched.apply(fs.UsageSampled("run", {"gpu": 1.37}), MachineSampled("m", {"cpu": 2.5, "gpu": 1.37}))
+    assert sched.cluster.resources.usage("u", {"gpu": 1.37}).tolist() == [0, 0, 1_370_000]

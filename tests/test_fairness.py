@@ -268,8 +268,7 @@ def test_even_shares_of_several_resources_are_dealt_task_by_task(seed: int) -> N
             left -= demand[i]
             if share[i] == tasks[i]:
                 hungry.discard(i)
-        if capacity.any():
-            assert provider(made).tolist() == share.tolist()
+        assert provider(made).tolist() == share.tolist()
 
 
 def test_who_waits_for_what_is_scarce_does_not_keep_the_rest_idle() -> None:
@@ -309,3 +308,12 @@ def test_the_remaining_by_resources() -> None:
     share = Remaining(DRF())(claims)
     assert share[0] == 5
     assert (share @ demand <= 20).all()
+
+
+def test_where_nothing_is_left_nobody_is_entitled_to_more() -> None:
+    two, one = np.array([3, 3]), np.array([[1.0], [1.0]])
+    made = Claims(("a", "b"), two, np.array([3, 0]), 3, np.ones(2), one, np.array([3.0]))
+    for provider in (MaxMin(), WeightedMaxMin(), DRF()):
+        gone = replace(made, capacity=np.zeros(1))
+        assert provider(gone).tolist() == [0, 0] and Fairness(provider).part(gone).tolist() == [0, 0]
+        assert provider(replace(made, demand=np.zeros((2, 0)), capacity=np.zeros(0))).tolist() == [2, 1]

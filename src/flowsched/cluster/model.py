@@ -142,6 +142,10 @@ class Resources:
         vector.flags.writeable = False
         return vector
 
+    def usage(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
+        """What is in use, in micro-units; the same conventions as `demand`, but any amount of devices."""
+        return self._vector(what, amounts, up=True)
+
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
         vector = self._vector(what, amounts, up=False)

@@ -326,13 +326,14 @@ class Cluster(Moves):
 
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
         self.task(event.task)
-        self.resources.demand(f"task {event.task!r}: usage", event.usage)
-        if event.progress is not None and not 0 <= event.progress <= 1:
+        self.resources.usage(f"task {event.task!r}: usage", event.usage)
+        what = f"task {event.task!r}: progress"
+        if event.progress is not None and not 0 <= number(what, event.progress) <= 1:
             raise InputError(f"task {event.task!r}: progress: a number from 0 to 1 expected, got {event.progress!r}")
 
     def _machine_sampled(self, event: ev.MachineSampled) -> None:
         self.machine(event.id)
-        self.resources.demand(f"machine {event.id!r}: usage", event.usage)
+        self.resources.usage(f"machine {event.id!r}: usage", event.usage)
 
     def _remove(self, task: TaskRecord) -> None:
         group = task.group

@@ -117,7 +117,7 @@ class Fairness:
 
     def part(self, claims: Claims) -> Ints:
         """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
-        most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.any() else claims.units)
+        most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.size else claims.units)
         share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
         return np.maximum(share, np.minimum(self.minima(claims.ids), most))
 

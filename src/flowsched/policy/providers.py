@@ -178,7 +178,7 @@ class DRF:
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
-        if not claims.capacity.any():
+        if not claims.capacity.size:
             return water_fill(claims.units, claims.tasks, claims.weight)
         part = claims.parts()
         return _filled(claims.tasks, part.max(axis=1, initial=0.0) / _positive(claims.weight), part)
@@ -187,7 +187,7 @@ class DRF:
 def _evenly(claims: Claims, weight: Floats) -> Ints:
     """Equal numbers of tasks for their weight; where some resource is used up, those who do not need it go on."""
     share = water_fill(claims.units, claims.tasks, weight)
-    if not claims.capacity.any():
+    if not claims.capacity.size:
         return share
     part = claims.parts()
     left = 1.0 + 1e-9 - share @ np.where(share[:, None] > 0, part, 0.0)

@@ -200,7 +200,7 @@ class Runner:
         self._settle(machine.id)
 
     def _load(self, load: ForeignLoad) -> None:
-        usage = self._resources.demand(f"foreign load on machine {load.machine!r}", load.usage).tolist()
+        usage = self._resources.usage(f"foreign load on machine {load.machine!r}", load.usage).tolist()
         self._loads[load.machine] = usage
         bench = self._machines.get(load.machine)
         if bench is not None:
