@@ -162,7 +162,7 @@ cdef class Simplex:
     cdef int64_t fuel
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
-    cdef int64_t worn              # pivots since `renumber`
+    cdef int64_t worn              # pivots since the nodes were numbered
     cdef int64_t pivots, degenerate, scanned, moved
 
     def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
@@ -190,7 +190,6 @@ cdef class Simplex:
         self.code = np.empty(m + 3, np.int32)
         self.cycle_slot = self.spare = -1
         self.anchor = n
-        self.worn = n           # the caller's order is any
         self.kept = kept
         self.fuel = FUEL
 
