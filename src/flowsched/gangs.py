@@ -4,7 +4,8 @@ The flow sees single tasks, so what it proposes for a gang may fall short.  Then
 first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost), at last
 without them, so that what they would have had goes to others in the same round.  Nothing is left of an attempt that
 failed, evictions included.  Of several gangs in each other's way, the better half goes on at a time; who stood aside for
-one that then falls short even alone comes back.
+one that then falls short even alone comes back.  Better is who has the better priority, then who came first: urged for want
+of the last of its places, a gang would otherwise overtake the older ones, round after round.
 
 A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another policy, or
 something that time alone brings.
@@ -68,14 +69,21 @@ class Gangs:
         touched = dict.fromkeys(
             task.group.job for task in self.check.trial.before if task.group.job.job.gang is not None
         )
-        short = [job for job in touched if self._starting(job) and _running(job) < job.gang_size]
+        starting = [job for job in touched if self._starting(job)]
+        short = [job for job in starting if _running(job) < job.gang_size]
+        whole = [job for job in starting if _running(job) >= job.gang_size]
+        if not short:
+            short = [job for job in self._urged if self._overtaken(job, whole)]
         if short:
             self._take_back()
             if late:
                 self.out.update(dict.fromkeys(short))
                 return True
-            self._give_way(short)
+            self._give_way(short, whole)
             return False
+        for job in self._aside:  # until then it would be the same again
+            for group in _groups(job):
+                self.builder.leave_out(group, until_news=True)
         broken = [job for job in touched if self._victims(job) and 0 < _running(job) < job.gang_size]
         for job in broken:
             self._stop(job)
@@ -85,6 +93,11 @@ class Gangs:
         before = self.check.trial.before
         return any(task.place is not None and task in before and before[task].place is None for task in job.tasks)
 
+    def _overtaken(self, job: JobRecord, whole: list[JobRecord]) -> bool:
+        """Whether a gang gets nothing while one of worse standing starts."""
+        waits = job not in self.out and _running(job) < job.gang_size
+        return waits and any(_standing(other) > _standing(job) for other in whole)
+
     def _victims(self, job: JobRecord) -> list[TaskRecord]:
         return [task for task in job.tasks if task in self.check.by and task.place is None]
 
@@ -93,8 +106,11 @@ class Gangs:
         self.check.by.clear()
         self.builder.places.end_round()
 
-    def _give_way(self, short: list[JobRecord]) -> None:
-        """Urge those not yet urged; else let the worse half of them stand aside, and leave out one that is alone."""
+    def _give_way(self, short: list[JobRecord], whole: list[JobRecord]) -> None:
+        """Urge those not yet urged; else let the worse half of them stand aside, and leave out one that is alone.
+
+        Who started whole has no part in that if its standing is better, only it must not be overtaken by who is urged.
+        """
         if not self._looked:  # at what there is before the round
             self._looked = True
             self._leave_out_where_short(self._room_now())
@@ -102,13 +118,15 @@ class Gangs:
         if not short:
             return
         fresh = [job for job in short if job not in self._urged]
-        for job in fresh:
+        last = max(map(_standing, short))
+        for job in fresh + [job for job in whole if fresh and job not in self._urged and _standing(job) < last]:
             self._urged[job] = None
             for group in _groups(job):
                 self.builder.urge(group)
         if fresh:
             return
-        short.sort(key=lambda job: (job.job.priority, min(task.turn for task in job.tasks)))
+        first = min(map(_standing, short))
+        short = sorted(short + [job for job in whole if _standing(job) > first], key=_standing)
         alone = len(short) == 1
         for job in short[len(short) // 2 :]:
             self.out[job] = None
@@ -150,6 +168,11 @@ class Gangs:
                 self.check.by.setdefault(task, by)
         for group in _groups(job):
             self.builder.withhold(group)
+
+
+def _standing(job: JobRecord) -> tuple[int, int]:
+    """The less, the better."""
+    return job.job.priority, min(task.turn for task in job.tasks)
 
 
 def _groups(job: JobRecord) -> Iterable[Group]:
