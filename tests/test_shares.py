@@ -424,3 +424,13 @@ def test_a_switch_to_shares_of_users_while_nobody_has_anything() -> None:
     assert not sched.schedule(1.0).shares
     sched.apply(JobSubmitted("k", [Task("u", {"cpu": 1})], user="ann"))
     assert sched.schedule(2.0).shares["ann"].running == 1
+
+
+def test_on_a_ladder_users_without_quota_run_what_others_leave() -> None:
+    users = [UserAdded("a", 0), UserAdded("b", 0)]
+    sched = fair(*slots(4), *users, job("a", 3, "a"), job("b", 3, "b"), over="user", mode="ladder")
+    rnd = sched.schedule(0.0)
+    assert sum(running(rnd).values()) == 4
+    sched.commit(rnd)
+    sched.apply(UserAdded("c", 2), job("c", 3, "c"), *slots(6)[4:])
+    assert running(sched.schedule(1.0))["c"] == 2

@@ -417,8 +417,8 @@ class Shares:
         """Rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w, and the lower the rung the dearer."""
         assert self._claims is not None
         lower = np.clip(tasks - np.maximum(self._most, tasks - waiting), 0, waiting)
-        weight = np.where(self._claims.weight > 0, self._claims.weight, np.inf)
-        pace = np.where(np.isfinite(weight), weight / weight.min(initial=np.inf), 0.0)
+        weight = self._claims.weight
+        pace = np.where(weight > 0, weight / weight.min(initial=np.inf, where=weight > 0), 0.0)
         # Were all to climb at once, they would end two thirds up; powers of two, so that the rungs seldom move.
         height = 1.5 * self._claims.units / max(float(pace.sum()), 1.0) / RUNGS
         pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
