@@ -371,6 +371,9 @@ cdef class Simplex:
             self.kind[v] = 0
             d = self.dist[v]
             work -= at[v + 1] - at[v] + 1
+            self.fuel -= at[v + 1] - at[v] + 1
+            if self.fuel < 0 and self.poll() != C_OK:
+                return C_LATE
             for i in range(at[v], at[v + 1]):
                 e = self.entry[i]
                 u = self.slot[e].tail
@@ -812,14 +815,16 @@ cdef class Simplex:
 
     cdef int run(self) except -1 nogil:
         cdef int status = self.survey()
-        if status != C_OK:
-            return status
-        self.level()
-        self.fill()
-        self.crash()
-        self.plant()
-        status = self.poll()
         if status == C_OK:
+            self.level()
+            status = self.poll()
+        if status == C_OK:
+            self.fill()
+            status = self.poll()
+        if status == C_OK:
+            status = self.crash()
+        if status == C_OK:
+            self.plant()
             status = self.settle()
         if status == C_OK:
             status = self.loop(1)
