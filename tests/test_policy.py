@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import flowsched as fs
 from flowsched.cluster import Cluster, Task
 from flowsched.cluster.events import JobSubmitted, MachineAdded, TaskStarted
 from flowsched.exceptions import InputError
@@ -150,3 +151,20 @@ def test_named_policies_exist() -> None:
     for name in Policy.names():
         assert isinstance(Policy.named(name), Policy)
     assert Policy.named("spread") == Policy()
+
+
+def test_a_policy_of_too_large_numbers_is_refused_and_the_old_one_stays() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(6)]))
+    sched.commit(sched.schedule(0.0))
+    old, huge = sched.policy, fs.Policy(moves=10**6, resolution=10**6)
+    with pytest.raises(fs.CostRangeError, match="moves"):
+        sched.policy = huge
+    assert sched.policy is old and not sched.schedule(1.0).deltas
+    begun = fs.Scheduler(huge, resources=("cpu",))
+    begun.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(6)]))
+    with pytest.raises(fs.CostRangeError, match="resolution"):
+        begun.schedule(0.0)
+    begun.policy = old
+    assert len(begun.schedule(0.0).placements) == 4
+    begun.network.certify()

@@ -434,3 +434,10 @@ def test_on_a_ladder_users_without_quota_run_what_others_leave() -> None:
     sched.commit(rnd)
     sched.apply(UserAdded("c", 2), job("c", 3, "c"), *slots(6)[4:])
     assert running(sched.schedule(1.0))["c"] == 2
+
+
+@pytest.mark.parametrize("share", [SequenceShare(), SequenceShare(resolution=1_000_000), WeightedMaxMin(), DRF()])
+def test_no_quota_is_so_large_or_small_that_it_stops_all_rounds(share: object) -> None:
+    for quota in (1e-300, 1e12, 1e300):
+        sched = fair(*slots(4), UserAdded("a", quota), job("a", 3, "a"), job("b", 3, "b"), over="user", share=share)
+        assert sum(running(sched.schedule(0.0)).values()) == 4

@@ -144,12 +144,12 @@ class Builder:
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is looked at again in the next update."""
+        self._level_cost = policy.levels(list(self._levels))  # raises where its numbers are too large
         self.policy = policy
         self._policies += 1
         self.places.forget_costs()
         self.near.forget_costs()
         self.stays.forget_costs()
-        self._level_cost = policy.levels(list(self._levels))
         for group, node in self._groups.items():
             node.bucket = -1
             self._set_due(node, -_NEVER, group)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
-from flowsched.exceptions import InputError
+from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.fairness import RUNGS, Fairness, Limits
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.goals import Precedence, check, fitted
@@ -262,6 +262,11 @@ class Policy:
         outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
         if self.fairness is not None:
             outweigh += self.moves * self.fair_step * (RUNGS if self.fairness.mode == "ladder" else 1)
+        if outweigh * (1 + len(levels)) >= 1 << 59:
+            raise CostRangeError(
+                f"Policy: {len(levels)} priorities a step of {outweigh} apart are too much for exact arithmetic: smaller moves "
+                f"({self.moves}) or resolution ({self.resolution}) needed"
+            )
         return dict(
             zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
         )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.checks import mapping, number
 from flowsched.exceptions import InputError
 from flowsched.policy.deployment import Deployment
+from flowsched.policy.sequence import LARGEST
 from flowsched.policy.waterfill import water_fill
 
 __all__ = [
@@ -197,7 +198,9 @@ def _evenly(claims: Claims, weight: Floats) -> Ints:
 
 
 def _positive(weight: Floats) -> Floats:
-    return np.where(weight > 0, weight, 1e-9)
+    """Weights within what quotients bear: nobody without any, and all scaled down where one is huge."""
+    largest = float(weight.max(initial=0.0))
+    return np.maximum(weight * (1e9 / largest) if largest > 1e9 else weight, 1e-9)
 
 
 def _filled(tasks: Ints, pace: Floats, part: Floats) -> Ints:
@@ -296,7 +299,7 @@ class SequenceShare:
     mu : float
         Part of what it could pay back that a borrower with tasks pays per round, see `Deployment`.
     resolution : int
-        Quotas count in whole multiples of 1 / resolution.
+        Quotas count in whole multiples of 1 / resolution, up to 2**30 of them.
 
     Attributes
     ----------
@@ -347,7 +350,8 @@ class SequenceShare:
 
     def _joined(self, claims: Claims) -> Deployment | None:
         """The accounts with all who claim now; those who do not have nothing to run, and stay."""
-        quotas = dict(zip(claims.ids, np.rint(claims.weight * self.resolution).astype(np.int64).tolist(), strict=True))
+        weights = np.minimum(np.rint(claims.weight * self.resolution), LARGEST - 1)  # no event may stop all rounds
+        quotas = dict(zip(claims.ids, weights.astype(np.int64).tolist(), strict=True))
         if self.deployment is None:
             if not any(quotas.values()):
                 return None

@@ -33,7 +33,7 @@ _LONGEST = 1 << 26
 """Entries of the longest sequence written out."""
 _TABLE = 1 << 18
 """Entries of the largest table of counts that is kept for one period."""
-_LARGEST = 1 << 30
+LARGEST = 1 << 30
 """Quotas stay below, after division by what they have in common: a key times 2**32 fits in 64 bits."""
 
 
@@ -81,9 +81,9 @@ def _reduced(quotas: Sequence[int] | Ints, method: str) -> tuple[Ints, int]:
     if not common:
         raise InputError("quotas: at least one must be above 0")
     reduced = [int(quota) // common for quota in quotas]
-    if max(reduced) >= _LARGEST:
+    if max(reduced) >= LARGEST:
         raise InputError(
-            f"quotas[{reduced.index(max(reduced))}]: {max(reduced)} after division by {common} is not below {_LARGEST}"
+            f"quotas[{reduced.index(max(reduced))}]: {max(reduced)} after division by {common} is not below {LARGEST}"
         )
     return np.array(reduced, np.int64), common
 
