@@ -110,6 +110,7 @@ cdef int32_t NOWHERE = -2147483648
 cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
+    CHUNK = 65536      # arcs between two looks at clock and signals
     C_OK = 0
     C_INFEASIBLE = 1
     C_UNBOUNDED = 2
@@ -264,6 +265,8 @@ cdef class Simplex:
         k = max(<int32_t>sqrt(<double>self.slots), 1)
         rows, rest = self.slots // k, self.slots % k
         for a in range(self.m):
+            if a % CHUNK == 0 and self.poll() != C_OK:
+                return C_LATE
             u, v, cap = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
@@ -817,10 +820,7 @@ cdef class Simplex:
         cdef int status = self.survey()
         if status == C_OK:
             self.level()
-            status = self.poll()
-        if status == C_OK:
-            self.fill()
-            status = self.poll()
+            status = self.fill()
         if status == C_OK:
             status = self.crash()
         if status == C_OK:
