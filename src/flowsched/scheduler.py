@@ -201,6 +201,7 @@ class Scheduler:
             had_room = self._settle(check, clock)
             while not gangs.settled(clock.late):
                 had_room |= self._settle(check, clock)
+            check.spare()
             out = outcome(check)
             shares = self.builder.shares.report(task.group.job for task in trial.before)
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)

@@ -210,6 +210,13 @@ class Verify:
             for victim in self._let_back(task):
                 self.by[victim] = newcomer
 
+    def spare(self) -> None:
+        """At the end: who stopped for a task that does not start after all comes back where nobody is in the way."""
+        for task in dict.fromkeys(self.by.values()):
+            before = self.trial.before.get(task)
+            if task.place is None or before is None or task.turn == before.turn:
+                self._let_back(task)
+
     def _let_back(self, task: TaskRecord) -> list[TaskRecord]:
         """Who stopped for the task comes back where nobody is in the way; the others."""
         others = []
