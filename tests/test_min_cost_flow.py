@@ -249,6 +249,7 @@ def test_result_is_frozen():
         result.cost = 0
     assert result.stats["algorithm"] in ALGORITHMS
     assert result.stats["seconds"] >= 0
+    assert {"pushes", "relabels", "augmentations"} <= set(result.stats)
 
 
 @pytest.mark.parametrize(

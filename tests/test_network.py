@@ -194,6 +194,9 @@ BAD_CALLS = [
     pytest.param(lambda n: n.reduced_cost([12]), ["arcs[0]", "12"], id="read removed arc"),
     pytest.param(lambda n: n.solve(algorithm="fastest"), ["algorithm", "fastest"], id="algorithm"),
     pytest.param(lambda n: n.solve(time_limit=-1), ["time_limit", "-1"], id="time limit"),
+    pytest.param(lambda n: n.solve(time_limit="1"), ["time_limit", "'1'"], id="time limit in letters"),
+    pytest.param(lambda n: n.solve(algorithm=["auto"]), ["algorithm", "auto"], id="a list of algorithms"),
+    pytest.param(lambda n: n.add_nodes(2**70), ["supply", str(2**70)], id="too many nodes"),
 ]
 
 

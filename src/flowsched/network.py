@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from time import perf_counter
 from typing import Any, Final
 
@@ -117,11 +118,11 @@ def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
 
 
 def _check_options(algorithm: str, time_limit: float | None) -> tuple[int, float]:
-    if algorithm not in _ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
         raise InputError(f"algorithm: one of {', '.join(_ALGORITHMS)} expected, got {algorithm!r}")
     if time_limit is None:
         return _ALGORITHMS[algorithm], -1.0
-    if not time_limit >= 0:
+    if not isinstance(time_limit, Real) or isinstance(time_limit, bool) or not time_limit >= 0:
         raise InputError(f"time_limit: seconds >= 0 expected, got {time_limit!r}")
     return _ALGORITHMS[algorithm], float(time_limit)
 
@@ -180,8 +181,8 @@ class FlowNetwork:
             The supplies are too large.
         """
         if isinstance(supply, int | np.integer) and not isinstance(supply, bool):
-            if supply < 0:
-                raise InputError(f"supply: a count of nodes >= 0 or an array expected, got {supply}")
+            if not 0 <= supply < 2**31:
+                raise InputError(f"supply: a count of nodes from 0 to 2**31 - 1 or an array expected, got {supply}")
             return self._core.add_nodes(np.zeros(int(supply), np.int64))
         return self._core.add_nodes(_integers("supply", supply))
 
@@ -473,6 +474,7 @@ def _by_simplex(
     )
     if status != _ns.OK:
         return None
+    stats |= dict.fromkeys(("pushes", "relabels", "augmentations"), 0)  # the simplex makes none
     stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
     return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
 
