@@ -10,6 +10,8 @@ _Ints = NDArray[np.int64]
 __test__: Final[dict[str, str]]
 
 SLOT: Final[np.dtype[np.void]]
+LINK: Final[np.dtype[np.void]]
+SLACK: Final[np.dtype[np.void]]
 NODE: Final[np.dtype[np.void]]
 OK: Final[int]
 INFEASIBLE: Final[int]
