@@ -20,7 +20,8 @@ Invariants, at every step of `loop`:
 (S)  ``up > 0`` for every node: the tree is *strongly feasible*, from each node some flow can be sent to the root.  The leaving arc is the last blocking one of the
      cycle, seen from its apex in the direction of the entering arc; this keeps (S) and rules out cycling (Cunningham).  An arc without
      any room can thus only be on the tail's side, and the first one there ends the walk: a pivot that sends nothing, and most do not, never sees the apex.
-(P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|; depths grow by 1 from a node to its child (that of the root is any number).
+(P)  |p - p(root)| < 16 (n + 1) C, C the largest |w|.
+(D)  A node's depth is its parent's + 1; that of the root is any number.
 
 The first tree
 --------------
@@ -595,7 +596,7 @@ cdef class Simplex:
         while True:
             if self.worn >= self.n and self.n >= RENUMBER_MIN:
                 self.renumber()
-                slot, pot = self.slot, self.pot
+                pot = self.pot
             best, enter, left = 0, -1, self.slots
             while left > 0 and enter < 0:
                 if at >= self.slots:
@@ -705,26 +706,26 @@ cdef class Simplex:
         Only differences matter: if the anchor is in the subtree, what hangs with it from one node of the stem stays as it is, and all
         else moves.  The anchor goes where most nodes have been moved last, so that they stay the next time.
         """
-        cdef int32_t v = self.anchor, stay = -1, end = self.node[top].last, after = self.next[end], level = self.link[top].depth, up
+        cdef int32_t v = self.anchor, stay = -1, end = self.node[top].last, after = self.next[end], level = self.link[top].depth, above, rise
         cdef int32_t deeper = self.link[self.link[top].parent].depth + 1 - level, least = self.link[out].depth
         while v != top and self.link[v].depth >= least:
-            up = self.link[v].parent
-            if stay < 0 and self.link[up].depth > self.link[v].depth:
+            above = self.link[v].parent
+            if stay < 0 and self.link[above].depth > self.link[v].depth:
                 stay = v
-            v = up
+            v = above
         if stay < 0:
             stay = top
-        up = 2 * (level - self.link[stay].depth)
-        if v != top or not (-DEPTH_MAX < self.link[self.n].depth - deeper - up < DEPTH_MAX and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX):
+        rise = 2 * (level - self.link[stay].depth)
+        if v != top or not (-DEPTH_MAX < self.link[self.n].depth - deeper - rise < DEPTH_MAX and -DRIFT_MAX < self.pot[self.n] - amount < DRIFT_MAX):
             return self.move(top, end, level, deeper, amount)
         if stay != out:
             v = out
             while self.link[v].parent != stay:
                 v = self.link[v].parent
-            self.move(v, end, level - up // 2, 0, 0)
+            self.move(v, end, self.link[stay].depth, 0, 0)
         if stay != top:
-            self.move(top, self.node[stay].prev, level, -up, 0)
-        self.move(after, self.node[top].prev, NOWHERE, -deeper - up, -amount)
+            self.move(top, self.node[stay].prev, level, -rise, 0)
+        self.move(after, self.node[top].prev, NOWHERE, -deeper - rise, -amount)
         if self.anchor == after:
             self.anchor = self.n
         return 0
@@ -915,6 +916,7 @@ cdef class Simplex:
         return self.find_nodes()
 
     cdef int find_nodes(self) except -1 nogil:
+        """Note where the caller's nodes are, and the arcs in the tree."""
         cdef int32_t v
         for v in range(self.n + 1):
             self.ours[self.name[v]] = v
