@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.company import Company
 from flowsched.cluster.dense import Indices, Viewed, grown
-from flowsched.cluster.model import MICRO, MOST_SLOTS, Resources
+from flowsched.cluster.model import MICRO, UNLIMITED, Resources
 from flowsched.cluster.shapes import Shapes, Suitability
 
 __all__ = [
@@ -32,9 +32,6 @@ __all__ = [
 ]
 
 Ints = NDArray[np.int64]
-
-UNLIMITED = MOST_SLOTS
-"""Stands for "as many as you like" in counts of tasks and slots."""
 
 DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
 """Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""

@@ -120,7 +120,7 @@ def ordered(what: str, values: Any) -> tuple[Any, ...]:
 def wanted_labels(what: str, labels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     """Label -> allowed values, both in order."""
     for label, allowed in mapping(what, labels).items():
-        texts = isinstance(allowed, _VALUES) and not isinstance(allowed, _TEXT)
-        if not isinstance(label, str) or not texts or not all(isinstance(value, str) for value in allowed):
+        several = isinstance(allowed, _VALUES) and not isinstance(allowed, _TEXT)
+        if not isinstance(label, str) or not several or not all(isinstance(value, str) for value in allowed):
             raise InputError(f"{what}[{label!r}] must be a sequence of label values, got {allowed!r}")
     return {label: tuple(sorted(set(labels[label]))) for label in sorted(labels)}

@@ -28,8 +28,8 @@ MICRO = 1_000_000
 GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
 
-MOST_SLOTS = 1 << 40
-"""A machine of more slots than that has no limit: `Machine.slots` is None."""
+UNLIMITED = 1 << 40
+"""Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -295,7 +295,7 @@ class Machine:
                 raise InputError(f"{me}: labels[{name!r}] must be text, as its name, got {value!r}")
         object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
         if self.slots is not None:
-            object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, MOST_SLOTS))
+            object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, UNLIMITED))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.dense import Indices, grown
-from flowsched.cluster.model import MICRO, MOST_SLOTS
+from flowsched.cluster.model import MICRO, UNLIMITED
 
 __all__ = ["ShapeKey", "Shapes", "Suitability"]
 
@@ -164,7 +164,7 @@ class Suitability:
 
     def _fill(self, demand: Sequence[int], shape: ShapeKey) -> int:
         capacity, _, slots = shape
-        counts = [MOST_SLOTS if slots is None else slots]
+        counts = [UNLIMITED if slots is None else slots]
         for d, (need, amount) in enumerate(zip(demand, capacity, strict=True)):
             if need:
                 shared = d == self.device and need < MICRO

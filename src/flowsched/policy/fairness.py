@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.checks import mapping, truth, whole
+from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
-from flowsched.policy.providers import ENDLESS, Claims, MaxMin, ShareProvider
+from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.policy.waterfill import water_fill
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
@@ -157,9 +158,9 @@ class Fairness:
     def maxima(self, ids: tuple[Hashable, ...]) -> Ints:
         """Most tasks that each may run, whatever its share."""
         if not self.limits:
-            return np.full(len(ids), ENDLESS, np.int64)
+            return np.full(len(ids), UNLIMITED, np.int64)
         most = [self.limits.get(who, _FREE).maximum for who in ids]
-        return np.array([ENDLESS if count is None else count for count in most], np.int64)
+        return np.array([UNLIMITED if count is None else count for count in most], np.int64)
 
 
 _FREE = Limits()

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.checks import mapping, number
+from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.deployment import Deployment
 from flowsched.policy.sequence import LARGEST
@@ -36,9 +37,6 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 _GRAIN = 1e-12
-
-ENDLESS = 1 << 40
-"""Stands for "as many as you like"."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +80,16 @@ class Claims:
         return part
 
     def alone(self) -> Ints:
-        """How many tasks each could run at once if nobody else did; `ENDLESS` without a limit."""
+        """How many tasks each could run at once if nobody else did; `UNLIMITED` without a limit."""
         most = self.parts().max(axis=1, initial=0.0)
-        counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / ENDLESS) + 1e-6, ENDLESS)).astype(np.int64)
+        counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / UNLIMITED) + 1e-6, UNLIMITED)).astype(np.int64)
         return counts
 
     def together(self) -> int:
-        """How many tasks of mean size run at once, tasks beyond `alone` left aside; `ENDLESS` without a limit."""
+        """How many tasks of mean size run at once, tasks beyond `alone` left aside; `UNLIMITED` without a limit."""
         tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
         load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
-        return min(int(int(tasks.sum()) / load + 1e-6), ENDLESS) if load else ENDLESS
+        return min(int(int(tasks.sum()) / load + 1e-6), UNLIMITED) if load else UNLIMITED
 
 
 class ShareProvider(Protocol):
