@@ -10,10 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("psutil")
+psutil = pytest.importorskip("psutil")
 
+import flowsched as fs
 from flowsched.cluster.events import MachineSampled, UsageSampled
 from flowsched.exceptions import InputError
+from flowsched.fgm import FineGrained, processes
 from flowsched.fgm.sampler import Sampler
 
 HOLD = """
@@ -139,11 +141,131 @@ def test_time_is_the_callers() -> None:
     assert [sample.task for sample in sampler.sample() if isinstance(sample, UsageSampled)] == ["me"]
 
 
+def tree(children: list[subprocess.Popen[str]], code: str) -> subprocess.Popen[str]:
+    return start(children, f"import os, subprocess, sys, time\n{code}")
+
+
+def test_cpu_time_of_children_that_came_and_went_is_counted(children: list[subprocess.Popen[str]]) -> None:
+    """As in ``make`` or a shell script, of whose work no look ever sees a process."""
+    brief = "print(flush=True)\nwhile True: subprocess.run([sys.executable, '-S', '-c', 'sum(range(2_000_000))'])"
+    parent = tree(children, brief)
+    sampler = Sampler({"make": parent.pid})
+    time.sleep(1.0)
+    assert usage(sampler)["make"]["cpu"] > 0.2  # of a processor that others use, too; its own part is some hundredths
+
+
+def test_what_a_child_did_is_not_counted_again_when_its_parent_has_waited_for_it(
+    children: list[subprocess.Popen[str]],
+) -> None:
+    """Linux adds what a child used, CPU time and traffic with disks, to its parent's account when it is waited for."""
+    write = "f = open(sys.argv[1], 'wb', 0); f.write(bytes(8 << 20)); os.fsync(f.fileno())"
+    compute = "begin = time.process_time()\nwhile time.process_time() - begin < 0.4: pass"
+    child = f"import os, sys, time\n{write}\n{compute}\nprint(flush=True); sys.stdin.read(1)"
+    parent = tree(
+        children,
+        "import tempfile\nwith tempfile.NamedTemporaryFile(dir='.') as file:\n"
+        f"    subprocess.run([sys.executable, '-c', {child!r}, file.name])\nprint(flush=True); time.sleep(99)",
+    )
+    # The child has done its work, and waits for a line.
+    now = 0.0
+    sampler = Sampler({"task": parent.pid}, clock=lambda: now)
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write("\n")
+    parent.stdin.flush()
+    parent.stdout.readline()
+    now = 1.0
+    found = usage(sampler)["task"]
+    assert found["cpu"] < 0.2
+    assert found.get("disk", 0.0) < 4
+
+
+def test_memory_that_processes_share_counts_once(children: list[subprocess.Popen[str]]) -> None:
+    hold = "block = bytearray(100 * 2**20)\nblock[::4096] = b'x' * len(block[::4096])\n"
+    fork = "pids = [os.fork() for _ in range(2)]\nif all(pids): print(flush=True)\nsys.stdin.read()"
+    parent = tree(children, hold + fork)
+    assert parent.stdin is not None
+    sampler = Sampler({"forks": parent.pid})
+    time.sleep(0.05)
+    assert 100 <= usage(sampler)["forks"]["mem"] < 150
+
+
+def test_a_process_whose_parent_ended_is_still_the_tasks(children: list[subprocess.Popen[str]]) -> None:
+    parent = tree(
+        children,
+        f"child = subprocess.Popen([sys.executable, '-c', {HOLD!r}, '50'], stdin=sys.stdin, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline(); print(flush=True); time.sleep(0.3)",
+    )
+    sampler = Sampler({"daemon": parent.pid})
+    parent.wait()
+    assert usage(sampler)["daemon"]["mem"] > 50
+
+
+def test_a_pid_that_another_process_has_now_is_not_the_task(
+    children: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = start(children, HOLD, "0")
+    sampler = Sampler({"old": child.pid})
+    monkeypatch.setattr(psutil.Process, "is_running", lambda process: process.pid != child.pid)
+    time.sleep(0.01)
+    assert usage(sampler) == {}
+
+
+def test_what_may_not_be_read_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not told as nothing, which would be learnt."""
+
+    def denied(process: psutil.Process) -> None:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "io_counters", denied)
+    sampler = Sampler({"me": os.getpid()})
+    time.sleep(0.01)
+    assert set(usage(sampler)["me"]) == {"cpu", "mem"}
+
+
+def test_the_traffic_of_a_network_namespace_counts_once(
+    children: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes of a container see the same counters."""
+    first, second = start(children, HOLD, "0"), start(children, HOLD, "0")
+    moved = 10.0
+    monkeypatch.setattr(processes, "_namespace", lambda pid: "its own" if pid in (first.pid, second.pid) else "ours")
+    monkeypatch.setattr(processes, "_traffic", lambda pid: moved)
+    now = 0.0
+    sampler = Sampler({"container": [first.pid, second.pid], "me": os.getpid()}, clock=lambda: now)
+    moved, now = 16.0, 2.0
+    found = usage(sampler)
+    assert found["container"]["net"] == pytest.approx(3)
+    assert "net" not in found["me"]
+
+
+def test_samples_are_in_the_clusters_units() -> None:
+    """Only what the cluster counts is told, or it would refuse the samples."""
+    fine = FineGrained(fs.Scheduler(resources=("cpu", "mem")))
+    fine.apply(
+        fs.MachineAdded("here", {"cpu": 4, "mem": 8}), fs.JobSubmitted("j", [fs.Task("me", {"cpu": 1, "mem": 1})])
+    )
+    fine.commit(fine.schedule(0.0))
+    now = 0.0
+    plain = Sampler({"me": os.getpid()}, clock=lambda: now)
+    sampler = Sampler({"me": os.getpid()}, "here", units={"cpu": 1, "mem": 1024}, clock=lambda: now)
+    now = 1.0
+    mem = usage(plain)["me"]["mem"]
+    samples = sampler.sample()
+    fine.apply(*samples)
+    assert [set(sample.usage) for sample in samples] == [{"cpu", "mem"}] * 2
+    assert samples[0].usage["mem"] == pytest.approx(mem / 1024, rel=0.1)
+
+
 def test_bad_arguments_are_refused() -> None:
-    with pytest.raises(InputError, match="no process"):
-        Sampler({"none": 2**22 + 1})
+    for wrong in (2**22 + 1, -1, True, "12", 1.5, [], [os.getpid(), 2**22 + 1]):
+        with pytest.raises(InputError, match="task 'none'"):
+            Sampler({"none": wrong})  # type: ignore[dict-item]
     with pytest.raises(InputError, match="window"):
         Sampler(window=0)
+    for units in ({"memory": 1}, {"mem": 0}, {"mem": float("nan")}):
+        with pytest.raises(InputError, match=next(iter(units))):
+            Sampler(units=units)
     sampler = Sampler({"me": os.getpid()})
     with pytest.raises(InputError, match="already"):
         sampler.add("me", os.getpid())

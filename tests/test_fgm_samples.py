@@ -7,7 +7,7 @@ from fgm_worlds import NAMES, known, submit
 
 import flowsched as fs
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
-from flowsched.fgm import Adjustment, FineGrained, Level, Stages
+from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages
 from flowsched.rounds import Preempt
 
 
@@ -62,6 +62,36 @@ def test_what_has_degraded_is_reclaimed() -> None:
     again = fine.commit(decided)
     assert not again.accepted
     assert again.conflicts[victim].detail == {"task": {"moved on": 1}}
+
+
+# -- what is not told --------------------------------------------------------------------------------------------------
+
+
+def test_what_is_never_measured_is_taken_to_be_what_is_asked_for() -> None:
+    """Not to be nothing, or memory that no sample tells of would be given away."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=DemandEstimator(NAMES, cold=1))
+    submit(fine, 8, cpu=1.0, mem=8.0)
+    first = fine.schedule(0.0)
+    fine.commit(first)
+    assert len(first.placements) == 2
+    for task in first.placements:
+        fine.apply(UsageSampled(task, {"cpu": 0.5}, time=1.0), fs.TaskCompleted(task, time=10.0))
+    fine.learn()
+    profile = fine.estimator.profile("k")
+    assert profile is not None
+    assert profile.demand[0].tolist() == pytest.approx([0.5, 8.0])
+    assert len(fine.schedule(10.0).placements) == 2
+
+
+@pytest.mark.parametrize("machine", [{"cpu": 1.0}, {"cpu": 1.0, "mem": 4.0}])
+@pytest.mark.parametrize("task", [{"cpu": 1.0}, {"cpu": 1.0, "mem": 4.0}])
+def test_of_what_is_not_measured_others_use_nothing(machine: dict[str, float], task: dict[str, float]) -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 4.0]])}))
+    submit(fine, 5, cpu=1.0, mem=4.0)
+    fine.apply(fs.TaskStarted("t0", "m", time=0.0))
+    fine.apply(UsageSampled("t0", task, time=1.0), fs.MachineSampled("m", machine, time=1.0))
+    assert fine.level("m") == Level.COMPRESSED
+    assert len(fine.schedule(1.0).placements) == 3
 
 
 # -- machines that go and come ---------------------------------------------------------------------------------------

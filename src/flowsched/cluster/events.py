@@ -173,7 +173,10 @@ class UserRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class UsageSampled(Event):
-    """What a running task really uses, as measured, and the part of its work that is done, where it tells (0 to 1)."""
+    """What a running task really uses, and the part of its work that is done, where it tells (0 to 1).
+
+    A resource that is not in `usage` was not measured.
+    """
 
     task: Hashable
     usage: Mapping[str, float]
@@ -182,7 +185,10 @@ class UsageSampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineSampled(Event):
-    """What is really in use on a machine, as measured: by its tasks and by whatever else runs there."""
+    """What is really in use on a machine, by its tasks and by whatever else runs there.
+
+    A resource that is not in `usage` was not measured.
+    """
 
     id: Hashable
     usage: Mapping[str, float]

@@ -242,7 +242,8 @@ class FineGrained:
                 self.cluster.books.touch(row)
 
     def _vector(self, amounts: Mapping[str, float]) -> Floats:
-        return np.array([amounts.get(name, 0.0) for name in self.cluster.resources.names], np.float64)
+        """Amounts by resource, NaN for what is not told."""
+        return np.array([amounts.get(name, math.nan) for name in self.cluster.resources.names], np.float64)
 
     def _compression(self, row: int, now: float) -> float:
         """What the tasks of a machine are compressed by, as planned."""

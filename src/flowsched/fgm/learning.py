@@ -57,16 +57,20 @@ class Learner:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """What a running task uses at this age, and how far it is, if it tells."""
+        """What a running task uses at this age, NaN for what was not measured, and how far it is, if it tells."""
         trace_of(self._traces, task).add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
-        """A run of a task is over; how long it took, None for one that was not completed."""
+        """A run of a task is over; how long it took, None for one that was not completed.
+
+        What was never measured of it is taken to be what it asks for.
+        """
         trace, kind = self._traces.pop(task, None), task.group.cls.kind
         if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
             return
         used, seconds = trace.by_point(duration, self.estimator.points)
-        self.estimator.observe(kind, used[:, :-1], seconds, used[:, -1])
+        demand = np.where(np.isnan(used[:, :-1]), task.group.cls.demand / MICRO, used[:, :-1])
+        self.estimator.observe(kind, demand, seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
         """Take in what was observed; kinds of which so much more is known that their stages are divided anew."""
@@ -107,14 +111,20 @@ class Learner:
     def machine_sampled(
         self, row: int, now: float, total: Floats, used: Floats, estimated: Floats, foreign: Floats
     ) -> tuple[Floats, Level]:
-        """What is used of a machine, of which `foreign` was thought not to be ours; load that is not, and the level."""
+        """What is used of a machine, of which `foreign` was thought not to be ours; load that is not, and the level.
+
+        Where `used` is NaN, all is as it was estimated.
+        """
         watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
         measured = [t for task in tasks if (t := self._traces.get(task)) is not None and t.turn == task.turn]
+        expected = np.maximum(estimated - foreign, 0.0)
         if len(measured) == len(tasks):
             ours = np.sum([t.usage[-1] for t in measured], axis=0) if measured else np.zeros(len(total))
         else:
-            ours = np.maximum(estimated - foreign, 0.0)
+            ours = expected
+        ours = np.where(np.isnan(ours) | np.isnan(used), expected, ours)
+        used = np.where(np.isnan(used), estimated, used)
         others = watch.add(now, total, used, ours, estimated)
         self.suspects.pop(row, None)
         if watch.level == Level.STOP:

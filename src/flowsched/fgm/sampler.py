@@ -1,17 +1,19 @@
-"""What real processes use, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
+"""What real processes use, read from the operating system, as samples.  Needs ``pip install 'flowsched[real]'``.
 
-CPU time, resident memory and disk traffic are told by process.  Network traffic is not: Linux counts it by network
-namespace, so a process is charged with it only where it lives in a namespace of its own (a container); for the machine
-as a whole it is always told.
+CPU time and resident memory are told of every process.  Disk traffic is told of the caller's own processes, and of all
+to root.  Network traffic is counted by Linux by network namespace, so a task is charged with it only where its processes
+live in one of their own (a container), which must not be another task's too.  What cannot be told of a task is left out
+of its samples.
 """
 
 from __future__ import annotations
 
-import os
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import index
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +24,8 @@ from flowsched.fgm.adjust import time_weighted_mean
 
 try:
     import psutil
+
+    from flowsched.fgm import processes
 except ImportError as missing:  # pragma: no cover
     raise ImportError("the sampler needs psutil: pip install 'flowsched[real]'", name="psutil") from missing
 
@@ -29,18 +33,14 @@ __all__ = ["Sampler"]
 
 Floats = NDArray[np.float64]
 
-_MIB = 2.0**20
-_NAMES = ("cpu", "mem", "disk", "net")
-
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """`seen`: CPU seconds, and MiB of disk and network, of each process at the last look, which was at `last`."""
+    """`window`: what was used between two looks, and how long that was; `last`: the time of the last look."""
 
-    roots: tuple[int, ...]
+    tree: processes.Tree
     last: float
-    seen: dict[int, Floats] = field(default_factory=dict)
-    window: deque[tuple[Floats, float]] = field(default_factory=deque)
+    window: deque[tuple[Floats, float]]
 
 
 class Sampler:
@@ -53,8 +53,11 @@ class Sampler:
         Also sample the whole machine under this id.
     window : int
         A sample is the time-weighted mean (14) over the last so many looks.
+    units : mapping of str to float, optional
+        The resources that the cluster knows, and what it counts them in, as multiples of the units below:
+        ``{"cpu": 1, "mem": 1024}`` for cores and GiB alone.  By default all four.
     clock : callable
-        The time of the events; only differences count.
+        The time of the events, the same as that of the scheduler's rounds.
 
     Notes
     -----
@@ -76,18 +79,23 @@ class Sampler:
         machine: Hashable | None = None,
         *,
         window: int = 1,
+        units: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if isinstance(window, bool) or not isinstance(window, int) or window < 1:
             raise InputError(f"Sampler: window: a whole number >= 1 expected, got {window!r}")
+        self._units = dict.fromkeys(processes.NAMES, 1.0) if units is None else dict(units)
+        for name, unit in self._units.items():
+            if name not in processes.NAMES or not 0 < unit < math.inf:
+                known = ", ".join(processes.NAMES)
+                raise InputError(f"Sampler: units[{name!r}]: one of {known} and a number > 0 expected, got {unit!r}")
         self._machine = machine
         self._window = window
         self._clock = clock
-        self._namespace = _namespace(os.getpid())
         self._tasks: dict[Hashable, _Task] = {}
-        self._last = clock()
+        self._last = self._looked = clock()
         self._whole: deque[tuple[Floats, float]] = deque(maxlen=window)
-        self._looked, self._before = self._clock(), _machine_counters()
+        self._before = processes.machine()
         for task, pids in (tasks or {}).items():
             self.add(task, pids)
 
@@ -101,13 +109,8 @@ class Sampler:
         """
         if task in self._tasks:
             raise InputError(f"Sampler: task {task!r} is sampled already")
-        roots = (pids,) if isinstance(pids, int) else tuple(pids)
-        for pid in roots:
-            if not psutil.pid_exists(pid):
-                raise InputError(f"Sampler: task {task!r}: no process {pid}")
-        entry = _Task(roots, self._clock(), window=deque(maxlen=self._window))
-        self._look(entry)
-        self._tasks[task] = entry
+        tree = processes.Tree(_roots(task, pids), processes.children())
+        self._tasks[task] = _Task(tree, self._clock(), deque(maxlen=self._window))
 
     def remove(self, task: Hashable) -> None:
         """Sample a task no more."""
@@ -120,108 +123,52 @@ class Sampler:
             return []
         self._last = now
         samples: list[UsageSampled | MachineSampled] = []
+        below = processes.children() if self._tasks else {}
         for task, entry in list(self._tasks.items()):
             # A busy machine lets the sampler wait, so each look has its own time.
             looked = self._clock()
             if looked <= entry.last:
                 continue
-            found = self._look(entry)
-            if found is None:
+            used = entry.tree.look(below)
+            if used is None:
                 del self._tasks[task]
                 continue
-            spent, memory = found
-            entry.window.append((np.array([spent[0], memory, spent[1], spent[2]]), looked - entry.last))
+            entry.window.append((used, looked - entry.last))
             entry.last = looked
-            samples.append(UsageSampled(task, _mean(entry.window), time=now))
+            samples.append(UsageSampled(task, self._mean(entry.window), time=now))
         if self._machine is not None:
-            looked, counters = self._clock(), _machine_counters()
-            seconds, spent = looked - self._looked, counters - self._before
+            looked, counters = self._clock(), processes.machine()
+            used, used[_HELD] = counters - self._before, counters[_HELD]
+            self._whole.append((used, looked - self._looked))
             self._looked, self._before = looked, counters
-            whole = psutil.virtual_memory()
-            self._whole.append((np.array([spent[0], (whole.total - whole.available) / _MIB, *spent[1:]]), seconds))
-            samples.append(MachineSampled(self._machine, _mean(self._whole), time=now))
+            samples.append(MachineSampled(self._machine, self._mean(self._whole), time=now))
         return samples
 
-    def _look(self, entry: _Task) -> tuple[Floats, float] | None:
-        """CPU seconds, disk and network MiB since the last look, and MiB of memory; None where no process is left."""
-        spent, memory, seen = np.zeros(3), 0.0, {}
-        for process in _tree(entry.roots):
-            try:
-                with process.oneshot():
-                    now = self._counters(process)
-                    memory += process.memory_info().rss / _MIB
-            except psutil.Error:
-                continue
-            # A process that was not there at the last look has used all that it has since.
-            spent += np.maximum(now - entry.seen.get(process.pid, np.zeros(3)), 0.0)
-            seen[process.pid] = now
-        entry.seen = seen
-        return (spent, memory) if seen else None
+    def _mean(self, window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
+        """Rates of the window: what was spent per second, and the mean of what was held; only what could be told."""
+        amounts, seconds = (np.array(column) for column in zip(*window, strict=True))
+        rates = amounts / seconds[:, None]
+        rates[:, _HELD] = amounts[:, _HELD]
+        mean = dict(zip(processes.NAMES, time_weighted_mean(rates, seconds).tolist(), strict=True))
+        return {name: mean[name] / unit for name, unit in self._units.items() if not math.isnan(mean[name])}
 
-    def _counters(self, process: psutil.Process) -> Floats:
-        times = process.cpu_times()
+
+_HELD = processes.NAMES.index("mem")
+"""What is held, not spent."""
+
+
+def _roots(task: Hashable, pids: int | Iterable[int]) -> list[psutil.Process]:
+    """The processes with these pids as they are now; should one end, its pid may be another's."""
+    if isinstance(pids, str | bytes):
+        raise InputError(f"Sampler: task {task!r}: a pid or several expected, got {pids!r}")
+    roots = []
+    for pid in pids if isinstance(pids, Iterable) else (pids,):
         try:
-            traffic = process.io_counters()
-            disk = (traffic.read_bytes + traffic.write_bytes) / _MIB
-        except (psutil.AccessDenied, AttributeError):
-            disk = 0.0
-        return np.array([times.user + times.system, disk, self._network(process.pid)])
-
-    def _network(self, pid: int) -> float:
-        """MiB through the interfaces of a process in a network namespace of its own."""
-        space = _namespace(pid)
-        if space is None or space == self._namespace:
-            return 0.0
-        try:
-            with open(f"/proc/{pid}/net/dev", encoding="ascii") as lines:
-                return _traffic(list(lines)[2:])
-        except OSError:
-            return 0.0
-
-
-def _traffic(lines: Iterable[str]) -> float:
-    total = 0
-    for line in lines:
-        name, _, counters = line.partition(":")
-        if name.strip() != "lo":
-            values = counters.split()
-            total += int(values[0]) + int(values[8])
-    return total / _MIB
-
-
-def _tree(roots: Iterable[int]) -> Iterable[psutil.Process]:
-    """The processes and all below them, each once."""
-    found: dict[int, psutil.Process] = {}
-    for pid in roots:
-        try:
-            process = psutil.Process(pid)
-            if process.status() != psutil.STATUS_ZOMBIE:
-                found.update((p.pid, p) for p in (process, *process.children(recursive=True)))
-        except psutil.Error:
-            continue
-    return found.values()
-
-
-def _machine_counters() -> Floats:
-    """CPU seconds that were not idle, disk and network MiB, since the machine started."""
-    times = psutil.cpu_times()
-    busy = sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)
-    busy -= getattr(times, "guest_nice", 0.0)
-    disk, net = psutil.disk_io_counters(), psutil.net_io_counters(pernic=True)
-    moved = sum(n.bytes_sent + n.bytes_recv for name, n in net.items() if name != "lo")
-    return np.array([busy, 0.0 if disk is None else (disk.read_bytes + disk.write_bytes) / _MIB, moved / _MIB])
-
-
-def _namespace(pid: int) -> str | None:
-    try:
-        return os.readlink(f"/proc/{pid}/ns/net")
-    except OSError:
-        return None
-
-
-def _mean(window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
-    """Rates of the window: what was spent per second, and the mean of what was held."""
-    amounts, seconds = (np.array(column) for column in zip(*window, strict=True))
-    rates = amounts / seconds[:, None]
-    rates[:, 1] = amounts[:, 1]
-    return dict(zip(_NAMES, time_weighted_mean(rates, seconds).tolist(), strict=True))
+            if isinstance(pid, bool):
+                raise TypeError
+            roots.append(psutil.Process(index(pid)))
+        except (TypeError, ValueError, psutil.Error) as error:
+            raise InputError(f"Sampler: task {task!r}: no process {pid!r}") from error
+    if not roots:
+        raise InputError(f"Sampler: task {task!r}: a pid or several expected, got none")
+    return roots

@@ -1,0 +1,211 @@
+"""What real processes and the machine have used, read from the operating system by psutil.
+
+Amounts, in this order everywhere (`NAMES`): CPU seconds, MiB of memory, MiB of traffic with disks, MiB of traffic with
+networks; NaN for what cannot be told.
+
+A task is a *tree*: some processes, all below them, and whoever was once seen among those, also after its parent has
+ended.  The kernel adds the CPU time and the disk traffic of a child to its parent's account when the parent waits for it.
+So what a tree used is what its accounts grew by, children included, less what was counted already of those that have
+ended since: that finds children that no look has ever seen, and counts nobody twice.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import psutil
+from numpy.typing import NDArray
+
+__all__ = ["NAMES", "Tree", "children", "machine"]
+
+Floats = NDArray[np.float64]
+Below = Mapping[int, list[psutil.Process]]
+
+NAMES = ("cpu", "mem", "disk", "net")
+
+_MIB = 2.0**20
+
+_JOINED = 2.0
+"""A process that is older by so many seconds than the last look was not started since; times of start err by a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Account:
+    """One process: its parent in the tree; CPU seconds of its own and of children waited for; MiB of disk of them all."""
+
+    parent: psutil.Process | None
+    own: float
+    waited: float
+    disk: float
+
+
+class Tree:
+    """The processes of one task.
+
+    Parameters
+    ----------
+    roots : sequence of psutil.Process
+    below : mapping of int to list of psutil.Process
+        See `children`.
+    """
+
+    def __init__(self, roots: Iterable[psutil.Process], below: Below) -> None:
+        self._parents: dict[psutil.Process, psutil.Process | None] = dict.fromkeys(roots)
+        self._accounts: dict[psutil.Process, _Account] = {}
+        self._networks: dict[Hashable, float] = {}
+        self._looked = math.inf
+        self.look(below)
+
+    def look(self, below: Below) -> Floats | None:
+        """What was used since the last look, and the memory in use; None where no process is left."""
+        began = time.time()
+        self._parents = found = self._find(below)
+        accounts: dict[psutil.Process, _Account] = {}
+        alive = []
+        for process, parent in found.items():
+            try:
+                with process.oneshot():
+                    accounts[process] = self._account(process, parent)
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        alive.append(process)
+            except psutil.Error:
+                if process in self._accounts:  # it has just ended; its parent's account was read before that
+                    accounts[process] = self._accounts[process]
+        cpu, disk = self._grown(accounts)
+        network = self._network(alive)
+        self._accounts, self._looked = accounts, began
+        return np.array([cpu, _memory(alive), disk, network]) if alive else None
+
+    def _find(self, below: Below) -> dict[psutil.Process, psutil.Process | None]:
+        """All processes that are there, each after its parent."""
+        found: dict[psutil.Process, psutil.Process | None] = {}
+        for process, parent in self._parents.items():
+            path = [(process, parent)] if process.is_running() else []
+            while path:
+                process, parent = path.pop()
+                if process not in found:
+                    found[process] = parent
+                    path += [(child, process) for child in below.get(process.pid, ())]
+        return found
+
+    def _account(self, process: psutil.Process, parent: psutil.Process | None) -> _Account:
+        times = process.cpu_times()
+        try:
+            traffic = process.io_counters()
+            disk = (traffic.read_bytes + traffic.write_bytes) / _MIB
+        except (psutil.AccessDenied, AttributeError):  # another user's; a system that does not tell
+            disk = math.nan
+        waited = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
+        return _Account(parent, times.user + times.system, waited, disk)
+
+    def _grown(self, accounts: Mapping[psutil.Process, _Account]) -> tuple[float, float]:
+        """CPU seconds and MiB of disk that were used between the former accounts and these."""
+        known: dict[psutil.Process, Floats] = {}
+        for process, was in self._accounts.items():
+            if process not in accounts:
+                heir = was.parent
+                while heir is not None and heir not in accounts:
+                    heir = self._accounts[heir].parent if heir in self._accounts else None
+                if heir is not None:
+                    known[heir] = known.get(heir, np.zeros(2)) + (was.own + was.waited, was.disk)
+        cpu = disk = 0.0
+        for process, now in accounts.items():
+            before = self._accounts.get(process)
+            if before is None:
+                if process.create_time() < self._looked - _JOINED:  # it had a life before it came to this tree
+                    continue
+                before = _Account(None, 0.0, 0.0, 0.0)
+            counted = known.get(process, np.zeros(2))
+            cpu += max(now.own - before.own, 0.0) + max(now.waited - before.waited - float(counted[0]), 0.0)
+            # Not max(0, ...), which would hide what is not a number.
+            moved = now.disk - before.disk - float(counted[1])
+            disk += 0.0 if moved < 0 else moved
+        return cpu, disk
+
+    def _network(self, processes: Iterable[psutil.Process]) -> float:
+        """MiB through the interfaces of network namespaces that are not ours; all processes of one see the same counters."""
+        spaces = {_namespace(process.pid): process.pid for process in processes}
+        if None in spaces or _namespace(os.getpid()) in spaces:
+            return math.nan
+        before, self._networks = self._networks, {space: _traffic(pid) for space, pid in spaces.items()}
+        return sum(max(now - before.get(space, 0.0), 0.0) for space, now in self._networks.items())
+
+
+def children() -> Below:
+    """The children of every process, by its pid: one walk over all processes, for many trees."""
+    below: dict[int, list[psutil.Process]] = {}
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
+            below.setdefault(process.ppid(), []).append(process)
+        except psutil.Error:
+            continue
+    return below
+
+
+def machine() -> Floats:
+    """CPU seconds that were not idle, memory that is not available, disk and network traffic, since the machine started.
+
+    As the kernel tells it, also within a container: of the whole machine.
+    """
+    times, memory = psutil.cpu_times(), psutil.virtual_memory()
+    idle = (getattr(times, name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice"))  # guests are users, too
+    try:
+        disk = psutil.disk_io_counters()
+    except (OSError, NotImplementedError):
+        disk = None
+    net = psutil.net_io_counters(pernic=True)
+    return np.array(
+        [
+            sum(times) - sum(idle),
+            (memory.total - memory.available) / _MIB,
+            math.nan if disk is None else (disk.read_bytes + disk.write_bytes) / _MIB,
+            sum(n.bytes_sent + n.bytes_recv for name, n in net.items() if name != "lo") / _MIB,
+        ]
+    )
+
+
+def _memory(processes: list[psutil.Process]) -> float:
+    """MiB in use; what several processes share counts once where that may be read."""
+    total = 0.0
+    for process in processes:
+        try:
+            total += process.memory_info().rss if len(processes) == 1 else _shared(process)
+        except psutil.Error:
+            continue
+    return total / _MIB
+
+
+def _shared(process: psutil.Process) -> float:
+    """Bytes of a process, of shared ones its part."""
+    try:
+        return float(process.memory_full_info().pss)
+    except (psutil.AccessDenied, AttributeError):
+        return float(process.memory_info().rss)
+
+
+def _namespace(pid: int) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return None
+
+
+def _traffic(pid: int) -> float:
+    """MiB in and out of the network namespace of a process, NaN where that may not be read."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/net/dev", encoding="ascii") as lines:
+            for line in list(lines)[2:]:
+                name, _, counters = line.partition(":")
+                if name.strip() != "lo":
+                    values = counters.split()
+                    total += int(values[0]) + int(values[8])
+    except OSError:
+        return math.nan
+    return total / _MIB
