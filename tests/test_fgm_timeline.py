@@ -130,7 +130,7 @@ def test_many_pairs_at_once_are_pairs(classes: list[Stages], rows: list[Timeline
 
 def test_no_rounding_decides() -> None:
     """What is wanted is all that there is, or a millionth more; many inverses times their numbers are not 1."""
-    wanted = np.array([*range(1, 200), 4_900_000, 10**9 + 7, 10**12 + 39, 10**15 + 37])
+    wanted = np.array([*range(1, 200), 4_900_000, 10**9 + 7, 10**12 + 39, 2**53 + 1, 2**60 + 9])
     lines = Timelines(1, slots=2)
     lines.grow(2 * len(wanted))
     lines.reach[: 2 * len(wanted), 0, 0] = np.concatenate([wanted, wanted - 1])

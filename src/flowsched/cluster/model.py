@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 from flowsched.cluster.checks import check_id, mapping, number, ordered, wanted_labels, whole
 from flowsched.exceptions import InputError
 
-__all__ = ["GPU_MODEL", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
+__all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
 
 MICRO = 1_000_000
 """Micro-units per unit of any resource."""
+
+LARGEST = 2**62 // MICRO
+"""No amount of any resource is larger."""
 
 GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
@@ -102,10 +105,8 @@ class Resources:
                 finite = math.isfinite(exact)
             except (TypeError, OverflowError):
                 raise InputError(f"{what}[{name!r}]: a number expected, got {amount!r}") from None
-            if not finite or exact < 0 or exact >= 2**62:
-                raise InputError(
-                    f"{what}[{name!r}]: a finite number from 0 to {2**62 // MICRO} expected, got {amount!r}"
-                )
+            if not finite or exact < 0 or exact > LARGEST * MICRO:
+                raise InputError(f"{what}[{name!r}]: a finite number from 0 to {LARGEST} expected, got {amount!r}")
             # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
             nearest = round(exact)
             if abs(exact - nearest) > 1e-3:

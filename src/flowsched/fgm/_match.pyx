@@ -27,16 +27,13 @@ Complexity: O(stages of the class) for each pair, and O(stages of all classes) f
 objects within the loops, and the lock of the interpreter is released around them.
 """
 
-from libc.math cimport INFINITY, NAN, fabs, nextafter
+from libc.math cimport INFINITY, NAN, fabs
 from libc.stdint cimport int8_t, int32_t, int64_t, uint32_t
 from libc.stdlib cimport free, malloc
 
 __test__ = {}
 
 cdef double TINY = 1e-6
-
-# From here on a double does not hold every whole number.
-cdef double EXACT = 9007199254740992.0
 
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
 cdef double CLOSE = 1e-8
@@ -88,7 +85,6 @@ def fits(
         return
     cdef Py_ssize_t stages = until.shape[0], pairs = (resources + 1) // 2
     cdef double *least = <double *>malloc(pairs * slots * slots * 2 * sizeof(double))
-    cdef double *need = <double *>malloc(pairs * stages * 2 * sizeof(double))
     cdef double *part = <double *>malloc(pairs * stages * 2 * sizeof(double))
     cdef double *most = <double *>malloc(pairs * classes * 2 * sizeof(double))
     cdef double *ordered = <double *>malloc(stages * sizeof(double))
@@ -96,10 +92,10 @@ def fits(
     cdef int32_t *span = <int32_t *>malloc(stages * sizeof(int32_t))
     cdef uint32_t *place = <uint32_t *>malloc(stages * sizeof(uint32_t))
     try:
-        if not (least and need and part and most and ordered and stage_of and span and place):
+        if not (least and part and most and ordered and stage_of and span and place):
             raise MemoryError
         with nogil:
-            needs(want, pairs, need, part)
+            inverses(want, pairs, part)
             for i in range(stages):
                 ordered[i] = until[order[i]]
                 stage_of[i] = <int32_t>order[i]
@@ -111,10 +107,9 @@ def fits(
                 else:
                     lows(&ends[rows[i], 0], &reach[rows[i], 0, 0], slots, resources, pairs, least)
                 quotients(&at[0], classes, stages, part, least, span, slots, pairs, most)
-                verdicts(&at[0], classes, stages, need, least, span, slots, pairs, most, &count[i, 0], &short[i, 0])
+                verdicts(&at[0], classes, want, span, &reach[rows[i], 0, 0], slots, pairs, most, &count[i, 0], &short[i, 0])
     finally:
         free(least)
-        free(need)
         free(part)
         free(most)
         free(ordered)
@@ -123,26 +118,22 @@ def fits(
         free(place)
 
 
-cdef int needs(const int64_t[:, ::1] want, Py_ssize_t pairs, double *need, double *part) except -1 nogil:
-    """What stages want, and its inverses, two resources side by side: ``need[(pair * stages + stage) * 2 + lane]``."""
-    cdef Py_ssize_t s, d, k
-    cdef double value
+cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) except -1 nogil:
+    """Inverses of what stages want, two resources side by side: ``part[(pair * stages + stage) * 2 + lane]``."""
+    cdef Py_ssize_t s, d
+    cdef int64_t value
     for s in range(want.shape[0]):
         for d in range(2 * pairs):
-            value = <double>want[s, d] if d < want.shape[1] else 0.0
-            if value >= EXACT:  # rounded up where a double cannot hold it
-                value = nextafter(value, INFINITY)
-            k = (d // 2 * want.shape[0] + s) * 2 + d % 2
-            # What is not wanted is never short, and as NaN it does not lower a count.
-            need[k] = value if value > 0 else -INFINITY
-            part[k] = 1.0 / value if value > 0 else NAN
+            value = want[s, d] if d < want.shape[1] else 0
+            # What is not wanted does not lower a count, as NaN.
+            part[(d // 2 * want.shape[0] + s) * 2 + d % 2] = 1.0 / <double>value if value > 0 else NAN
     return 0
 
 
 cdef int lows(
     const double *ends, const int64_t *reach, Py_ssize_t slots, Py_ssize_t resources, Py_ssize_t pairs, double *least
 ) except -1 nogil:
-    """The least reach over the stages i to j of a machine, rounded down: ``least[((pair * slots + i) * slots + j) * 2 + lane]``."""
+    """The least reach over the stages i to j of a machine: ``least[((pair * slots + i) * slots + j) * 2 + lane]``."""
     cdef Py_ssize_t i, j, k, d, used = 1
     cdef double have
     cdef double *table
@@ -152,8 +143,6 @@ cdef int lows(
         table = least + d // 2 * slots * slots * 2 + d % 2
         for i in range(used):
             have = <double>reach[i * resources + d] if d < resources else 0.0
-            if fabs(have) >= EXACT:
-                have = nextafter(have, -INFINITY)
             # Below the diagonal: a task's stage shorter than TINY may seem to end before it begins.
             for j in range(i + 1):
                 table[(i * slots + j) * 2] = have
@@ -177,7 +166,6 @@ cdef int lows_of(
     """As `lows`, but only where some stage will look; less work where they are few."""
     cdef Py_ssize_t s, i, j, k, d
     cdef int64_t lowest
-    cdef double have
     for s in range(stages):
         i = span[s] // (2 * slots)
         j = span[s] % (2 * slots) // 2
@@ -185,10 +173,7 @@ cdef int lows_of(
             lowest = reach[i * resources + d] if d < resources else 0
             for k in range(i + 1, j + 1 if d < resources else 0):
                 lowest = reach[k * resources + d] if reach[k * resources + d] < lowest else lowest
-            have = <double>lowest
-            if fabs(have) >= EXACT:
-                have = nextafter(have, -INFINITY)
-            least[d // 2 * slots * slots * 2 + span[s] + d % 2] = have
+            least[d // 2 * slots * slots * 2 + span[s] + d % 2] = <double>lowest
     return 0
 
 
@@ -296,10 +281,9 @@ cdef int quotients(
 cdef int verdicts(
     const int64_t *at,
     Py_ssize_t classes,
-    Py_ssize_t stages,
-    const double *need,
-    const double *least,
+    const int64_t[:, ::1] want,
     const int32_t *span,
+    const int64_t *reach,
     Py_ssize_t slots,
     Py_ssize_t pairs,
     const double *most,
@@ -321,7 +305,7 @@ cdef int verdicts(
                 times = even
                 scarce = lane
         if fabs(times - 1.0) <= CLOSE:
-            scarce = lacks(at[c], at[c + 1], stages, need, least, span, slots, pairs)
+            scarce = lacks(at[c], at[c + 1], want, span, reach, slots, want.shape[1])
             times = 1.0 if scarce < 0 else 0.0
         # No comparison may become a branch: which of many pairs match cannot be guessed.
         count[c] = <int64_t>(times + 1e-9 if times > 0 else 0.0)
@@ -332,18 +316,19 @@ cdef int verdicts(
 cdef Py_ssize_t lacks(
     Py_ssize_t begin,
     Py_ssize_t end,
-    Py_ssize_t stages,
-    const double *need,
-    const double *least,
+    const int64_t[:, ::1] want,
     const int32_t *span,
+    const int64_t *reach,
     Py_ssize_t slots,
-    Py_ssize_t pairs,
+    Py_ssize_t resources,
 ) except? -1 nogil:
-    """A resource that is short for one task, by comparisons; -1 without one."""
-    cdef Py_ssize_t s, p, lane
-    for p in range(pairs):
+    """A resource that is short for one task, by comparing whole numbers; -1 without one."""
+    cdef Py_ssize_t s, d, i, j, k
+    for d in range(resources):
         for s in range(begin, end):
-            for lane in range(2):
-                if least[p * slots * slots * 2 + span[s] + lane] < need[(p * stages + s) * 2 + lane]:
-                    return 2 * p + lane
+            i = span[s] // (2 * slots)
+            j = span[s] % (2 * slots) // 2
+            for k in range(i, (j if j > i else i) + 1):
+                if 0 < want[s, d] > reach[k * resources + d]:
+                    return d
     return -1

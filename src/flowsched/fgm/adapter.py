@@ -23,9 +23,11 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster import events as ev
+from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
+from flowsched.fgm.amounts import part
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.futures import Futures
@@ -128,35 +130,41 @@ class FineGrained:
         idle: float = 0.0,
         weight: float = 1.0,
     ) -> None:
-        names = scheduler.cluster.resources.names
+        cluster = getattr(scheduler, "cluster", None)
+        if not isinstance(cluster, Cluster) or cluster.tasks or cluster.books.rule is not None:
+            raise InputError("FineGrained: scheduler: one without tasks and without another adapter expected")
+        names = cluster.resources.names
+        timelines = Timelines(len(names))
+        timelines.contention = number("FineGrained: contention", contention, 0)
         if compressible is None:
             compressible = {name: 0.1 for name in ("cpu", "disk", "net") if name in names}
-        if scheduler.cluster.tasks or scheduler.cluster.books.rule is not None:
-            raise InputError("FineGrained: a scheduler without tasks and without another adapter expected")
-        for what, value, top in (
-            ("contention", contention, math.inf),
-            ("threshold", threshold, math.inf),
-            ("idle", idle, 1.0),
-        ):
-            if not 0 <= value <= top:
-                raise InputError(f"FineGrained: {what}: a number >= 0 expected, got {value!r}")
-        self.scheduler = scheduler
-        self.cluster = scheduler.cluster
-        self.estimator = DemandEstimator(names) if estimator is None else estimator
-        if self.estimator.resources != names:
-            raise InputError(f"FineGrained: estimator: resources {names!r} expected, got {self.estimator.resources!r}")
-        timelines = Timelines(len(names))
-        for name, limit in compressible.items():
-            if name not in names or name == scheduler.cluster.resources.device or not 0 <= limit < 1:
-                raise InputError(f"FineGrained: compressible[{name!r}]: a resource and a limit from 0 to 1 expected")
+        for name, limit in mapping("FineGrained: compressible", compressible).items():
+            what = f"FineGrained: compressible[{name!r}]"
+            if name not in names or name == cluster.resources.device:
+                raise InputError(f"{what}: a resource that is not counted by devices expected")
+            if number(what, limit, 0) >= 1:
+                raise InputError(f"{what}: a limit from 0 to below 1 expected, got {limit!r}")
             timelines.soft[names.index(name)] = 1
             timelines.limit[names.index(name)] = limit
-        timelines.contention = contention
-        self.highest = highest
+        number("FineGrained: threshold", threshold, 0, finite=False)
+        number("FineGrained: weight", weight, 0)
+        for what, value in (("min_length", min_length), ("idle", idle)):
+            part(f"FineGrained: {what}", value)
+        estimator = DemandEstimator(names) if estimator is None else estimator
+        if not isinstance(estimator, DemandEstimator) or estimator.resources != names:
+            raise InputError(f"FineGrained: estimator: one of resources {names!r} expected")
         adjustment = Adjustment() if adjustment is None else adjustment
+        if not isinstance(adjustment, Adjustment):
+            raise InputError(f"FineGrained: adjustment: an Adjustment expected, got {adjustment!r}")
+        if highest not in tuple(Level):
+            raise InputError(f"FineGrained: highest: a Level expected, got {highest!r}")
+        self.scheduler = scheduler
+        self.cluster = cluster
+        self.estimator = estimator
+        self.highest = Level(highest)
         self.learner = Learner(self.cluster, self.estimator, adjustment, threshold, min_length)
         self.futures = Futures(self.cluster, timelines, self._estimate)
-        self._rule = self.cluster.books.rule = StageRule(self.futures, self.learner, highest, idle)
+        self._rule = self.cluster.books.rule = StageRule(self.futures, self.learner, self.highest, idle)
         if weight and isinstance(scheduler, Scheduler):
             policy = scheduler.policy
             scheduler.policy = replace(policy, placement=(*policy.placement, StageCost(self, weight)))

@@ -13,7 +13,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.cluster.checks import number, whole
 from flowsched.exceptions import InputError
+from flowsched.fgm.amounts import amounts, numbers, part
 
 __all__ = ["Adjustment", "Level", "conformity", "time_weighted_mean"]
 
@@ -42,10 +44,13 @@ def time_weighted_mean(values: ArrayLike, seconds: ArrayLike) -> NDArray[np.floa
     seconds : array_like, shape (samples,)
         Not all 0.
     """
-    length = np.asarray(seconds, np.float64)
-    if length.ndim != 1 or not (length >= 0).all() or not length.sum() > 0:
-        raise InputError("time_weighted_mean: lengths >= 0, not all 0, expected")
-    mean: NDArray[np.float64] = np.tensordot(length, np.asarray(values, np.float64), axes=1) / length.sum()
+    length, amount = (
+        amounts("time_weighted_mean: seconds", seconds, math.inf),
+        numbers("time_weighted_mean: values", values),
+    )
+    if length.ndim != 1 or not length.sum() > 0 or amount.shape[:1] != length.shape:
+        raise InputError("time_weighted_mean: a length for each of the values, not all 0, expected")
+    mean: NDArray[np.float64] = np.tensordot(length, amount, axes=1) / length.sum()
     return mean
 
 
@@ -54,35 +59,43 @@ def conformity(
     estimated: ArrayLike,
     seconds: ArrayLike,
     *,
-    idle: float,
-    total: float,
+    idle: ArrayLike,
+    total: ArrayLike,
     threshold: float = 0.1,
-) -> float:
-    """Conformity (16) of one resource of one machine: how much more is used than was estimated.
+) -> NDArray[np.float64]:
+    """Conformity (16) of a machine's resource, or of each of several: how much more is used than was estimated.
 
     Parameters
     ----------
-    used, estimated, seconds : array_like, shape (samples,)
-        Amounts, and how long each held.
-    idle : float
+    used, estimated : array_like, shape (samples,) or (samples, resources)
+    seconds : array_like, shape (samples,)
+        How long each sample held.
+    idle : array_like, scalar or shape (resources,)
         Amount that nobody uses.
-    total : float
+    total : array_like, scalar or shape (resources,)
         What the machine has.
     threshold : float
         Th: while more than this part of the total is idle, nothing is wrong.
 
     Returns
     -------
-    float
+    ndarray of float64, scalar or shape (resources,)
         0 where the mean use does not exceed the mean estimate or enough is idle, else mean use - mean estimate.
 
     Examples
     --------
-    >>> conformity([3, 4], [3, 3], [10, 10], idle=0, total=4), conformity([3, 4], [4, 4], [10, 10], idle=0, total=4)
-    (0.5, 0.0)
+    >>> conformity([[3, 3], [4, 4]], [[3, 4], [3, 4]], [10, 10], idle=0, total=4)
+    array([0.5, 0. ])
     """
-    over = float(time_weighted_mean(np.subtract(used, estimated), seconds))
-    return over if over > 0 and idle < threshold * total else 0.0
+    use, guess = amounts("conformity: used", used), amounts("conformity: estimated", estimated)
+    if use.shape != guess.shape:
+        raise InputError(f"conformity: estimated: shape {use.shape} expected, got {guess.shape}")
+    over = np.asarray(time_weighted_mean(use - guess, seconds))
+    free, has = numbers("conformity: idle", idle), amounts("conformity: total", total)
+    if {free.shape, has.shape} - {(), over.shape}:
+        raise InputError(f"conformity: idle and total: one number or shape {over.shape} expected")
+    result: NDArray[np.float64] = np.where(free < part("conformity: threshold", threshold) * has, over.clip(0), 0.0)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +111,7 @@ class Adjustment:
     idle : float
         Th of (16).
     degraded : float
-        A task has degraded when it runs so many times as long as it was predicted to.
+        A task has degraded when it runs so many times as long as it was predicted to; infinite for never.
     """
 
     stop: float = 0.15
@@ -109,12 +122,14 @@ class Adjustment:
     degraded: float = 1.5
 
     def __post_init__(self) -> None:
+        for name in ("stop", "coarse", "fine", "degraded"):
+            number(f"Adjustment: {name}", getattr(self, name), 0, finite=name != "degraded")
         if not math.inf > self.stop > self.coarse > self.fine >= 0:
             raise InputError("Adjustment: stop > coarse > fine >= 0 expected")
-        if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
-            raise InputError(f"Adjustment: keep: a whole number >= 1 expected, got {self.keep!r}")
-        if not 0 <= self.idle <= 1 or not self.degraded >= 1:
-            raise InputError("Adjustment: idle from 0 to 1 and degraded >= 1 expected")
+        whole("Adjustment: keep", self.keep, 1)
+        part("Adjustment: idle", self.idle)
+        if self.degraded < 1:
+            raise InputError(f"Adjustment: degraded: a number >= 1 expected, got {self.degraded!r}")
 
     def level(self, conformities: Sequence[ArrayLike]) -> Level:
         """The level of a machine.

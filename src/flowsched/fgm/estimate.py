@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.cluster.checks import check_id, mapping, number, ordered, whole
 from flowsched.exceptions import InputError
+from flowsched.fgm.amounts import amounts, numbers
 
 __all__ = ["DemandEstimator", "Profile", "by_progress"]
 
@@ -134,25 +136,22 @@ class DemandEstimator:
         kinds: int = 4096,
         pending: int = 10_000,
     ) -> None:
-        for name, value in (("points", points), ("cold", cold), ("kinds", kinds), ("pending", pending)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"DemandEstimator: {name} must be a whole number >= 1, got {value!r}")
+        self.resources = ordered("DemandEstimator: resources", resources)
+        if not self.resources or len(set(self.resources)) < len(self.resources):
+            raise InputError(f"DemandEstimator: resources: names, each once, expected, got {resources!r}")
+        self.points = whole("DemandEstimator: points", points, 1)
+        self.limit = number("DemandEstimator: limit", limit, 0)
         if not 0 < limit < 1:
             raise InputError(f"DemandEstimator: limit must lie between 0 and 1, got {limit!r}")
-        if not 0 <= tolerance < math.inf:
-            raise InputError(f"DemandEstimator: tolerance must be a number >= 0, got {tolerance!r}")
-        self.resources = tuple(resources)
-        self.points = points
-        self.limit = limit
-        self.cold = cold
-        self.tolerance = tolerance
+        self.cold = whole("DemandEstimator: cold", cold, 1)
+        self.tolerance = number("DemandEstimator: tolerance", tolerance, 0)
         self._safety = np.zeros(len(self.resources))
-        for name, times in (safety or {}).items():
-            if name not in self.resources or not 0 <= times < math.inf:
-                raise InputError(f"DemandEstimator: safety[{name!r}]: a resource and a number >= 0, got {times!r}")
-            self._safety[self.resources.index(name)] = times
-        self._kinds = kinds
-        self._pending: deque[_Seen] = deque(maxlen=pending)
+        for name, times in mapping("DemandEstimator: safety", {} if safety is None else safety).items():
+            if name not in self.resources:
+                raise InputError(f"DemandEstimator: safety[{name!r}]: the resources are {', '.join(self.resources)}")
+            self._safety[self.resources.index(name)] = number(f"DemandEstimator: safety[{name!r}]", times, 0)
+        self._kinds = whole("DemandEstimator: kinds", kinds, 1)
+        self._pending: deque[_Seen] = deque(maxlen=whole("DemandEstimator: pending", pending, 1))
         self._known: OrderedDict[Hashable, _Estimate] = OrderedDict()
 
     def __len__(self) -> int:
@@ -175,12 +174,13 @@ class DemandEstimator:
         Raises
         ------
         InputError
-            A shape that does not fit, a negative or non-finite number.
+            A kind without a hash, a shape that does not fit, a negative or non-finite number.
         """
+        check_id("observe: kind", kind)
         p, d = self.points, len(self.resources)
-        seen = np.asarray(demand, np.float64)
-        spent = np.asarray(seconds, np.float64)
-        squeezed = np.asarray(compression, np.float64)
+        seen = amounts("observe: demand", demand)
+        spent = amounts("observe: seconds", seconds, math.inf)
+        squeezed = amounts("observe: compression", compression, 1)
         for name, array, shapes in (
             ("demand", seen, ((p, d), (d,))),
             ("seconds", spent, ((p,), ())),
@@ -188,8 +188,6 @@ class DemandEstimator:
         ):
             if array.shape not in shapes:
                 raise InputError(f"observe: {name}: shape {' or '.join(map(str, shapes))} expected, got {array.shape}")
-            if not np.isfinite(array).all() or (array < 0).any():
-                raise InputError(f"observe: {name}: finite numbers >= 0 expected")
         spent = spent / p if spent.ndim == 0 else spent
         self._pending.append(
             _Seen(
@@ -210,9 +208,10 @@ class DemandEstimator:
         list
             Kinds whose estimate changed.
         """
+        most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit
-        for _ in range(len(self._pending) if most is None else min(most, len(self._pending))):
+        for _ in range(min(most, len(self._pending))):
             seen = self._pending.popleft()
             estimate = self._known.get(seen.kind)
             if estimate is None:
@@ -235,10 +234,14 @@ class DemandEstimator:
             So many such tasks may share a machine.  What is added for safety is the part of each in the deviation of their
             sum: they even each other out, but not an error of the mean, which shrinks as more is known.
         """
+        check_id("profile: kind", kind)
+        many = numbers("profile: together", together)
+        if many.shape not in ((), (len(self.resources),)) or not (many > 0).all():
+            raise InputError(f"profile: together: {len(self.resources)} numbers > 0 or one expected, got {together!r}")
         estimate = self._known.get(self.key(kind))
         if estimate is None or estimate.samples < self.cold:
             return None
-        variance = estimate.doubt[:, None] + 1.0 / np.asarray(together, np.float64)
+        variance = estimate.doubt[:, None] + 1.0 / many
         margin = self._safety * estimate.spread * np.sqrt(variance)
         return Profile(estimate.demand + margin, estimate.seconds.copy(), estimate.samples)
 
@@ -263,6 +266,7 @@ def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int
     times : array_like, shape (n,)
         Ascending, from the start of the task.
     usage : array_like, shape (n, resources)
+        NaN for what was not measured.
     duration : float
         From the start to the end.
     points : int
@@ -271,15 +275,18 @@ def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int
     -------
     ndarray of float64, shape (points, resources)
     """
-    at = np.asarray(times, np.float64)
-    amounts = np.asarray(usage, np.float64)
-    if not len(at) or len(at) != len(amounts):
+    at, used = numbers("by_progress: times", times), numbers("by_progress: usage", usage)
+    if at.ndim != 1 or not len(at) or used.ndim != 2 or len(at) != len(used):
         raise InputError(
-            f"by_progress: one or more samples with a time each expected, got {len(at)} and {len(amounts)}"
+            f"by_progress: one or more samples with a time each expected, got shapes {at.shape} and {used.shape}"
         )
+    if not np.isfinite(at).all() or (np.diff(at) < 0).any():
+        raise InputError("by_progress: times: finite numbers that ascend expected")
+    number("by_progress: duration", duration, 0)
+    whole("by_progress: points", points, 1)
     middle = (np.arange(points) + 0.5) / points * duration
     right = np.searchsorted(at, middle).clip(1, max(len(at) - 1, 1))
     left = right - 1
     right = np.minimum(right, len(at) - 1)
     nearest = np.where(middle - at[left] <= at[right] - middle, left, right)
-    return amounts[nearest]
+    return used[nearest]

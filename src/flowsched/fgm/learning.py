@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
+from flowsched.cluster.model import LARGEST
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.estimate import DemandEstimator
@@ -90,7 +91,7 @@ class Learner:
         profile = None if cls.kind is None else self.estimator.profile(cls.kind, self._together(cls))
         if profile is None:
             return None
-        demand = profile.demand
+        demand = np.minimum(profile.demand, LARGEST, out=profile.demand)
         if self._cluster.resources.device_index >= 0:
             demand[:, self._cluster.resources.device_index] = 0
         peak = demand.max(axis=0)

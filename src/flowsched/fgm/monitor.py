@@ -109,12 +109,10 @@ class MachineWatch:
         self._foreign.append((foreign, seconds))
         self._used.append((used, seconds))
         self.used = _mean(self._used)
-        self._conformities.append(
-            np.array([
-                conformity([u], [e], [seconds], idle=i, total=n, threshold=adjust.idle) / n if n > 0 else 0.0
-                for u, e, i, n in zip(used, estimated, total - self.used, total, strict=True)
-            ])
-        )  # fmt: skip
+        over = conformity(
+            used[None], estimated[None], [seconds], idle=total - self.used, total=total, threshold=adjust.idle
+        )
+        self._conformities.append(np.divide(over, total, out=np.zeros(len(total)), where=total > 0))
         self.level = adjust.level(list(self._conformities))
         return np.maximum(foreign, _mean(self._foreign))
 

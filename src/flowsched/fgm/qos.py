@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.exceptions import InputError
+from flowsched.fgm.amounts import numbers
 
 __all__ = ["missed", "theoretical_duration"]
 
@@ -31,7 +32,8 @@ def theoretical_duration(seconds: ArrayLike, compression: ArrayLike) -> float:
     >>> round(theoretical_duration([1, 3], [[0.2 / 4.2, 0], [0, 0]]), 6)
     4.05
     """
-    length, rate = np.asarray(seconds, np.float64), np.asarray(compression, np.float64)
+    length = numbers("theoretical_duration: seconds", seconds)
+    rate = numbers("theoretical_duration: compression", compression)
     rate = rate.max(axis=1) if rate.ndim == 2 else rate
     if length.shape != rate.shape or not ((rate >= 0) & (rate < 1)).all() or not (length >= 0).all():
         raise InputError("theoretical_duration: a length >= 0 and a rate from 0 to below 1 for each stage expected")

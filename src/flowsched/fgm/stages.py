@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.exceptions import InputError
+from flowsched.fgm.amounts import amounts, numbers, part
 from flowsched.fgm.estimate import Profile
 
 __all__ = ["Stages", "divide_stages"]
@@ -37,24 +38,22 @@ class Stages:
     progress: Floats
 
     def __init__(self, seconds: ArrayLike, demand: ArrayLike, progress: ArrayLike | None = None) -> None:
-        length = np.asarray(seconds, np.float64).reshape(-1)
-        amounts = np.asarray(demand, np.float64)
-        if not len(length) or amounts.ndim != 2 or len(amounts) != len(length):
-            raise InputError(f"stages: as many demands as lengths expected, got {amounts.shape} and {length.shape}")
+        length = numbers("stages: seconds", seconds).reshape(-1)
+        wants = amounts("stages: demand", demand)
+        if not len(length) or wants.ndim != 2 or len(wants) != len(length):
+            raise InputError(f"stages: as many demands as lengths expected, got {wants.shape} and {length.shape}")
         if np.isnan(length).any() or (length < 0).any() or not np.isfinite(length[:-1]).all():
-            raise InputError("stages: lengths must be numbers >= 0, all but the last one finite")
-        if not np.isfinite(amounts).all() or (amounts < 0).any():
-            raise InputError("stages: demands must be finite numbers >= 0")
+            raise InputError("stages: seconds: numbers >= 0, all but the last one finite, expected")
         if progress is None:
             ends = np.cumsum(length)
-            part = ends / ends[-1] if 0 < ends[-1] < np.inf else np.arange(1, len(length) + 1) / len(length)
+            done = ends / ends[-1] if 0 < ends[-1] < np.inf else np.arange(1, len(length) + 1) / len(length)
         else:
-            part = np.asarray(progress, np.float64)
-            if part.shape != length.shape or part[-1] != 1 or (np.diff(part, prepend=0.0) < 0).any():
+            done = amounts("stages: progress", progress, 1)
+            if done.shape != length.shape or done[-1] != 1 or (np.diff(done) < 0).any():
                 raise InputError("stages: progress must ascend to 1, one value per stage")
         object.__setattr__(self, "seconds", length)
-        object.__setattr__(self, "demand", amounts)
-        object.__setattr__(self, "progress", part)
+        object.__setattr__(self, "demand", wants)
+        object.__setattr__(self, "progress", done)
 
     def __len__(self) -> int:
         """How many stages."""
@@ -112,20 +111,18 @@ def divide_stages(
     if isinstance(demand, Profile):
         seconds = demand.seconds if seconds is None else seconds
         demand = demand.demand
-    points = np.asarray(demand, np.float64)
+    points = amounts("divide_stages: demand", demand)
     if points.ndim != 2 or not len(points):
         raise InputError(f"divide_stages: demand: shape (points, resources) expected, got {points.shape}")
     count, d = points.shape
-    limit = np.asarray(thresholds, np.float64)
+    limit = numbers("divide_stages: thresholds", thresholds)
     if limit.shape not in ((), (d,)) or np.isnan(limit).any() or (limit < 0).any():
         raise InputError(f"divide_stages: thresholds: {d} numbers >= 0 or one expected, got {thresholds!r}")
-    if not 0 <= min_length <= 1:
-        raise InputError(f"divide_stages: min_length: a number from 0 to 1 expected, got {min_length!r}")
-    time = np.asarray(1.0 if seconds is None else seconds, np.float64)
+    least = max(1, round(part("divide_stages: min_length", min_length) * count))
+    time = amounts("divide_stages: seconds", 1.0 if seconds is None else seconds, np.inf)
     if time.shape not in ((), (count,)):
         raise InputError(f"divide_stages: seconds: {count} numbers or one expected, got {time.shape}")
     time = np.full(count, float(time) / count) if time.ndim == 0 else time
-    least = max(1, round(min_length * count))
     starts, low, high = [0], points[0], points[0]
     peaks = []
     for i in range(1, count):

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched.cluster.model import MICRO
+from flowsched.cluster.checks import number
+from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.exceptions import InputError
 from flowsched.fgm import _match
+from flowsched.fgm.amounts import amounts, numbers
 from flowsched.fgm.stages import Stages
 
 __all__ = ["Classes", "Timeline", "Timelines", "compression", "match", "max_compression"]
@@ -36,13 +38,13 @@ def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
     >>> round(float(compression(4.2, 4.0)), 4)
     0.0476
     """
-    want, have = np.asarray(wanted, np.float64), np.asarray(given, np.float64)
+    want, have = amounts("compression: wanted", wanted), amounts("compression: given", given)
     rate: Floats = np.divide(want - have, want, out=np.zeros(np.broadcast(want, have).shape), where=want > have)
     return rate
 
 
 def max_compression(
-    before: ArrayLike, newcomer: ArrayLike, *, contention: ArrayLike = 0.0, limit: float = 0.1
+    before: ArrayLike, newcomer: ArrayLike, *, contention: ArrayLike = 0.0, limit: ArrayLike = 0.1
 ) -> Floats:
     """Largest compression (7) under which a newcomer does not lower what is done in all.
 
@@ -54,8 +56,8 @@ def max_compression(
         The newcomer's work w_m.
     contention : array_like
         p: what competing costs beyond sharing, 0 to 1.
-    limit : float
-        Never more than this.
+    limit : array_like
+        Never more than this; from 0 to below 1.
 
     Returns
     -------
@@ -67,15 +69,15 @@ def max_compression(
     >>> max_compression([3.9, 2.0, 2.0], [0.1, 2.2, 0.0]).round(3)
     array([0.025, 0.1  , 0.   ])
     """
-    done, more, loss = (np.asarray(a, np.float64) for a in (before, newcomer, contention))
-    for name, array in (("before", done), ("newcomer", more)):
-        if not np.isfinite(array).all() or (array < 0).any():
-            raise InputError(f"max_compression: {name}: finite numbers >= 0 expected")
-    if not ((loss >= 0) & (loss <= 1)).all() or not 0 <= limit < 1:
-        raise InputError("max_compression: contention from 0 to 1 and limit from 0 to below 1 expected")
+    done, more = (
+        amounts(f"max_compression: {name}", work, np.inf) for name, work in (("before", before), ("newcomer", newcomer))
+    )
+    loss, most = amounts("max_compression: contention", contention, 1), amounts("max_compression: limit", limit, 1)
+    if (most == 1).any():
+        raise InputError("max_compression: limit: numbers from 0 to below 1 expected")
     total = (1.0 - loss) * (done + more)
     part = np.divide(done, total, out=np.ones(np.broadcast(done, total).shape), where=total > 0)
-    bound: Floats = np.where(more > 0, np.clip(1.0 - part, 0.0, limit), 0.0)
+    bound: Floats = np.where(more > 0, np.clip(1.0 - part, 0.0, most), 0.0)
     return bound
 
 
@@ -88,7 +90,7 @@ class Timeline:
     ends : array_like, shape (stages,)
         End of each stage from now, ascending; the last is infinite.
     available : array_like, shape (stages, resources)
-        In the caller's units; negative where more is wanted than there is.
+        In the caller's units; negative where more is wanted than there is.  At most 127 stages.
     total : array_like, shape (resources,)
         What the machine has.
     """
@@ -98,14 +100,14 @@ class Timeline:
     total: Floats
 
     def __init__(self, ends: ArrayLike, available: ArrayLike, total: ArrayLike) -> None:
-        times = np.asarray(ends, np.float64).reshape(-1)
-        left, whole = np.asarray(available, np.float64), np.asarray(total, np.float64)
-        if not len(times) or np.isnan(times).any() or (np.diff(times) <= 0).any() or times[-1] != np.inf:
-            raise InputError("timeline: ends must ascend to infinity")
+        times = numbers("timeline: ends", ends).reshape(-1)
+        left, whole = numbers("timeline: available", available), amounts("timeline: total", total)
+        if not 0 < len(times) <= 127 or np.isnan(times).any() or (np.diff(times) <= 0).any() or times[-1] != np.inf:
+            raise InputError("timeline: ends: 1 to 127 numbers that ascend to infinity expected")
         if left.shape != (len(times), *whole.shape) or whole.ndim != 1:
             raise InputError(f"timeline: available of shape {(len(times), *whole.shape)} expected, got {left.shape}")
-        if not np.isfinite(left).all() or not np.isfinite(whole).all() or (whole < 0).any():
-            raise InputError("timeline: amounts must be finite, totals >= 0")
+        if not (np.abs(left) <= LARGEST).all():
+            raise InputError("timeline: available: finite numbers expected")
         object.__setattr__(self, "ends", times)
         object.__setattr__(self, "available", left)
         object.__setattr__(self, "total", whole)
@@ -133,6 +135,7 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
     resources = len(machine.total)
     if task.demand.shape[1] != resources:
         raise InputError(f"match: the task has {task.demand.shape[1]} resources, the machine {resources}")
+    number("match: contention", contention, 0)
     classes = Classes([task], resources)
     lines = Timelines(resources, slots=max(2, len(machine.ends)))
     lines.grow(1)
@@ -152,7 +155,7 @@ def _reach(available: Floats, total: Floats, limit: Floats, contention: float) -
 
 
 def _limits(limit: ArrayLike, resources: int) -> Floats:
-    limits = np.asarray(limit, np.float64)
+    limits = numbers("limit", limit)
     if limits.shape not in ((), (resources,)) or not ((limits >= 0) & (limits < 1)).all():
         raise InputError(f"limit: {resources} numbers from 0 to below 1 or one expected, got {limit!r}")
     return np.broadcast_to(limits, (resources,))
@@ -169,7 +172,7 @@ class Classes:
     Attributes
     ----------
     at, until, order, want : ndarray
-        As in the kernel's ``fits``; `want` in micro-units, rounded up.
+        As in the kernel's ``fits``; `want` in micro-units, rounded up, nothing in a stage of no length.
     seconds, progress : ndarray of float64
         Lengths of the stages, and progress at their ends.
     duration : ndarray of float64
@@ -183,6 +186,7 @@ class Classes:
         self.progress: Floats = np.concatenate([np.zeros(0), *(s.progress for s in stages)])
         self.duration: Floats = np.array([s.duration for s in stages])
         self.want: Ints = np.concatenate([np.zeros((0, resources), np.int64), *(micro(s.demand) for s in stages)])
+        self.want[self.seconds == 0] = 0
         self.order: Ints = np.argsort(self.until, kind="stable")
 
 
