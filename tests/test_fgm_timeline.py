@@ -294,6 +294,17 @@ def test_stages_without_a_slot_are_taken_together() -> None:
     assert (rough.available[0, 3] == fine.available[0, 10]).all()
 
 
+def test_what_is_left_over_of_a_longer_timeline_is_not_looked_at() -> None:
+    machine = Machine([Stages([3, 3, 3, 3], [[1.0, 1], [2.0, 1], [0.5, 1], [1.5, 1]]), Stages([100], [[1.0, 1]])])
+    lines = machine.forecast()
+    assert [int(lines.present(machine.rows, now)[0]) for now in (2.0, 10.0, 99.0, 1000.0)] == [0, 3, 4, 5]
+    machine.at, machine.members, machine.turn, machine.entry = (array[1:] for array in (
+        np.array([0, 0, 1]), machine.members, machine.turn, machine.entry
+    ))  # fmt: skip
+    lines = machine.forecast()
+    assert [int(lines.present(machine.rows, now)[0]) for now in (2.0, 10.0, 99.0, 1000.0)] == [0, 0, 0, 1]
+
+
 def test_states_are_moved_on_when_asked_and_only_then() -> None:
     machine = Machine([A, B])
     machine.plan(2.0)

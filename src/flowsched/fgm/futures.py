@@ -225,7 +225,8 @@ class Futures:
         """Note when machines will next have more to offer than they have."""
         lines = self.timelines
         ends, reach = lines.ends[rows, :-1], lines.reach[rows]
-        more = (reach[:, 1:] > reach[:, :-1]).any(axis=2) & (ends > now + 1e-6)
+        ahead = (ends > now + 1e-6) & np.logical_and.accumulate(ends < np.inf, axis=1)
+        more = (reach[:, 1:] > reach[:, :-1]).any(axis=2) & ahead
         self.due[rows] = np.where(more, ends, np.inf).min(axis=1)
 
     def plan(

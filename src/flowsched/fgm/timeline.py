@@ -207,7 +207,7 @@ class Timelines:
     Attributes
     ----------
     ends : ndarray of float64, shape (rows, slots)
-        Absolute times.
+        Absolute times, which ascend to infinity; what stands after the first infinite one is of no account.
     available, reach : ndarray of int64, shape (rows, slots, resources)
         What is left, and how far a newcomer may reach with the compression allowed.
     soft : ndarray of uint8, shape (resources,)
@@ -238,8 +238,8 @@ class Timelines:
             self.reach = np.concatenate([self.reach, np.zeros(shape, np.int64)])
 
     def present(self, rows: Ints, now: float) -> Ints:
-        """The stage that each machine is in."""
-        stage: Ints = np.minimum((self.ends[rows] <= now).sum(axis=1), self.ends.shape[1] - 1)
+        """The stage that each machine is in: the first that has not ended, since the last one used never does."""
+        stage: Ints = (self.ends[rows] > now).argmax(axis=1)
         return stage
 
     def fits(self, classes: Classes, rows: Ints, now: float) -> tuple[Ints, NDArray[np.int8]]:
