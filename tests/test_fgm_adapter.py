@@ -385,6 +385,15 @@ def test_a_share_is_enough_for_one_task_of_what_fits() -> None:
     assert len(fine.schedule(0.0).placements) == 1
 
 
+def test_thresholds_at_infinity_are_coarse_matching() -> None:
+    """Also where something is not used at all."""
+    kinds = {"k": Stages([6, 6], [[3.0, 0.0], [0.5, 0.0]])}
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(kinds), threshold=math.inf)
+    submit(fine, 2, cpu=3.0)
+    fine.commit(fine.schedule(0.0))
+    assert not fine.schedule(6.0).placements
+
+
 # -- options -------------------------------------------------------------------------------------------------------
 
 

@@ -95,7 +95,7 @@ class Learner:
         if self._cluster.resources.device_index >= 0:
             demand[:, self._cluster.resources.device_index] = 0
         peak = demand.max(axis=0)
-        thresholds = np.where(peak > 0, self._threshold * peak, math.inf)
+        thresholds = np.multiply(self._threshold, peak, out=np.full(len(peak), math.inf), where=peak > 0)
         stages = divide_stages(profile, thresholds=thresholds, min_length=self._min_length)
         return stages if stages.duration > 0 else None
 
