@@ -28,7 +28,8 @@ def plot_completion(title: str, jobs: Mapping[str, NDArray[np.float64]], folder:
     for name, (colour, line) in _STYLE.items():
         if name in jobs:
             times = np.sort(jobs[name])
-            axes.step(times, np.arange(1, len(times) + 1) / len(times), line, color=colour, where="post", label=name)
+            part = np.arange(len(times) + 1) / len(times)
+            axes.step(np.r_[times[0], times], part, line, color=colour, where="post", label=name)
     axes.set(xlabel="job completion time in s", ylabel="part of the jobs", title=title, ylim=(0, 1.02))
     axes.set_xlim(left=0)
     axes.grid(alpha=0.3)
@@ -46,7 +47,7 @@ def plot_makespan(title: str, curves: Mapping[str, Mapping[float, float]], folde
             volumes = sorted(curves[name])
             axes.plot(volumes, [curves[name][v] for v in volumes], line, color=colour, marker="o", ms=3.5, label=name)
     axes.set(xlabel="input in GB", ylabel="makespan in s", title=title)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.05 * max(max(curve.values()) for curve in curves.values()))
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
     return _save(figure, folder, f"fgm-makespan-{title}")
