@@ -50,7 +50,7 @@ def time_weighted_mean(values: ArrayLike, seconds: ArrayLike) -> NDArray[np.floa
     )
     if length.ndim != 1 or not length.sum() > 0 or amount.shape[:1] != length.shape:
         raise InputError("time_weighted_mean: a length for each of the values, not all 0, expected")
-    mean: NDArray[np.float64] = np.tensordot(length, amount, axes=1) / length.sum()
+    mean: NDArray[np.float64] = (length @ amount.reshape(len(length), -1)).reshape(amount.shape[1:]) / length.sum()
     return mean
 
 

@@ -79,8 +79,8 @@ class MachineWatch:
         self._adjustment = adjustment
         self._last: float | None = None
         self._conformities: deque[Floats] = deque(maxlen=adjustment.keep)
-        self._foreign: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
-        self._used: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
+        # What everybody used, and what was not ours; and for how long.
+        self._samples: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
 
     def add(self, time: float, total: Floats, used: Floats, ours: Floats, estimated: Floats) -> Floats:
         """Another sample of the whole machine.
@@ -106,15 +106,16 @@ class MachineWatch:
         self._last = time
         adjust = self._adjustment
         foreign = np.maximum(used - ours, 0.0)
-        self._foreign.append((foreign, seconds))
-        self._used.append((used, seconds))
-        self.used = _mean(self._used)
+        self._samples.append((np.array([used, foreign]), seconds))
+        values, lengths = zip(*self._samples, strict=True)
+        self.used, others = time_weighted_mean(values, lengths)
         over = conformity(
             used[None], estimated[None], [seconds], idle=total - self.used, total=total, threshold=adjust.idle
         )
         self._conformities.append(np.divide(over, total, out=np.zeros(len(total)), where=total > 0))
         self.level = adjust.level(list(self._conformities))
-        return np.maximum(foreign, _mean(self._foreign))
+        result: Floats = np.maximum(foreign, others)
+        return result
 
 
 def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:
@@ -123,8 +124,3 @@ def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace
     if trace is None or trace.turn != task.turn:
         trace = traces[task] = TaskTrace(task.turn)
     return trace
-
-
-def _mean(samples: deque[tuple[Floats, float]]) -> Floats:
-    values, seconds = zip(*samples, strict=True)
-    return time_weighted_mean(np.array(values), np.array(seconds))
