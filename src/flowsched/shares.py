@@ -37,6 +37,7 @@ from flowsched.policy.fairness import RUNGS, Fairness
 from flowsched.policy.providers import Claims
 from flowsched.sharereport import ShareReport
 from flowsched.tally import Tally, jobs_with
+from flowsched.turns import Climb
 
 __all__ = ["Shares"]
 
@@ -82,6 +83,7 @@ class Shares:
         self._share: Ints = np.zeros(0, np.int64)
         self._within: Ints = np.zeros(8, np.int64)
         self._claimants: Ints = np.zeros(0, np.int64)
+        self._rungs: Ints = np.zeros((0, RUNGS - 1), np.int64)
         self._most: Ints = np.zeros(0, np.int64)
         self._allowed: Ints = np.zeros(0, np.int64)
         self._most_within: Ints = np.zeros(8, np.int64)
@@ -240,6 +242,17 @@ class Shares:
         running = self._total(self._fairness, self._tally.tasks - self._tally.waiting)
         self._note_full(self._fairness, running >= self._most)
         return ShareReport(self._fairness, self._claims, self._share, running)
+
+    def climb(self) -> Climb | None:
+        """Where everybody stands, as of the last update; None without a ladder."""
+        fairness = self._fairness
+        if fairness is None or self._claims is None or fairness.mode != "ladder":
+            return None
+        number = {at: i for i, at in enumerate(self._claimants.tolist())}
+        at = self._user if fairness.over == "user" else np.arange(len(self._user))
+        claimant = {job: number[int(at[index])] for job, index in self._jobs.items()}
+        running = self._total(fairness, self._tally.tasks - self._tally.waiting)
+        return Climb(claimant, running.tolist(), self._rungs.tolist())
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
@@ -425,6 +438,7 @@ class Shares:
         edges = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
         if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
             edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
+        self._rungs = edges[:, 1:-1].copy()
         upto = np.minimum(edges, (tasks - lower)[:, None])
         self._outlets.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * policy.fair_step)
         self._outlets.ladder(at, np.diff(upto, axis=1)[:, 1:], policy.fair_step)

@@ -10,6 +10,7 @@ was not yet refused in this round.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
@@ -25,6 +26,7 @@ from flowsched.cluster.trial import Trial
 from flowsched.policy import OMEGA
 from flowsched.preemption import candidates, victims
 from flowsched.proposals import ClassFlow
+from flowsched.turns import Climb, Way, take_turns, way_of
 
 __all__ = ["Verify"]
 
@@ -59,19 +61,34 @@ class Verify:
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, evicting where somebody makes room; True if the flow must be looked at again."""
-        step = self.builder.policy.step
+        step, climb = self.builder.policy.step, self.builder.shares.climb()
         again = step < 1 and bool(proposals)
         started: list[TaskRecord] = []
-        for proposal in proposals if step == 1 else self._cheapest(proposals, step):
-            again |= self._admit_near(proposal, started)
-            queue = list(chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups))
-            queue.sort(key=attrgetter("turn"))
+
+        def start(queue: Sequence[TaskRecord], way: Way) -> int:
+            nonlocal again
             at = 0
-            for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
-                done, told = self._start_some(queue[at : at + units], row)
+            while at < len(queue) and way:
+                row, units = way.popleft()
+                some = queue[at : at + units]
+                done, told = self._start_some(some, row)
+                if done == len(some) < units:
+                    way.appendleft((row, units - done))
                 at += done
                 again |= told
-            started += queue[:at]
+            started.extend(queue[:at])
+            return at
+
+        if step < 1:
+            proposals = self._cheapest(proposals, step, climb)
+        if climb is not None and len(proposals) > 1:
+            take_turns(proposals, self.cluster.waiting, climb, start)
+        else:
+            for proposal in proposals:
+                for group, row, units, _ in proposal.near:
+                    start(group.waiting[:units], deque([(row, units)]))
+                queue = chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups)
+                start(sorted(queue, key=attrgetter("turn")), way_of(proposal))
         return self._keep_shares(started) or again
 
     def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
@@ -116,19 +133,11 @@ class Verify:
         self.builder.withhold(task.group)
         self._let_back(task)
 
-    def _admit_near(self, proposal: ClassFlow, started: list[TaskRecord]) -> bool:
-        """Start those that go to a certain machine for the sake of their data; the result is as for `admit`."""
-        again = False
-        for group, row, units, _ in proposal.near:
-            tasks = group.waiting[:units]
-            done, told = self._start_some(tasks, row)
-            started += tasks[:done]
-            again |= told
-        return again
-
-    def _cheapest(self, proposals: Sequence[ClassFlow], step: float) -> list[ClassFlow]:
+    def _cheapest(self, proposals: Sequence[ClassFlow], step: float, climb: Climb | None) -> list[ClassFlow]:
         """Some of what is proposed for the best standing, the cheapest first and at most one task per machine."""
         places, rank = self.builder.places, self.builder.rank
+        if climb is not None and proposals:
+            proposals = climb.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
         best = [p for p in proposals if rank(p) == rank(proposals[0])]
         offers: list[tuple[int, int, int, Group | None]] = []
         for i, p in enumerate(best):
