@@ -310,10 +310,46 @@ def test_the_remaining_by_resources() -> None:
     assert (share @ demand <= 20).all()
 
 
+@given(st.integers(0, 2**32 - 1))
+@settings(max_examples=effort(60, 2000), deadline=None)
+def test_the_remaining_is_dealt_task_by_task_from_what_each_really_holds(seed: int) -> None:
+    """What runs may ask for more, or less, than what waits; amounts are whole numbers, so that ties are exact."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    further = rng.integers(0, 4, (n, d)).astype(float)
+    running = rng.integers(0, 4, n)
+    # Who holds only what its tasks need stands higher with each: equals are told apart by their order alone.
+    held = np.where((running[:, None] > 0) & (further > 0), rng.integers(0, 9, (n, d)), 0).astype(float)
+    capacity = rng.choice([16.0, 32.0, 64.0], d)
+    tasks, weight = running + rng.integers(0, 12, n), 2.0 ** rng.integers(0, 3, n)
+    portion = bool(rng.integers(2))
+    most = rng.integers(8, 40, d) / 32 if portion else np.ones(d)
+    made = Claims(
+        tuple(range(n)), tasks, running, int(rng.integers(0, 40)), weight, further, capacity, held, further,
+        most=most if portion else None,
+    )  # fmt: skip
+    left = np.maximum(most * capacity - held.sum(axis=0), 0)
+    share, more = tasks.copy(), np.zeros(n, np.int64)
+    hungry = {i for i in range(n) if further[i].any() and tasks[i] > running[i]}
+    while hungry:
+        i = min(hungry, key=lambda i: (((held[i] + more[i] * further[i]) / capacity).max() / weight[i], i))
+        if (further[i] > left).any():
+            hungry = set() if portion else hungry - {i}
+            continue
+        more[i] += 1
+        left -= further[i]
+        if running[i] + more[i] == tasks[i]:
+            hungry.discard(i)
+    asks = further.any(axis=1)
+    share[asks] = (running + more)[asks]
+    assert Remaining(DRF())(made).tolist() == share.tolist()
+
+
 def test_where_nothing_is_left_nobody_is_entitled_to_more() -> None:
     two, one = np.array([3, 3]), np.array([[1.0], [1.0]])
     made = Claims(("a", "b"), two, np.array([3, 0]), 3, np.ones(2), one, np.array([3.0]))
     for provider in (MaxMin(), WeightedMaxMin(), DRF()):
         gone = replace(made, capacity=np.zeros(1))
         assert provider(gone).tolist() == [0, 0] and Fairness(provider).part(gone).tolist() == [0, 0]
+        assert Remaining(provider)(gone).tolist() == [3, 0]
         assert provider(replace(made, demand=np.zeros((2, 0)), capacity=np.zeros(0))).tolist() == [2, 1]

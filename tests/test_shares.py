@@ -254,7 +254,9 @@ def test_switching_while_it_runs() -> None:
     assert running(again) == running(jobs)
     # A counter: what a switch of fairness alone changes in the network is bounds, prices and rungs of six jobs.
     before = sched.builder.edits.count
-    sched.builder.shares.update((), Policy(fairness=Fairness(StaticQuotas({}, default=2))))
+    sched.builder.shares.update(
+        (), Policy(fairness=Fairness(StaticQuotas({}, default=2))), sched.builder.places.with_room
+    )
     assert 0 < sched.builder.edits.count - before <= 4 * 6
 
 

@@ -140,7 +140,8 @@ class Builder:
         self.near.update(self.policy)
         self.places.refresh([cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))], self.policy)
         self.edits.flush()
-        self.shares.update((group.job for group in chain(touched, changes.removed)), self.policy)
+        jobs = (group.job for group in chain(touched, changes.removed))
+        self.shares.update(jobs, self.policy, self.places.with_room)
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is looked at again in the next update."""

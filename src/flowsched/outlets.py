@@ -10,11 +10,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.dense import Indices, grown
 from flowsched.edits import Edits
 from flowsched.network import INF, FlowNetwork
@@ -67,6 +69,43 @@ class Outlets:
         """The outlet's arcs go with one of its nodes."""
         self._base[index] = self._ease[index] = self._rung[index] = -1
         self._indices.give(index)
+
+    def hold(self, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints, price: int) -> None:
+        """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""
+        lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
+        self.bound(at, lower, np.maximum(tasks - np.minimum(least, tasks) - lower, 0), price)
+
+    def climb(
+        self,
+        at: Ints,
+        tasks: Ints,
+        waiting: Ints,
+        least: Ints,
+        most: Ints,
+        weight: NDArray[np.float64],
+        units: int,
+        step: int,
+    ) -> Ints:
+        """Rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w, and the lower the rung the dearer.
+
+        Returns
+        -------
+        ndarray of int64, shape (outlets, RUNGS - 1)
+            How many run where each rung but the first begins.
+        """
+        lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
+        pace = np.where(weight > 0, weight / weight.min(initial=np.inf, where=weight > 0), 0.0)
+        # Were all to climb at once, they would end two thirds up; powers of two, so that the rungs seldom move.
+        height = 1.5 * units / max(float(pace.sum()), 1.0) / RUNGS
+        pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
+        edges: Ints = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
+        if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
+            edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
+        upto = np.minimum(edges, (tasks - lower)[:, None])
+        self.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * step)
+        self.ladder(at, np.diff(upto, axis=1)[:, 1:], step)
+        rungs: Ints = edges[:, 1:-1].copy()
+        return rungs
 
     def bound(self, at: Ints, lower: Ints, room: Ints, price: int) -> None:
         """Let at least `lower` leave, and `room` more before each costs `price`."""

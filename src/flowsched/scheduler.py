@@ -225,17 +225,23 @@ class Scheduler:
         """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
         builder, waiting = self.builder, self.cluster.waiting
         had_room: set[int] = set()
-        offered = False
+        offered = proposed = False
         while True:
             start = time.perf_counter()
             builder.update(self.cluster.changes(check.trial.now), check.trial.now)
             had_room.update(builder.places.with_room([cls.index for cls in waiting]))
             updated = time.perf_counter()
             clock.update += updated - start
-            again = clock.run(self.network, updated) and check.admit(builder.read())
+            again = False
+            if clock.run(self.network, updated):
+                proposals = builder.read()
+                proposed |= bool(proposals)
+                again = check.admit(proposals)
             builder.places.stop_displacing()
             # Room that was offered at a price and that nobody took is not offered twice.
             offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
+            if not (again or offered or clock.late):
+                again, proposed = builder.shares.deal_on(proposed), False
             if clock.late or not (again or offered):
                 return had_room
 

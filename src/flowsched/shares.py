@@ -17,15 +17,13 @@ policy changes: what it does not use has capacity 0.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.books import UNLIMITED
 from flowsched.cluster.dense import Indices, grown
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.cluster.state import Cluster
@@ -78,6 +76,7 @@ class Shares:
         self._fresh = True
         self._ordered: list[JobRecord] | None = None
         self._ids: tuple[Hashable, ...] | None = None
+        self._aside: dict[Hashable, None] = {}
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
@@ -139,12 +138,48 @@ class Shares:
             self._stale[group.job] = None
             self._fresh = True
 
+    def deal_on(self, proposed: bool) -> bool:
+        """Whether a provider that deals gradually has more to deal in this round; the next update then asks it again.
+
+        Parameters
+        ----------
+        proposed : bool
+            Whether the flow has let anything start since the last time.  If not, nobody was in the way of those who run
+            less than their share: they stand aside, so that others get what they cannot use.
+        """
+        if not self._gradual or self._claims is None or self._fairness is None:
+            return False
+        if not proposed:
+            running = self._total(self._fairness, self._tally.tasks - self._tally.waiting)
+            short = np.flatnonzero(self._share > running).tolist()
+            self._aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
+            if not short:
+                return False
+        self._fresh = True
+        return True
+
+    @property
+    def _gradual(self) -> bool:
+        fairness = self._fairness
+        return fairness is not None and fairness.mode != "ladder" and getattr(fairness.share, "gradual", False)
+
     def end_round(self) -> None:
         """Entitlements hold for one round; the next update works them out anew."""
         self._fresh = True
+        self._aside.clear()
 
-    def update(self, touched: Iterable[JobRecord], policy: Policy) -> None:
-        """Bring the bounds up to date with the counts of these jobs and with the policy."""
+    def update(
+        self, touched: Iterable[JobRecord], policy: Policy, with_room: Callable[[Sequence[int]], Collection[int]]
+    ) -> None:
+        """Bring the bounds up to date with the counts of these jobs and with the policy.
+
+        Parameters
+        ----------
+        touched : iterable of JobRecord
+        policy : Policy
+        with_room : function
+            Those of some classes, by index, for which a machine has room now.
+        """
         fairness = policy.fairness
         if fairness is not self._fairness:
             self._switch(fairness)
@@ -153,7 +188,8 @@ class Shares:
             return
         self._stale.update(dict.fromkeys(touched))
         if self._fresh:
-            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(), self._jobs)))
+            roomy = with_room([cls.index for cls in self.cluster.waiting]) if self._gradual else None
+            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(roomy), self._jobs)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
         self._recount(self._stale)
@@ -347,38 +383,32 @@ class Shares:
         if self._ids is None:
             self._number(fairness)
         ids = self._ids or ()
-        quotas = [1.0] * len(ids)
-        if fairness.over == "user":
-            known = self.cluster.users
-            quotas = [float(known[user].quota) if user in known else 1.0 for user in ids]
-        if fairness.weights:
-            quotas = [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
-        tally = self._tally
-        tasks = self._total(fairness, tally.tasks - tally.hopeless)
-        running = self._total(fairness, tally.tasks - tally.waiting)
-        demand = self._total(fairness, tally.demand)
-        capacity, slots = tally.capacity()
-        mean = demand / np.maximum(tasks, 1)[:, None]
-        if slots < UNLIMITED:
-            mean, capacity = np.column_stack([mean, np.ones(len(tasks))]), np.append(capacity, float(slots))
         old = self._claims
-        weight = np.array(quotas)
-        claims = Claims(ids, tasks, running, 0, weight, mean, capacity)
-        units = claims.together()
+        claims = self._tally.claims(ids, self._weights(fairness, ids), partial(self._total, fairness), self._aside)
         if (
             not changed
             and old is not None
-            and not hasattr(fairness.share, "committed")
-            and (old.units, old.ids) == (units, ids)
-            and np.array_equal(old.weight, weight)
-            and np.array_equal(old.capacity, capacity)
+            and not (hasattr(fairness.share, "committed") or self._gradual)
+            and (old.units, old.ids) == (claims.units, ids)
+            and np.array_equal(old.weight, claims.weight)
+            and np.array_equal(old.capacity, claims.capacity)
         ):
             return False
-        self._claims = replace(claims, units=units)
-        self._share = fairness.entitle(self._claims)
+        self._claims = claims
+        self._share = fairness.entitle(claims)
         if fairness.within is not None:
             self._share_within(fairness)
+            if self._gradual:
+                # What a share lets start may ask for more, or less, than what waits does in the mean.
+                self._claims = self._tally.narrowed(claims, self._within, partial(self._total, fairness))
+                self._share = fairness.entitle(self._claims)
+                self._share_within(fairness)
         return True
+
+    def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
+        known = self.cluster.users if fairness.over == "user" else {}
+        quotas = [float(known[who].quota) if who in known else 1.0 for who in ids]
+        return [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
 
     def _share_within(self, fairness: Fairness) -> None:
         """What each job is entitled to of its user's share."""
@@ -403,7 +433,9 @@ class Shares:
         least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
         if fairness.mode == "ladder":
             self._most = most
-            self._ladder(policy, at, tasks, waiting, least)
+            claims = self._claims
+            step = policy.fair_step
+            self._rungs = self._outlets.climb(at, tasks, waiting, least, most, claims.weight, claims.units, step)
         else:
             if fairness.mode == "hard":
                 least = most = self._share
@@ -412,33 +444,11 @@ class Shares:
                 least = np.maximum(self._share - slack, np.minimum(least, self._share))
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._most = most
-            self._hold(policy, at, tasks, waiting, least, most)
+            self._outlets.hold(at, tasks, waiting, least, most, policy.fair_step)
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
             jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
             part = self._most_within[jobs] = self._within[jobs]
-            self._hold(policy, self._up[jobs], self._tally.tasks[jobs], self._tally.waiting[jobs], part, part)
+            tasks, waiting = self._tally.tasks[jobs], self._tally.waiting[jobs]
+            self._outlets.hold(self._up[jobs], tasks, waiting, part, part, policy.fair_step)
             self._allowed_within[jobs] = np.maximum(part, self._tally.running(jobs))
-
-    def _hold(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints) -> None:
-        """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""
-        lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
-        room = np.maximum(tasks - np.minimum(least, tasks) - lower, 0)
-        self._outlets.bound(at, lower, room, policy.fair_step)
-
-    def _ladder(self, policy: Policy, at: Ints, tasks: Ints, waiting: Ints, least: Ints) -> None:
-        """Rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w, and the lower the rung the dearer."""
-        assert self._claims is not None
-        lower = np.clip(tasks - np.maximum(self._most, tasks - waiting), 0, waiting)
-        weight = self._claims.weight
-        pace = np.where(weight > 0, weight / weight.min(initial=np.inf, where=weight > 0), 0.0)
-        # Were all to climb at once, they would end two thirds up; powers of two, so that the rungs seldom move.
-        height = 1.5 * self._claims.units / max(float(pace.sum()), 1.0) / RUNGS
-        pace = pace * 2.0 ** max(0, math.ceil(math.log2(max(height, 1e-9))))
-        edges = np.ceil(np.minimum(np.outer(pace, np.arange(RUNGS + 1)), UNLIMITED) - 1e-9).astype(np.int64)
-        if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
-            edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
-        self._rungs = edges[:, 1:-1].copy()
-        upto = np.minimum(edges, (tasks - lower)[:, None])
-        self._outlets.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * policy.fair_step)
-        self._outlets.ladder(at, np.diff(upto, axis=1)[:, 1:], policy.fair_step)

@@ -29,58 +29,70 @@ SAMPLE = 1024
 
 
 class StageShare:
-    """Another provider's shares, of a cluster that holds what runs and what still fits beside it.
+    """Another provider's shares, dealt out little by little of what still fits beside what runs.
 
-    What still fits is what the machines could take, by stages, of those that wait, mixed as they wait.  Anything more
-    would leave shares without force: whoever is ahead could start more, and age would decide.
+    What still fits is what the machines could take, by stages, of those that wait, mixed as they wait.  As others may start
+    than those, half of it is dealt at a time.  Shares of more than fits would have no force: whoever is ahead could start
+    more, and age would decide.  They are parts of what the machines have, whatever fits.
 
     Parameters
     ----------
     fine : FineGrained
     share : ShareProvider, optional
         By default dominant resource fairness, of what those leave who run more than their share.
+
+    Attributes
+    ----------
+    gradual : bool
+        See `flowsched.policy.ShareProvider`.
     """
+
+    gradual = True
 
     def __init__(self, fine: FineGrained, share: ShareProvider | None = None) -> None:
         self._fine = fine
         self._share = Remaining(DRF()) if share is None else share
+        self._known: tuple[tuple[object, ...], tuple[float, Floats]] | None = None
 
     def __call__(self, claims: Claims) -> NDArray[np.int64]:
         """See `flowsched.policy.ShareProvider`."""
-        books = self._fine.cluster.books
-        rows = np.flatnonzero(books.usable[: books.rows])
-        if not len(rows):
-            return self._share(claims)
-        total = books.capacity[rows].sum(axis=0).astype(np.float64)
-        asked = (books.capacity[rows] - books.free[rows]).sum(axis=0) + self._more(rows)
-        # What nobody has, nobody asks for: it limits nothing.
-        scale = np.divide(asked, total, out=np.ones_like(total), where=total > 0).clip(1e-3)
+        count, amounts = self._portion()
+        held = claims.running @ claims.demand if claims.held is None else claims.held.sum(axis=0)
+        held[: len(amounts)] += amounts  # slots are beyond
+        most = np.divide(held, claims.capacity, out=np.ones(len(held)), where=claims.capacity > 0)
+        most[len(amounts) :] = 1.0
         # A provider that does not look at resources goes by the number of tasks.
-        units = max(1, int(claims.units * scale.min(initial=np.inf, where=total > 0)))
-        grown = np.append(scale, np.ones(len(claims.capacity) - len(scale)))  # slots
-        return self._share(replace(claims, units=units, capacity=claims.capacity * grown))
+        units = int(claims.running.sum()) + max(1, int(count))
+        return self._share(replace(claims, units=units, most=most))
 
-    def _more(self, rows: NDArray[np.int64]) -> Floats:
-        """What those that still fit ask for, shape (resources,)."""
-        cluster = self._fine.cluster
-        count = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
-        count = {cls: waiting for cls, waiting in count.items() if waiting}
-        if not count:
-            return np.zeros(cluster.books.demand.shape[1])
-        classes, waiting = np.array(list(count), np.int64), np.array(list(count.values()), np.float64)
-        some = rows[:: -(-len(rows) // SAMPLE)]
-        fit = cluster.books.room(classes, some)[0].astype(np.float64)
+    def _portion(self) -> tuple[float, Floats]:
+        """Half of those that still fit, and what these ask for, shape (resources,); at least one of any."""
+        cluster, books = self._fine.cluster, self._fine.cluster.books
+        counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
+        counts = {cls: waiting for cls, waiting in counts.items() if waiting}
+        state = (books.clock, self._fine.now, *counts.items())
+        if self._known is None or self._known[0] != state:
+            rows = np.flatnonzero(books.usable[: books.rows])
+            classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
+            self._known = state, self._half(classes, waiting, rows)
+        return self._known[1]
+
+    def _half(self, classes: NDArray[np.int64], waiting: Floats, rows: NDArray[np.int64]) -> tuple[float, Floats]:
+        books = self._fine.cluster.books
+        demand = books.demand[classes].astype(np.float64)
+        some = rows[:: -(-len(rows) // SAMPLE) or 1]
+        if not len(some) or not len(classes):
+            return 0.0, np.zeros(demand.shape[1])
+        fit = books.room(classes, some)[0].astype(np.float64)
         # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
         # sum of part_c n / fit_c = 1.
         part = (fit > 0) * waiting[:, None]
         part /= np.maximum(part.sum(axis=0), 1e-12)
         each = (part / np.maximum(fit, 1.0)).sum(axis=0)
         most = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
-        demand = cluster.books.demand[classes]
-        mixed = (part @ most) @ demand * (len(rows) / len(some))
+        count = (part @ most) * (len(rows) / len(some) / 2)
         # A mixture may have less of a resource than one task of those that fit; at least that one may start.
-        amounts: Floats = np.maximum(mixed, demand[fit.any(axis=1)].max(axis=0, initial=0))
-        return amounts
+        return float(count.sum()), np.maximum(count @ demand, demand[fit.any(axis=1)].max(axis=0, initial=0))
 
     def _count(self, groups: Iterable[Group]) -> int:
         """How many of these wait and may start; a gang that has been left out may not."""

@@ -19,7 +19,7 @@ from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.deployment import Deployment
 from flowsched.policy.sequence import LARGEST
-from flowsched.policy.waterfill import water_fill
+from flowsched.policy.waterfill import fill, water_fill
 
 __all__ = [
     "DRF",
@@ -35,8 +35,6 @@ __all__ = [
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-_GRAIN = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +55,13 @@ class Claims:
         Mean demand of one of its tasks; nothing by default.
     capacity : ndarray of float, shape (D,)
         Of all usable machines; where they have limited slots, these are one more resource.
+    held, further : ndarray of float, shape (n, D), optional
+        What those that run take together, and the mean demand of one that may start next; by default as by `demand`.
+    floor : ndarray of int64, shape (n,), optional
+        How many of those that run each keeps in any case (see `Remaining`); by default 0.
+    most : ndarray of float, shape (D,), optional
+        Which part of the capacity may be in use for now: who is next and does not fit into it ends the dealing.  By default
+        all of it may be, and who does not fit lets the others go on.
     """
 
     ids: tuple[Hashable, ...]
@@ -66,6 +71,10 @@ class Claims:
     weight: Floats = field(default_factory=lambda: np.ones(0))
     demand: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     capacity: Floats = field(default_factory=lambda: np.zeros(0))
+    held: Floats | None = None
+    further: Floats | None = None
+    floor: Ints | None = None
+    most: Floats | None = None
 
     def __post_init__(self) -> None:
         if len(self.weight) != len(self.tasks):
@@ -75,8 +84,30 @@ class Claims:
 
     def parts(self) -> Floats:
         """Which part of every resource one of its tasks takes; infinite where there is none, shape (n, D)."""
-        capacity = np.broadcast_to(self.capacity, self.demand.shape)
-        part: Floats = np.divide(self.demand, capacity, out=np.where(self.demand > 0, np.inf, 0.0), where=capacity > 0)
+        return self._parts(self.demand)
+
+    def course(self) -> tuple[Floats, Floats, Floats]:
+        """Beyond its floor, which parts of the resources one has with k tasks more: ``parts + k * further``.
+
+        Returns
+        -------
+        parts, further : ndarray of float, shape (n, D)
+        bound : ndarray of float, shape (D,)
+            Most that all together may have.
+        """
+        bound = np.ones(len(self.capacity)) if self.most is None else self.most
+        if self.floor is None:
+            each = self.parts()
+            return np.zeros_like(each), each, bound
+        held = self.running[:, None] * self.demand if self.held is None else self.held
+        kept = np.divide(self.floor, self.running, out=np.zeros(len(self.tasks)), where=self.running > 0)
+        further = self.demand if self.further is None else self.further
+        # Of what no usable machine has, nothing is left to be dealt, whoever still holds some.
+        return np.where(self.capacity > 0, self._parts(kept[:, None] * held), 0.0), self._parts(further), bound
+
+    def _parts(self, amounts: Floats) -> Floats:
+        capacity = np.broadcast_to(self.capacity, amounts.shape)
+        part: Floats = np.divide(amounts, capacity, out=np.where(amounts > 0, np.inf, 0.0), where=capacity > 0)
         return part
 
     def alone(self) -> Ints:
@@ -99,6 +130,9 @@ class ShareProvider(Protocol):
     shape (n,), and changes nothing that a second call would notice: rounds may be thrown away.  A provider that keeps
     accounts has a method ``committed(claims, started)``, called with the claims of a round of which some tasks really
     started (ndarray of int64, shape (n,)), and may have ``balance(claims)``: what each has lent (> 0) or borrowed (< 0).
+
+    One that deals out little by little has a true attribute ``gradual``.  It is asked again in the same round, with what
+    has started, until nobody can start any more; in its claims only those wait for whom some machine has room now.
     """
 
     def __call__(self, claims: Claims) -> Ints:
@@ -178,21 +212,35 @@ class DRF:
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
         if not claims.capacity.size:
-            return water_fill(claims.units, claims.tasks, claims.weight)
-        part = claims.parts()
-        return _filled(claims.tasks, part.max(axis=1, initial=0.0) / _positive(claims.weight), part)
+            return _in_units(claims, claims.weight)
+        parts, further, _ = claims.course()
+        weight = _positive(claims.weight)[:, None]
+        return _filled(claims, parts / weight, further / weight)
 
 
 def _evenly(claims: Claims, weight: Floats) -> Ints:
     """Equal numbers of tasks for their weight; where some resource is used up, those who do not need it go on."""
-    share = water_fill(claims.units, claims.tasks, weight)
+    share = _in_units(claims, weight)
     if not claims.capacity.size:
         return share
-    part = claims.parts()
-    left = 1.0 + 1e-9 - share @ np.where(share[:, None] > 0, part, 0.0)
-    if (left >= 0).all() and (part[share < claims.tasks] > left).any(axis=1).all():
+    parts, further, bound = claims.course()
+    floor = _floor(claims)
+    more = share - floor
+    left = bound + 1e-9 - parts.sum(axis=0) - more @ np.where(more[:, None] > 0, further, 0.0)
+    if (left >= 0).all() and (further[share < claims.tasks] > left).any(axis=1).all():
         return share  # it is all the same who needs what
-    return _filled(claims.tasks, 1.0 / _positive(weight), part)
+    weight = _positive(weight)[:, None]
+    return _filled(claims, floor[:, None] / weight, 1.0 / weight)
+
+
+def _in_units(claims: Claims, weight: Floats) -> Ints:
+    """By numbers of tasks alone."""
+    floor = _floor(claims)
+    return water_fill(max(claims.units, int(floor.sum())), np.maximum(claims.tasks, floor), weight, floor)
+
+
+def _floor(claims: Claims) -> Ints:
+    return np.zeros(len(claims.tasks), np.int64) if claims.floor is None else claims.floor
 
 
 def _positive(weight: Floats) -> Floats:
@@ -201,53 +249,13 @@ def _positive(weight: Floats) -> Floats:
     return np.maximum(weight * (1e9 / largest) if largest > 1e9 else weight, 1e-9)
 
 
-def _filled(tasks: Ints, pace: Floats, part: Floats) -> Ints:
-    """Task by task to whoever stands lowest, as long as its task fits; k tasks stand at k times one's pace.
-
-    Who lacks a resource stops there, the others go on.
-    """
-    pace, part = pace.copy(), part.copy()
-    asks = part.max(axis=1, initial=0.0)
-    share = np.where(asks > 0, 0, tasks)
-    nowhere = np.isinf(asks)  # no machine has what these ask for: none of theirs runs
-    open_ = (asks > 0) & ~nowhere
-    part[nowhere] = pace[nowhere] = 0.0
-    while (open_ & (share < tasks)).any():
-        share = _level(share, open_, tasks, pace, part)
-        hungry = np.flatnonzero(open_ & (share < tasks))
-        hungry = hungry[np.argsort(np.rint(share[hungry] * pace[hungry] / _GRAIN), kind="stable")]
-        left = 1.0 + 1e-9 - share @ part
-        upto = np.cumsum(part[hungry], axis=0)
-        fit = np.append((upto <= left).all(axis=1), False)
-        first = int(np.argmin(fit))  # does not fit any more
-        share[hungry[:first]] += 1
-        left -= upto[first - 1] if first else 0.0
-        open_ &= (part <= left).all(axis=1)
-    return share
-
-
-def _level(share: Ints, open_: NDArray[np.bool_], tasks: Ints, pace: Floats, part: Floats) -> Ints:
-    """All tasks that begin below a level, the highest one at which they fit (the k-th begins at (k - 1) * pace).
-
-    Levels are whole numbers of `_GRAIN`, so that shares that are equal but for rounding come at the same level.
-    """
-    rate = np.divide(_GRAIN, pace, out=np.zeros_like(pace), where=open_)
-
-    def at(level: int) -> Ints:
-        more = np.minimum(np.ceil(np.minimum((level - 0.5) * rate, tasks)).astype(np.int64), tasks)
-        return np.where(open_, np.maximum(share, more), share)
-
-    low, high = 0, int((tasks * pace)[open_].max() / _GRAIN) + 2
-    found = at(high)
-    if (found @ part <= 1.0 + 1e-9).all():
-        return found
-    while high - low > 1:
-        middle = (low + high) // 2
-        if (at(middle) @ part <= 1.0 + 1e-9).all():
-            low = middle
-        else:
-            high = middle
-    return at(low)
+def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
+    """Task by task to whoever stands lowest; with k tasks beyond its floor one stands at the largest of stand + k * pace."""
+    parts, part, bound = claims.course()
+    floor = _floor(claims)
+    room = np.maximum(bound - parts.sum(axis=0), 0.0) + 1e-9
+    more = fill(np.maximum(claims.tasks - floor, 0), stand, pace, part, room, go_on=claims.most is None)
+    return floor + more
 
 
 @dataclass(frozen=True)
@@ -260,6 +268,7 @@ class Remaining:
     Parameters
     ----------
     share : ShareProvider
+        `MaxMin`, `WeightedMaxMin`, `DRF`, or another that heeds ``claims.floor``.
 
     Examples
     --------
@@ -272,19 +281,7 @@ class Remaining:
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
-        running, ahead = claims.running, np.zeros(len(claims.tasks), np.bool_)
-        while True:
-            kept = running * ahead
-            rest = replace(
-                claims,
-                tasks=np.where(ahead, 0, claims.tasks),
-                units=max(claims.units - int(kept.sum()), 0),
-                capacity=np.maximum(claims.capacity - kept @ claims.demand, 0.0),
-            )
-            share = np.where(ahead, running, self.share(rest))
-            if not (running > share).any():
-                return share
-            ahead |= running > share
+        return np.maximum(self.share(replace(claims, floor=claims.running)), claims.running)
 
 
 class SequenceShare:

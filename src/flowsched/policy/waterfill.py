@@ -1,13 +1,16 @@
-"""Max-min fairness in whole units."""
+"""Max-min fairness in whole units, and in tasks that take parts of several resources."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["water_fill"]
+__all__ = ["fill", "water_fill"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_GRAIN = 1e-12
 
 _HALVINGS = 64
 """After so many the two ends of the level are next to each other."""
@@ -95,3 +98,77 @@ def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], 
         first = hungry[np.argsort(share[hungry] / weight[hungry], kind="stable")[:missing]]
         share[first[share[first] / weight[first] <= top]] += 1
     return share
+
+
+def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *, go_on: bool = True) -> Ints:
+    """Deal tasks out, each to whoever stands lowest (of equals, the first) and still wants one, as long as it fits.
+
+    Parameters
+    ----------
+    tasks : ndarray of int64, shape (n,)
+        What each wants.
+    stand, pace : ndarray of float, shape (n, S)
+        With k tasks one stands at the largest of ``stand + k * pace``.
+    part : ndarray of float, shape (n, D)
+        What a task takes of each resource; infinite where there is none of it.
+    room : ndarray of float, shape (D,)
+        What there is to be taken.
+    go_on : bool
+        Who lacks a resource stops there, and the others go on; else that is the end.
+
+    Returns
+    -------
+    ndarray of int64, shape (n,)
+        Who asks for nothing gets all that it wants.
+    """
+    pace, part = pace.copy(), part.copy()
+    asks = part.max(axis=1, initial=0.0)
+    share = np.where(asks > 0, 0, tasks)
+    nowhere = np.isinf(asks)  # no machine has what these ask for: none of theirs runs
+    open_ = (asks > 0) & ~nowhere
+    part[nowhere] = pace[nowhere] = 0.0
+    while (open_ & (share < tasks)).any():
+        share = _level(share, open_, tasks, stand, pace, part, room)
+        hungry = np.flatnonzero(open_ & (share < tasks))
+        level = (stand[hungry] + share[hungry, None] * pace[hungry]).max(axis=1)
+        hungry = hungry[np.argsort(np.rint(level / _GRAIN), kind="stable")]
+        left = room - share @ part
+        upto = np.cumsum(part[hungry], axis=0)
+        fit = np.append((upto <= left).all(axis=1), False)
+        first = int(np.argmin(fit))  # does not fit any more
+        share[hungry[:first]] += 1
+        left -= upto[first - 1] if first else 0.0
+        open_ &= (part <= left).all(axis=1) & go_on
+    return share
+
+
+def _level(
+    share: Ints, open_: NDArray[np.bool_], tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats
+) -> Ints:
+    """All tasks that begin below a level at which they fit, where below the next one that is tried they do not.
+
+    Nobody has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that are equal but
+    for rounding come at the same level.
+    """
+    moves = open_[:, None] & (pace > 0)
+    rate, begin = np.divide(_GRAIN, pace, out=np.zeros_like(pace), where=moves), stand / _GRAIN
+    most = np.where(moves, tasks[:, None], 0)
+
+    def at(level: int) -> Ints:
+        ahead = level - 0.5 - begin
+        begun = np.where(moves, np.ceil(np.clip(ahead * rate, 0, most)), np.where(ahead > 0, tasks[:, None], 0))
+        more = np.minimum(begun.min(axis=1).astype(np.int64), tasks)
+        return np.where(open_, np.maximum(share, more), share)
+
+    low, high = int(begin[open_].max(axis=1).min()), int((stand + tasks[:, None] * pace)[open_].max() / _GRAIN) + 2
+    below, above = share, at(high)
+    if (above @ part <= room).all():
+        return above
+    while high - low > 1 and int((above - below).max()) > 1:
+        middle = (low + high) // 2
+        found = at(middle)
+        if (found @ part <= room).all():
+            low, below = middle, found
+        else:
+            high, above = middle, found
+    return below
