@@ -18,7 +18,7 @@ import flowsched as fs
 from flowsched.cluster.events import UsageSampled
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.fgm import DemandEstimator, FineGrained, Level, Stages, StageShare
+from flowsched.fgm import DemandEstimator, FineGrained, Level, StageCost, Stages, StageShare
 from flowsched.sim import Arrival, Execution, Simulation, Workload
 from flowsched.sim.baselines import Greedy, drf, fifo
 
@@ -392,6 +392,17 @@ def test_thresholds_at_infinity_are_coarse_matching() -> None:
     submit(fine, 2, cpu=3.0)
     fine.commit(fine.schedule(0.0))
     assert not fine.schedule(6.0).placements
+
+
+def test_what_a_machine_does_not_have_is_not_left_over() -> None:
+    costs = []
+    for names in (NAMES, (*NAMES, "net")):
+        fine = FineGrained(fs.Scheduler(resources=names))
+        fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))
+        fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 2, "mem": 1})]))
+        fine.look(np.zeros(1, np.int64))
+        costs.append(StageCost(fine)(fine.cluster, np.zeros(1, np.int64), np.zeros(1, np.int64)).item())
+    assert costs[0] == costs[1] == pytest.approx((7 / 8 - 1 / 2) / 2)
 
 
 # -- options -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ class StageCost:
     """A `PlacementCost` by what machines have left in their present stage.
 
     The mean of two parts: the compression that results, as a part of the limit, and how unevenly the resources would be
-    used up (the largest less the smallest part left), since what is left of one without another is of little use.
+    used up (the largest less the smallest part left of what the machine has), since what is left of one without another is
+    of little use.
 
     Parameters
     ----------
@@ -44,13 +45,14 @@ class StageCost:
         shape = len(classes), len(rows)
         squeezed, most, least = np.zeros(shape), np.full(shape, -np.inf), np.full(shape, np.inf)
         for d, limit in enumerate(lines.limit.tolist()):
-            scale = 1.0 / np.maximum(cluster.books.capacity[rows, d], 1)
+            total = cluster.books.capacity[rows, d]
+            scale = 1.0 / np.maximum(total, 1)
             after = (left[:, d] * scale)[None] - (demand[:, d] * MICRO)[:, None] * scale
             if limit > 0:
                 np.maximum(squeezed, after * (-1.0 / limit), out=squeezed)
             if d != device:
-                np.maximum(most, after, out=most)
-                np.minimum(least, after, out=least)
+                np.maximum(most, after, out=most, where=total > 0)
+                np.minimum(least, after, out=least, where=total > 0)
         uneven = np.clip(most - least, 0.0, 1.0)
         cost: Floats = (np.minimum(squeezed, 1.0) + uneven) / 2
         return cost

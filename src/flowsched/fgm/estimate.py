@@ -110,7 +110,7 @@ class DemandEstimator:
     tolerance : float
         Kinds ``(..., size)`` whose last part, a number, differs by less than about this fraction are one.
     kinds : int
-        So many are remembered; the one not used for longest is forgotten first.
+        So many are remembered; the one of which nothing was learnt for longest is forgotten first.
     pending : int
         So many observations wait for `update`; the oldest are dropped first.
 
