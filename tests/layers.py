@@ -20,7 +20,7 @@ ROOMS = {
     "policy": "policy",
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
-    "builder": "builder places preemption verify turns shares tally outlets gangs reclaim holds nearness proposals racks stays outcome",
+    "builder": "builder places preemption verify turns shares claimants tally outlets gangs reclaim holds nearness proposals racks stays outcome",
     "journal": "log wire journal image recovery",
     "scheduler": "scheduler commits",
     "front": "__init__",

@@ -69,8 +69,8 @@ def test_the_bounds_of_sirius() -> None:
     assert running(rnd) == {"a": 2, "b": 2}
     assert sorted(task[0] for task in rnd.placements) == ["a", "a", "b", "b"]
     network, shares = sched.network, sched.builder.shares
-    bases = shares._outlets._base[shares._out[:2]]
-    eases = shares._outlets._ease[shares._out[:2]]
+    bases = shares._who.outlets._base[shares._who.tops()]
+    eases = shares._who.outlets._ease[shares._who.tops()]
     assert network.lower(bases).tolist() == [1, 2]
     assert network.flow(bases).tolist() == [1, 2]
     assert (eases == -1).all(), "the upper bound is the lower one: nothing more may wait for free"

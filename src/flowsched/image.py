@@ -38,7 +38,7 @@ _MEANING = 1
 
 _OWN = frozenset(
     f"flowsched.{name}"
-    for name in "_cs network edits builder places racks shares tally outlets holds nearness stays image".split()
+    for name in "_cs network edits builder places racks shares claimants tally outlets holds nearness stays image".split()
 )
 _NUMPY = frozenset(
     (module, name)

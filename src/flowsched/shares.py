@@ -18,18 +18,16 @@ policy changes: what it does not use has capacity 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.dense import Indices, grown
+from flowsched.claimants import Claimants
+from flowsched.cluster.dense import grown
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import FlowNetwork
-from flowsched.outlets import Outlets
 from flowsched.policy import Policy
 from flowsched.policy.fairness import RUNGS, Fairness
 from flowsched.policy.providers import Claims
@@ -40,8 +38,6 @@ from flowsched.turns import Climb
 __all__ = ["Shares"]
 
 Ints = NDArray[np.int64]
-
-_N = TypeVar("_N", np.int64, np.float64)
 
 
 class Shares:
@@ -58,30 +54,16 @@ class Shares:
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, edits: Edits, sink: int) -> None:
         self.cluster = cluster
-        self.edits = edits
-        self.sink = sink
-        self._outlets = Outlets(network, edits)
-        self._jobs: dict[JobRecord, int] = {}
-        self._indices = Indices()
+        self._who = Claimants(network, edits, sink)
         self._tally = Tally(cluster)
-        self._out: Ints = np.full(8, -1, np.int64)
-        self._up: Ints = np.full(8, -1, np.int64)
-        self._user: Ints = np.full(8, -1, np.int64)
-        self._users: dict[Hashable, tuple[int, int]] = {}
-        self._members: dict[Hashable, int] = {}
-        self._user_out: Ints = np.full(8, -1, np.int64)
-        self._user_indices = Indices()
         self._fairness: Fairness | None = None
         self._policy: Policy | None = None
         self._fresh = True
-        self._ordered: list[JobRecord] | None = None
-        self._ids: tuple[Hashable, ...] | None = None
         self._aside: dict[Hashable, None] = {}
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
         self._within: Ints = np.zeros(8, np.int64)
-        self._claimants: Ints = np.zeros(0, np.int64)
         self._rungs: Ints = np.zeros((0, RUNGS - 1), np.int64)
         self._most: Ints = np.zeros(0, np.int64)
         self._allowed: Ints = np.zeros(0, np.int64)
@@ -93,37 +75,16 @@ class Shares:
         """Jobs are new, with their nodes and the arcs from these to the sink."""
         if not jobs:
             return
-        outlets = self._outlets.add(nodes, [self.sink] * len(jobs), arcs)
-        for job, outlet in zip(jobs, outlets.tolist(), strict=True):
-            index = self._jobs[job] = self._indices.take()
-            self._tally.grow(index + 1)
-            for name in ("_within", "_most_within", "_allowed_within"):
-                setattr(self, name, grown(getattr(self, name), index + 1))
-            for name in ("_out", "_up", "_user"):
-                setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
-            self._out[index], self._up[index], self._user[index] = outlet, -1, -1
-            self._stale[job] = None
-        self._ordered = self._ids = None
+        self._who.add(jobs, nodes, arcs)
+        self._tally.grow(self._who.room)
+        for name in ("_within", "_most_within", "_allowed_within"):
+            setattr(self, name, grown(getattr(self, name), self._who.room))
+        self._stale.update(dict.fromkeys(jobs))
 
     def forget(self, job: JobRecord) -> list[int]:
         """A job is gone; nodes that go with it."""
-        index = self._jobs.pop(job)
-        self._ordered = self._ids = None
         self._stale.pop(job, None)
-        self._indices.give(index)
-        self._outlets.forget(int(self._out[index]))
-        if self._up[index] < 0:
-            return []
-        self._outlets.forget(int(self._up[index]))
-        user = job.job.user
-        self._members[user] -= 1
-        if self._members[user]:
-            return []
-        at, node = self._users.pop(user)
-        del self._members[user]
-        self._outlets.forget(int(self._user_out[at]))
-        self._user_indices.give(at)
-        return [node]
+        return self._who.forget(job)
 
     def waive(self, group: Group) -> None:
         """The waiting tasks of a group may not start and claim nothing: others get what they would have had."""
@@ -150,7 +111,7 @@ class Shares:
         if not self._gradual or self._claims is None or self._fairness is None:
             return False
         if not proposed:
-            running = self._total(self._fairness, self._tally.tasks - self._tally.waiting)
+            running = self._who.total(self._tally.tasks - self._tally.waiting)
             short = np.flatnonzero(self._share > running).tolist()
             self._aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
             if not short:
@@ -189,16 +150,15 @@ class Shares:
         self._stale.update(dict.fromkeys(touched))
         if self._fresh:
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if self._gradual else None
-            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(roomy), self._jobs)))
+            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(roomy), self._who.index)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
         self._recount(self._stale)
         self._stale.clear()
-        if not self._jobs:
+        if not self._who.index:
             self._claims = None
             return
-        if fairness.over == "user":
-            self._climb()
+        self._who.climb()
         if self._fresh:
             changed |= self._entitle(fairness, changed)
             self._fresh = False
@@ -223,14 +183,13 @@ class Shares:
         self._recount(jobs)
         found: list[tuple[list[JobRecord], int]] = []
         if fairness.within is not None:
-            index = np.array([self._jobs[job] for job in jobs], np.int64)
+            index = self._index(jobs)
             over = self._tally.running(index) - self._allowed_within[index]
             found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
-        over = self._total(fairness, self._tally.tasks - self._tally.waiting) - self._allowed
-        for i in np.flatnonzero(over > 0).tolist():
-            claimant, outlets = int(self._claimants[i]), self._user if fairness.over == "user" else None
-            members = [job for job, at in self._jobs.items() if (at if outlets is None else outlets[at]) == claimant]
-            found.append((members, int(over[i])))
+        over = self._who.total(self._tally.tasks - self._tally.waiting) - self._allowed
+        if (over > 0).any():
+            members = self._who.members()
+            found += [(members[i], int(over[i])) for i in np.flatnonzero(over > 0).tolist()]
         return found
 
     def imbalance(
@@ -256,13 +215,9 @@ class Shares:
         if fairness is None or self._claims is None:
             return [], {}, {}
         self._recount(changed)
-        tasks, waiting = (self._total(fairness, counts) for counts in (self._tally.tasks, self._tally.waiting))
+        tasks, waiting = (self._who.total(counts) for counts in (self._tally.tasks, self._tally.waiting))
         lack = np.minimum(self._share - (tasks - waiting), waiting)
-        number = {at: i for i, at in enumerate(self._claimants.tolist())}
-        members: dict[int, list[JobRecord]] = {}
-        for job, index in self._jobs.items():
-            at = int(self._user[index]) if fairness.over == "user" else index
-            members.setdefault(number[at], []).append(job)
+        members = self._who.members()
         order = np.argsort(-lack / np.maximum(self._share, 1), kind="stable").tolist()
         short = [(members[i], int(lack[i])) for i in order if lack[i] > 0]
         surplus = {i: int(-lack[i]) for i in order if lack[i] < 0}
@@ -275,7 +230,7 @@ class Shares:
         if self._fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
-        running = self._total(self._fairness, self._tally.tasks - self._tally.waiting)
+        running = self._who.total(self._tally.tasks - self._tally.waiting)
         self._note_full(self._fairness, running >= self._most)
         return ShareReport(self._fairness, self._claims, self._share, running)
 
@@ -284,107 +239,42 @@ class Shares:
         fairness = self._fairness
         if fairness is None or self._claims is None or fairness.mode != "ladder":
             return None
-        number = {at: i for i, at in enumerate(self._claimants.tolist())}
-        at = self._user if fairness.over == "user" else np.arange(len(self._user))
-        claimant = {job: number[int(at[index])] for job, index in self._jobs.items()}
-        running = self._total(fairness, self._tally.tasks - self._tally.waiting)
+        claimant = {job: i for i, members in self._who.members().items() for job in members}
+        running = self._who.total(self._tally.tasks - self._tally.waiting)
         return Climb(claimant, running.tolist(), self._rungs.tolist())
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
-        index = self._jobs.get(job, -1)
+        index = self._who.index.get(job, -1)
         return 0 <= index < len(self._full) and bool(self._full[index])
 
     def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
-        self._full = np.zeros(self._indices.count, np.bool_)
-        if fairness.over == "job":
-            self._full[self._claimants[full]] = True
-            return
-        users = np.zeros(self._user_indices.count, np.bool_)
-        users[self._claimants[full]] = True
-        jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
-        self._full[jobs] = users[self._user[jobs]]
+        jobs = self._index(self._who.index)
+        self._full = np.zeros(self._who.room, np.bool_)
+        self._full[jobs] = self._who.of_jobs(jobs, full)
         if fairness.within is not None:
             self._full[jobs] |= self._tally.running(jobs) >= self._most_within[jobs]
 
+    def _index(self, jobs: Collection[JobRecord]) -> Ints:
+        return np.fromiter((self._who.index[job] for job in jobs), np.int64, len(jobs))
+
     def _switch(self, fairness: Fairness | None) -> None:
-        """Another policy: all bounds off, and the way over users opened or closed."""
-        jobs = np.array(list(self._jobs.values()), np.int64)
-        up = self._up[jobs]
-        tops = self._user_out[[at for at, _ in self._users.values()]]
-        self._outlets.free(tops)
-        if fairness is not None and fairness.over == "user":
-            self._outlets.close(self._out[jobs])
-            self._outlets.free(up[up >= 0])
-        else:
-            self._outlets.free(self._out[jobs])
-            self._outlets.close(up[up >= 0])
-        self._stale.update(dict.fromkeys(self._jobs))
-        self._fairness, self._fresh, self._ids = fairness, True, None
+        """Another policy: all bounds off."""
+        self._who.switch(fairness is not None and fairness.over == "user")
+        self._stale.update(dict.fromkeys(self._who.index))
+        self._fairness, self._fresh = fairness, True
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""
-        self._tally.recount((job, self._jobs[job]) for job in jobs if job in self._jobs)
-
-    def _climb(self) -> None:
-        """Every job has its way over its user's node."""
-        jobs = [job for job, index in self._jobs.items() if self._up[index] < 0]
-        if not jobs:
-            return
-        new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
-        nodes = self.edits.add_nodes(len(new)).tolist()
-        tops = self._outlets.add(nodes, [self.sink] * len(new))
-        self._outlets.free(tops)
-        for user, node, top in zip(new, nodes, tops.tolist(), strict=True):
-            at = self._user_indices.take()
-            self._user_out = grown(self._user_out, at + 1, fill=-1)
-            self._user_out[at] = top
-            self._users[user] = at, node
-            self._members[user] = 0
-        index = np.array([self._jobs[job] for job in jobs], np.int64)
-        outs = self._out[index]
-        up = self._outlets.add(self._outlets.tail[outs].tolist(), [self._users[job.job.user][1] for job in jobs])
-        self._up[index] = up
-        for job, i in zip(jobs, index.tolist(), strict=True):
-            self._user[i] = self._users[job.job.user][0]
-            self._members[job.job.user] += 1
-        self._outlets.close(outs)
-        self._outlets.free(up)
-
-    def _in_order(self) -> list[JobRecord]:
-        """The jobs in the order in which they came."""
-        if self._ordered is None:
-            self._ordered = sorted(self._jobs, key=lambda job: job.serial)
-        return self._ordered
-
-    def _number(self, fairness: Fairness) -> None:
-        """Who the claimants are, in the order in which they came."""
-        jobs = self._in_order()
-        if fairness.over == "job":
-            self._ids = tuple(job.job.id for job in jobs)
-            self._claimants = np.array([self._jobs[job] for job in jobs], np.int64)
-        else:
-            self._ids = tuple(dict.fromkeys(job.job.user for job in jobs))
-            self._claimants = np.array([self._users[user][0] for user in self._ids], np.int64)
+        self._tally.recount((job, self._who.index[job]) for job in jobs if job in self._who.index)
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
-    def _total(self, fairness: Fairness, of_jobs: NDArray[_N]) -> NDArray[_N]:
-        """Numbers of the claimants, from those of jobs."""
-        if fairness.over == "job":
-            return of_jobs[self._claimants]
-        members = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
-        total = np.zeros((self._user_indices.count, *of_jobs.shape[1:]), of_jobs.dtype)
-        np.add.at(total, self._user[members], of_jobs[members])
-        return total[self._claimants]
-
     def _entitle(self, fairness: Fairness, changed: bool) -> bool:
         """Work entitlements out anew; False if nothing that they depend on is other than before."""
-        if self._ids is None:
-            self._number(fairness)
-        ids = self._ids or ()
+        ids = self._who.ids()
         old = self._claims
-        claims = self._tally.claims(ids, self._weights(fairness, ids), partial(self._total, fairness), self._aside)
+        claims = self._tally.claims(ids, self._weights(fairness, ids), self._who.total, self._aside)
         if (
             not changed
             and old is not None
@@ -400,7 +290,7 @@ class Shares:
             self._share_within(fairness)
             if self._gradual:
                 # What a share lets start may ask for more, or less, than what waits does in the mean.
-                self._claims = self._tally.narrowed(claims, self._within, partial(self._total, fairness))
+                self._claims = self._tally.narrowed(claims, self._within, self._who.total)
                 self._share = fairness.entitle(self._claims)
                 self._share_within(fairness)
         return True
@@ -413,12 +303,10 @@ class Shares:
     def _share_within(self, fairness: Fairness) -> None:
         """What each job is entitled to of its user's share."""
         assert fairness.within is not None
-        by_user: dict[int, list[JobRecord]] = {}
-        for job in self._in_order():
-            by_user.setdefault(int(self._user[self._jobs[job]]), []).append(job)
-        for at, units in zip(self._claimants.tolist(), self._share.tolist(), strict=True):
-            jobs = by_user[at]
-            index = np.array([self._jobs[job] for job in jobs], np.int64)
+        members = self._who.members()
+        for i, units in enumerate(self._share.tolist()):
+            jobs = members[i]
+            index = self._index(jobs)
             tasks = self._tally.tasks[index] - self._tally.hopeless[index]
             ids = tuple(job.job.id for job in jobs)
             weight = np.array([fairness.weights.get(who, 1.0) for who in ids])
@@ -428,14 +316,14 @@ class Shares:
 
     def _bound(self, fairness: Fairness, policy: Policy) -> None:
         assert self._claims is not None
-        tasks, waiting = (self._total(fairness, counts) for counts in (self._tally.tasks, self._tally.waiting))
-        at = (self._out if fairness.over == "job" else self._user_out)[self._claimants]
+        tasks, waiting = (self._who.total(counts) for counts in (self._tally.tasks, self._tally.waiting))
+        at, outlets = self._who.tops(), self._who.outlets
         least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
         if fairness.mode == "ladder":
             self._most = most
             claims = self._claims
             step = policy.fair_step
-            self._rungs = self._outlets.climb(at, tasks, waiting, least, most, claims.weight, claims.units, step)
+            self._rungs = outlets.climb(at, tasks, waiting, least, most, claims.weight, claims.units, step)
         else:
             if fairness.mode == "hard":
                 least = most = self._share
@@ -444,11 +332,11 @@ class Shares:
                 least = np.maximum(self._share - slack, np.minimum(least, self._share))
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._most = most
-            self._outlets.hold(at, tasks, waiting, least, most, policy.fair_step)
+            outlets.hold(at, tasks, waiting, least, most, policy.fair_step)
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
-            jobs = np.fromiter(self._jobs.values(), np.int64, len(self._jobs))
+            jobs = self._index(self._who.index)
             part = self._most_within[jobs] = self._within[jobs]
             tasks, waiting = self._tally.tasks[jobs], self._tally.waiting[jobs]
-            self._outlets.hold(self._up[jobs], tasks, waiting, part, part, policy.fair_step)
+            outlets.hold(self._who.ups(jobs), tasks, waiting, part, part, policy.fair_step)
             self._allowed_within[jobs] = np.maximum(part, self._tally.running(jobs))
