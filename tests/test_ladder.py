@@ -1,9 +1,9 @@
-"""A ladder where machines are limited by more than slots: the flow proposes too much, and who stands lowest is tried first."""
+"""Shares where machines are limited by more than slots: the flow proposes too much, and who stands lowest is tried first."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import pytest
@@ -17,8 +17,8 @@ RESOURCES = ("cpu", "mem")
 Amounts = Mapping[str, float]
 
 
-def ladder(machines: Mapping[Any, Amounts], **settings: Any) -> fs.Scheduler:
-    fairness = fs.Fairness(over="user", mode="ladder")
+def ladder(machines: Mapping[Any, Amounts], fairness: fs.Fairness | None = None, **settings: Any) -> fs.Scheduler:
+    fairness = fairness or fs.Fairness(over="user", mode="ladder")
     sched = fs.Scheduler(fs.Policy(fairness=fairness, preemption=None, **settings), RESOURCES)
     sched.apply(*(fs.MachineAdded(machine, amounts) for machine, amounts in machines.items()))
     return sched
@@ -64,33 +64,67 @@ def test_tasks_near_their_data_take_turns_too() -> None:
     assert abs(found["a"] - found["b"]) <= 1
 
 
+@pytest.mark.parametrize("mode", ["soft", "hard", "ladder"])
+@pytest.mark.parametrize("users", ["abc", "cba"])
+def test_a_guarantee_and_the_least_of_a_share_come_first(mode: Any, users: str) -> None:
+    limits = {"a": fs.Limits(guarantee=12), "b": fs.Limits(maximum=9)}
+    sched = ladder({i: {"cpu": 8} for i in range(4)}, fs.Fairness(over="user", mode=mode, limits=limits, slack=0.0))
+    sizes = {"a": 1.0, "b": 0.5, "c": 2.0}
+    for user in users:
+        submit(sched, user, 50, {"cpu": sizes[user]})
+    rnd = sched.schedule(0.0)
+    found = running(rnd)
+    assert found["a"] >= 12 and found["b"] >= 6 and found["c"] >= 6
+    if mode == "soft":
+        assert all(share.running >= share.entitled - 1 for share in rnd.shares.values())
+
+
 amounts = st.fixed_dictionaries({"cpu": st.integers(1, 3), "mem": st.integers(1, 3)})
 totals = st.fixed_dictionaries({"cpu": st.integers(3, 16), "mem": st.integers(3, 16)})
+shapes = st.lists(totals, min_size=1, max_size=5)
+claimed = st.lists(st.tuples(st.integers(1, 24), amounts), min_size=2, max_size=4)
 
 
-@settings(max_examples=effort(40, 1500))
-@given(
-    st.lists(totals, min_size=1, max_size=5), st.lists(st.tuples(st.integers(1, 24), amounts), min_size=2, max_size=4)
-)
-def test_nobody_climbs_past_one_who_could_have_run_instead(
-    machines: list[Amounts], claims: list[tuple[int, Amounts]]
+def in_the_way(
+    sched: fs.Scheduler, machines: list[Amounts], claims: list[tuple[int, Amounts]], rung: Callable[[str, int], int]
 ) -> None:
-    """Without what others started on a higher rung, what waits would still not fit."""
-    sched = ladder(dict(enumerate(machines)))
+    """Without what others started on a higher rung, what waits on the lowest would still not fit."""
     for user, (count, demand) in zip("abcd", claims, strict=False):
         submit(sched, user, count, demand)
     rnd = sched.schedule(0.0)
     demands = {user: demand for user, (_, demand) in zip("abcd", claims, strict=False)}
     free = [dict(total) for total in machines]
     started: Counter[str] = Counter()
-    higher: list[tuple[str, int, int]] = []
+    stands: list[tuple[str, int, int]] = []
     for delta in rnd.deltas:
         user, machine = delta.task[0], delta.machine  # type: ignore[index]
         started[user] += 1
-        higher.append((user, machine, started[user]))  # type: ignore[arg-type]
+        stands.append((user, machine, rung(user, started[user])))  # type: ignore[arg-type]
         for name in RESOURCES:
             free[machine][name] -= demands[user][name]  # type: ignore[index, call-overload]
     for user in {task[0] for task in rnd.waiting}:  # type: ignore[index]
-        for other, machine, count in higher:
-            given_back = demands[other] if count > started[user] + 1 else dict.fromkeys(RESOURCES, 0)
+        mine = rung(user, started[user] + 1)
+        for other, machine, height in stands if mine < TOP else ():
+            given_back = demands[other] if height > mine else dict.fromkeys(RESOURCES, 0)
             assert any(free[machine][name] + given_back[name] < demands[user][name] for name in RESOURCES)
+
+
+TOP = 1_000
+
+
+@settings(max_examples=effort(40, 1500))
+@given(shapes, claimed)
+def test_nobody_climbs_past_one_who_could_have_run_instead(
+    machines: list[Amounts], claims: list[tuple[int, Amounts]]
+) -> None:
+    in_the_way(ladder(dict(enumerate(machines))), machines, claims, lambda user, count: count)
+
+
+@settings(max_examples=effort(40, 1500))
+@given(shapes, claimed, st.sampled_from(["hard", "soft", "ladder"]), st.integers(1, 9))
+def test_nobody_is_let_in_before_a_guarantee(
+    machines: list[Amounts], claims: list[tuple[int, Amounts]], mode: Any, guarantee: int
+) -> None:
+    fairness = fs.Fairness(over="user", mode=mode, limits={"b": fs.Limits(guarantee=guarantee)})
+    sched = ladder(dict(enumerate(machines)), fairness)
+    in_the_way(sched, machines, claims, lambda user, count: 0 if user == "b" and count <= guarantee else TOP)

@@ -55,6 +55,7 @@ class Claimants:
         self._ordered: list[JobRecord] | None = None
         self._ids: tuple[Hashable, ...] | None = None
         self._at: Ints = np.zeros(0, np.int64)
+        self._number: Ints = np.zeros(0, np.int64)
 
     @property
     def room(self) -> int:
@@ -140,7 +141,14 @@ class Claimants:
             else:
                 self._ids = tuple(job.job.id for job in jobs)
                 self._at = np.array([self.index[job] for job in jobs], np.int64)
+            self._number = np.full(int(self._at.max(initial=-1)) + 1, -1, np.int64)
+            self._number[self._at] = np.arange(len(self._at))
         return self._ids
+
+    def number(self, job: JobRecord) -> int:
+        """The number of the one that claims for a job."""
+        index = self.index[job]
+        return int(self._number[self._user[index] if self._users_share else index])
 
     def tops(self) -> Ints:
         """The last outlet of each."""
@@ -167,11 +175,9 @@ class Claimants:
 
     def members(self) -> dict[int, list[JobRecord]]:
         """The jobs of each, by its number, in the order in which they came."""
-        number = {at: i for i, at in enumerate(self._at.tolist())}
         members: dict[int, list[JobRecord]] = {}
         for job in self._in_order():
-            index = self.index[job]
-            members.setdefault(number[int(self._user[index]) if self._users_share else index], []).append(job)
+            members.setdefault(self.number(job), []).append(job)
         return members
 
     def _in_order(self) -> list[JobRecord]:

@@ -70,10 +70,15 @@ class Outlets:
         self._base[index] = self._ease[index] = self._rung[index] = -1
         self._indices.give(index)
 
-    def hold(self, at: Ints, tasks: Ints, waiting: Ints, least: Ints, most: Ints, price: int) -> None:
-        """Bounds: no more than `most` tasks of each may run, and fewer than `least` at a price."""
+    def hold(self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int) -> None:
+        """Bounds: no more than `most` tasks of each may run, fewer than `least` at a price, fewer than `guaranteed` at twice that."""
         lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
-        self.bound(at, lower, np.maximum(tasks - np.minimum(least, tasks) - lower, 0), price)
+        firm, held = (np.minimum(bound, tasks - lower) for bound in (guaranteed, least))
+        self.bound(at, lower, tasks - lower - held, np.where(firm > 0, 2 * price, price))
+        if firm.any() or self._rung.shape[1]:
+            width = np.zeros((len(at), RUNGS - 1), np.int64)
+            width[:, -1] = np.where(firm > 0, held - firm, 0)
+            self.ladder(at, width, price)
 
     def climb(
         self,
@@ -107,10 +112,10 @@ class Outlets:
         rungs: Ints = edges[:, 1:-1].copy()
         return rungs
 
-    def bound(self, at: Ints, lower: Ints, room: Ints, price: int) -> None:
+    def bound(self, at: Ints, lower: Ints, room: Ints, price: int | Ints) -> None:
         """Let at least `lower` leave, and `room` more before each costs `price`."""
         self._open(at, INF)
-        self._send(self.network.set_cost, self._base, self._price, at, np.full(len(at), price, np.int64))
+        self._send(self.network.set_cost, self._base, self._price, at, np.broadcast_to(np.int64(price), len(at)))
         self._send(self.network.set_lower, self._base, self._lower, at, lower)
         missing = at[(self._ease[at] < 0) & (room > 0)]
         if len(missing):

@@ -29,7 +29,7 @@ from flowsched.cluster.state import Cluster
 from flowsched.edits import Edits
 from flowsched.network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.policy.fairness import RUNGS, Fairness
+from flowsched.policy.fairness import Fairness
 from flowsched.policy.providers import Claims
 from flowsched.sharereport import ShareReport
 from flowsched.tally import Tally, jobs_with
@@ -64,7 +64,7 @@ class Shares:
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
         self._within: Ints = np.zeros(8, np.int64)
-        self._rungs: Ints = np.zeros((0, RUNGS - 1), np.int64)
+        self._rungs: Ints = np.zeros((0, 0), np.int64)
         self._most: Ints = np.zeros(0, np.int64)
         self._allowed: Ints = np.zeros(0, np.int64)
         self._most_within: Ints = np.zeros(8, np.int64)
@@ -235,13 +235,12 @@ class Shares:
         return ShareReport(self._fairness, self._claims, self._share, running)
 
     def climb(self) -> Climb | None:
-        """Where everybody stands, as of the last update; None without a ladder."""
+        """Where everybody stands, as of the last update; None if they all stand on one rung."""
         fairness = self._fairness
-        if fairness is None or self._claims is None or fairness.mode != "ladder":
+        if fairness is None or self._claims is None or not self._rungs.shape[1]:
             return None
-        claimant = {job: i for i, members in self._who.members().items() for job in members}
         running = self._who.total(self._tally.tasks - self._tally.waiting)
-        return Climb(claimant, running.tolist(), self._rungs.tolist())
+        return Climb(self._who.number, running.tolist(), self._rungs.tolist())
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
@@ -285,13 +284,13 @@ class Shares:
         ):
             return False
         self._claims = claims
-        self._share = fairness.entitle(claims)
+        self._share = _entitled(fairness, claims)
         if fairness.within is not None:
             self._share_within(fairness)
             if self._gradual:
                 # What a share lets start may ask for more, or less, than what waits does in the mean.
                 self._claims = self._tally.narrowed(claims, self._within, self._who.total)
-                self._share = fairness.entitle(self._claims)
+                self._share = _entitled(fairness, self._claims)
                 self._share_within(fairness)
         return True
 
@@ -325,18 +324,27 @@ class Shares:
             step = policy.fair_step
             self._rungs = outlets.climb(at, tasks, waiting, least, most, claims.weight, claims.units, step)
         else:
+            guaranteed = np.minimum(least, self._share)
             if fairness.mode == "hard":
                 least = most = self._share
             else:
                 slack = np.maximum(1, (self._share * fairness.slack).astype(np.int64))
-                least = np.maximum(self._share - slack, np.minimum(least, self._share))
+                least = np.maximum(self._share - slack, guaranteed)
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._most = most
-            outlets.hold(at, tasks, waiting, least, most, policy.fair_step)
+            outlets.hold(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
+            self._rungs = np.column_stack([guaranteed, least])
+            if not guaranteed.any() and (least == most).all():
+                self._rungs = np.zeros((len(least), 0), np.int64)  # all stand alike
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
             jobs = self._index(self._who.index)
             part = self._most_within[jobs] = self._within[jobs]
             tasks, waiting = self._tally.tasks[jobs], self._tally.waiting[jobs]
-            outlets.hold(self._who.ups(jobs), tasks, waiting, part, part, policy.fair_step)
+            outlets.hold(self._who.ups(jobs), tasks, waiting, np.zeros_like(part), part, part, policy.fair_step)
             self._allowed_within[jobs] = np.maximum(part, self._tally.running(jobs))
+
+
+def _entitled(fairness: Fairness, claims: Claims) -> Ints:
+    """Shares, and no less than what is guaranteed: they are dealt in tasks of mean size, guarantees in one's own."""
+    return np.maximum(fairness.entitle(claims), np.minimum(fairness.minima(claims.ids), claims.tasks))

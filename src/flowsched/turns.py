@@ -1,4 +1,4 @@
-"""On a ladder of shares, whoever stands lowest is tried first.
+"""On a ladder of shares, whoever stands lowest is tried first; what is guaranteed, the least of a share, and the rest are a ladder of three rungs.
 
 Machines are limited by several resources, an arc by one whole number; so for tasks of different classes a flow may propose
 more than fits together, and the order in which they are tried decides who gets it.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
-from flowsched.cluster.records import ClassRecord, Group, JobRecord, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.proposals import ClassFlow
 
 __all__ = ["Climb", "Way", "take_turns", "way_of"]
@@ -27,21 +27,24 @@ class Climb:
 
     Parameters
     ----------
-    claimant : mapping of JobRecord to int
+    claimant : callable
+        The number of who claims for a job.
     running : list of int
         Tasks that run, by claimant.
     edges : sequence of sequence of int
-        By claimant, how many run where each rung begins; ascending, from 0 on.
+        By claimant, how many run where each rung but the lowest begins; ascending.
     """
 
-    def __init__(self, claimant: Mapping[JobRecord, int], running: list[int], edges: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self, claimant: Callable[[JobRecord], int], running: list[int], edges: Sequence[Sequence[int]]
+    ) -> None:
         self._claimant = claimant
         self._running = running
         self._edges = edges
 
     def of(self, group: Group) -> int:
         """Who claims for the tasks of a group."""
-        return self._claimant[group.job]
+        return self._claimant(group.job)
 
     def rung(self, who: int) -> int:
         """Where the next task that starts would stand."""
@@ -88,31 +91,32 @@ def way_of(proposal: ClassFlow) -> Way:
 
 def take_turns(
     proposals: Sequence[ClassFlow],
-    waiting: Mapping[ClassRecord, Collection[Group]],
+    offered: Callable[[int], int],
     climb: Climb,
     start: Callable[[Sequence[TaskRecord], Way], int],
 ) -> None:
     """Start tasks by priority, and of one priority those of whoever stands lowest; of equals, as the proposals are ordered.
 
-    If a task finds no room and its class had no more tasks for the flow to send elsewhere, the others have to wait for
-    what the flow proposes next.
+    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the flow
+    proposes next.
 
     Parameters
     ----------
     proposals : sequence of ClassFlow
-    waiting : mapping of ClassRecord to collection of Group
+    offered : callable
+        How many tasks of a class, by index, the flow could have sent.
     climb : Climb
     start : callable
         Starts as many of these tasks as it can, the first ones, and says how many.
     """
     queues: dict[int, deque[_Item]] = {}
-    whole: list[bool] = []  # everything of the class has been proposed
+    elsewhere: list[bool] = []
     for order, p in enumerate(proposals):
         way = way_of(p)
         items = [_Item(group, units, deque([(row, units)]), p.cls.priority, order) for group, row, units, _ in p.near]
         oldest = sorted(p.groups, key=lambda sent: sent[0].waiting[0].turn)
         items += [_Item(group, units, way, p.cls.priority, order) for group, units in oldest]
-        whole.append(sum(item.units for item in items) == sum(len(group.waiting) for group in waiting[p.cls]))
+        elsewhere.append(sum(item.units for item in items) < offered(p.cls.index))
         for item in items:
             queues.setdefault(climb.of(item.group), deque()).append(item)
     turns = [(queue[0].priority, climb.rung(who), queue[0].order, who) for who, queue in queues.items()]
@@ -124,7 +128,7 @@ def take_turns(
         done = start(some, item.way)
         climb.start(who, done)
         item.units -= done
-        if done < len(some) and whole[item.order]:
+        if done < len(some) and elsewhere[item.order]:
             return
         if done < len(some) or not item.units:
             queues[who].popleft()

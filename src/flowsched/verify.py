@@ -83,7 +83,7 @@ class Verify:
         if step < 1:
             proposals = self._cheapest(proposals, step, climb)
         if climb is not None and len(proposals) > 1:
-            take_turns(proposals, self.cluster.waiting, climb, start)
+            take_turns(proposals, self.builder.places.offered, climb, start)
         else:
             for proposal in proposals:
                 for group, row, units, _ in proposal.near:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
-from flowsched.policy.fairness import RUNGS, Fairness, Limits
+from flowsched.policy.fairness import Fairness, Limits
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.goals import Precedence, check, fitted
 from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
@@ -261,7 +261,7 @@ class Policy:
         levels = np.array(sorted(priorities), np.int64)
         outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
         if self.fairness is not None:
-            outweigh += self.moves * self.fair_step * (RUNGS if self.fairness.mode == "ladder" else 1)
+            outweigh += self.moves * self.fair_step * self.fairness.rungs
         if outweigh * (1 + len(levels)) >= 1 << 59:
             raise CostRangeError(
                 f"Policy: {len(levels)} priorities a step of {outweigh} apart are too much for exact arithmetic: smaller moves "

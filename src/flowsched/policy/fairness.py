@@ -116,6 +116,13 @@ class Fairness:
             if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
                 raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {weight!r}")
 
+    @property
+    def rungs(self) -> int:
+        """How many times the price of falling short one task may cost: on a ladder the lowest rung; else twice what is guaranteed."""
+        if self.mode == "ladder":
+            return RUNGS
+        return 2 if any(limits.guarantee for limits in self.limits.values()) else 1
+
     def part(self, claims: Claims) -> Ints:
         """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
         most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.size else claims.units)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
-from flowsched.policy.fairness import RUNGS
 from flowsched.policy.placement import CustomCost
 
 if TYPE_CHECKING:
@@ -118,9 +117,7 @@ def _goals(policy: Policy, cluster: Cluster) -> list[_Goal]:
     levels = list(policy.levels(in_use if len(in_use) > 1 else [0, 1]).values())
     goals = [_Goal("priority", min(a - b for a, b in itertools.pairwise(levels)), levels[0])]
     if fairness is not None:
-        goals.append(
-            _Goal("fairness", policy.fair_step, policy.fair_step * (RUNGS if fairness.mode == "ladder" else 1))
-        )
+        goals.append(_Goal("fairness", policy.fair_step, policy.fair_step * fairness.rungs))
     # A bound never stops what runs, and a better task takes the slot of one that runs.
     goals.append(_Goal("what runs goes on", policy.stay(0), policy.stay(buckets - 1), alone=True, beside="fairness"))
     goals.append(_Goal("age", policy.wait(1) - policy.wait(0), policy.wait(buckets - 1) - policy.wait(0)))
@@ -170,7 +167,7 @@ def _weighted(cost: Any, weight: float) -> Any:
 def _largest(policy: Policy, cluster: Cluster) -> int:
     """At least the largest cost in the network, in Python's integers, which have no end."""
     levels = len({cls.priority for cls in cluster.by_class.values()} | {0, 1})
-    rungs = RUNGS if policy.fairness is not None and policy.fairness.mode == "ladder" else 1
+    rungs = policy.fairness.rungs if policy.fairness is not None else 1
     last = policy.waiting.buckets
     level = policy.stay(last) + policy.fair_step * (1 + policy.moves * rungs)
     return levels * level + policy.wait(last) + policy.stay(last) + rungs * policy.fair_step
