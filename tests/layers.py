@@ -22,7 +22,7 @@ ROOMS = {
     "rounds": "rounds reasons sharereport",
     "builder": "builder places preemption verify turns shares claimants tally outlets gangs reclaim holds nearness proposals racks stays outcome",
     "journal": "log wire journal image recovery",
-    "scheduler": "scheduler commits",
+    "scheduler": "scheduler kept commits",
     "front": "__init__",
     "fgm": "fgm",
     "hrm": "hrm",

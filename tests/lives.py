@@ -133,9 +133,11 @@ def world_of(sched: fs.Scheduler) -> tuple:
     )
 
 
-def operations(seed: int, sched: fs.Scheduler, count: int, makers: list = POLICIES) -> Iterator[str]:
+def operations(
+    seed: int, sched: fs.Scheduler, count: int, makers: list = POLICIES, life: Life | None = None
+) -> Iterator[str]:
     """Live by single calls; each is named once it has returned, a commit with what it said."""
-    life = Life(seed)
+    life = life or Life(seed)
     rnd, policies = None, [sched.policy]
     for _ in range(count):
         if rnd is not None and life.random.random() < 0.8:
@@ -157,3 +159,27 @@ def operations(seed: int, sched: fs.Scheduler, count: int, makers: list = POLICI
         else:
             sched.apply(*life.events(sched))
             yield "apply"
+
+
+def live_alike(life: Life, sched: fs.Scheduler, others: tuple[fs.Scheduler, ...], steps: int, makers: list) -> None:
+    """Let all live the same life, and compare all that they say; makers of policies are told for whom."""
+    for _ in range(steps):
+        events = life.events(sched)
+        for one in (sched, *others):
+            one.apply(*events)
+        if life.random.random() < 0.05:
+            maker = life.random.choice(makers)
+            for one in (sched, *others):
+                one.policy = maker(one)
+        if life.random.random() < 0.6:
+            now = life.later()
+            rounds = [one.schedule(now) for one in (sched, *others)]
+            for rnd in rounds[1:]:
+                assert said(rnd) == said(rounds[0])
+            only, lost = life.only(rounds[0]), life.events(sched) if life.random.random() < 0.1 else []
+            for one, rnd in zip((sched, *others), rounds, strict=True):
+                one.apply(*lost)
+                one.commit(rnd, only)
+    for one in others:
+        assert flow_of(one) == flow_of(sched)
+        assert world_of(one) == world_of(sched)

@@ -73,7 +73,7 @@ def test_what_cannot_be_read(journal: Path, tmp_path: Path) -> None:
     assert done.exit_code == 3
     assert (
         done.stderr
-        == f"flowsched replay: {journal} at byte 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given is that one\n"
+        == f"flowsched replay: {journal} at byte 0: the policy has a part of the caller's own, {__name__}.fickle, and none of the policies given has it\n"
     )
     damaged = bytearray(journal.read_bytes())
     damaged[-1] ^= 1

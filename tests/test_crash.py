@@ -13,9 +13,12 @@ from random import Random
 
 import pytest
 from effort import FUZZ
-from lives import POLICIES, flow_of, operations, said, world_of
+from fgm_lives import known_of
+from lives import flow_of, said, world_of
+from mortals import BORN
 
 import flowsched as fs
+from flowsched.fgm import FineGrained
 
 RUNS = 200 if FUZZ else 12
 CALLS = 150
@@ -35,10 +38,10 @@ def mortals() -> Iterator[subprocess.Popen]:
         process.stdin.close()
 
 
-def killed(mortals: subprocess.Popen, seed: int, folder: Path) -> list[str]:
+def killed(mortals: subprocess.Popen, who: str, seed: int, folder: Path) -> list[str]:
     """Let one live until a moment of its own; what it knew to be done."""
     notes = folder / "notes"
-    mortals.stdin.write(f"{seed} {9 * CALLS} {folder / 'journal'} {notes}\n")
+    mortals.stdin.write(f"{who} {seed} {9 * CALLS} {folder / 'journal'} {notes}\n")
     mortals.stdin.flush()
     child = int(mortals.stdout.readline())
     random = Random(seed)
@@ -52,18 +55,26 @@ def killed(mortals: subprocess.Popen, seed: int, folder: Path) -> list[str]:
     return notes.read_text().splitlines()[1:]
 
 
-@pytest.mark.parametrize("seed", range(RUNS))
-def test_nothing_told_is_lost_and_nothing_happens_twice(mortals: subprocess.Popen, tmp_path: Path, seed: int) -> None:
-    known = killed(mortals, seed, tmp_path)
-    make = POLICIES[seed % len(POLICIES)]
-    again = fs.Scheduler(make(), journal=tmp_path / "journal")
+def state_of(sched: fs.Scheduler | FineGrained) -> tuple:
+    return world_of(sched), flow_of(sched), known_of(sched) if isinstance(sched, FineGrained) else None
+
+
+@pytest.mark.parametrize(
+    ("who", "seed"),
+    [("Scheduler", seed) for seed in range(RUNS)] + [("FineGrained", seed) for seed in range(RUNS // 2)],
+)
+def test_nothing_told_is_lost_and_nothing_happens_twice(
+    mortals: subprocess.Popen, tmp_path: Path, who: str, seed: int
+) -> None:
+    known = killed(mortals, who, seed, tmp_path)
+    begin, lives = BORN[who]
+    again = begin(seed, tmp_path / "journal")
     assert not (again.recovery.differences if again.recovery else known)  # None: killed before it had begun
-    unhurt = fs.Scheduler(make())
-    life = operations(seed, unhurt, 9 * CALLS)
+    unhurt = begin(seed)
+    life = lives(seed, unhurt, 9 * CALLS)
     assert [next(life) for _ in known] == known
-    if world_of(again) != world_of(unhurt) or flow_of(again) != flow_of(unhurt):
+    if state_of(again) != state_of(unhurt):
         next(life)  # the call that was under way when it was killed had been written down already
-    assert world_of(again) == world_of(unhurt)
-    assert flow_of(again) == flow_of(unhurt)
+    assert state_of(again) == state_of(unhurt)
     assert said(again.schedule(1e6)) == said(unhurt.schedule(1e6))
     again.network.certify()

@@ -141,3 +141,38 @@ def test_what_is_idle_is_of_what_the_machine_has_now() -> None:
     for second in range(3, 8):
         fine.apply(MachineSampled("m", {"cpu": 2.0, "mem": 2.0}, time=float(second)))
     assert fine.schedule(8.0).placements == {"t": "m"}
+
+
+@pytest.mark.parametrize(
+    ("events", "now"),
+    [
+        ([], 1.0),  # its deadline can no longer be met, with or without compression
+        ([MachineSampled("m", {"cpu": 0.0, "mem": 0.0}, time=0.05 + second / 100) for second in range(6)], 0.1),
+        ([fs.MachineUpdated("m", {"cpu": 8, "mem": 16})], 0.05),
+        ([fs.MachineRemoved("m"), fs.MachineAdded("n", {"cpu": 4, "mem": 16})], 0.05),
+    ],
+)
+def test_what_was_refused_for_its_deadline_is_tried_again_when_something_changes(
+    events: list[Event], now: float
+) -> None:
+    """Even where nobody runs, so that nothing ends."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[3.0, 1.0]])}))
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 16}), MachineSampled("m", {"cpu": 1.1, "mem": 0.0}, time=0.0))
+    fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 3, "mem": 1}, kind="k")], deadline=10.11))
+    for _ in range(2):
+        assert not fine.schedule(0.0).placements
+    fine.apply(*events)
+    assert "t" in fine.schedule(now).placements
+
+
+def test_a_task_may_be_sampled_later_than_it_ended() -> None:
+    """As clocks of different machines have it."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[1.0, 1.0]])}))
+    submit(fine, 1, cpu=1.0)
+    fine.commit(fine.schedule(0.0))
+    for time, progress in ((1.0, 0.5), (9.0, 0.9)):
+        fine.apply(UsageSampled("t0", {"cpu": 1.0, "mem": 1.0}, progress, time=time))
+    fine.apply(fs.TaskCompleted("t0", time=8.0))
+    fine.learn()
+    profile = fine.estimator.profile("k")
+    assert profile is not None and profile.samples == 2 and (profile.seconds >= 0).all()

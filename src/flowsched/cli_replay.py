@@ -16,8 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched.exceptions import FlowschedError
+from flowsched.fgm import FineGrained
 from flowsched.policy import Policy
-from flowsched.recovery import Difference, Recovery
+from flowsched.recovery import Difference, Recovery, read_header
 from flowsched.scheduler import replay as replay_journal
 
 __all__ = ["replay"]
@@ -59,7 +60,7 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise click.UsageError(f"{json_file}: no such directory: {json_file.parent}")
     try:
-        found = replay_journal(file, policies=given)
+        found = _made_again(file, given)
     except FlowschedError as error:
         click.echo(f"flowsched replay: {error}", err=True)
         sys.exit(_UNREADABLE)
@@ -71,6 +72,16 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
         _print(found)
     if any("time limit" not in difference.what for difference in found.differences):
         sys.exit(_DIFFERENT)
+
+
+def _made_again(file: Path, policies: list[Policy]) -> Recovery:
+    with open(file, "rb") as stream:
+        of = read_header(stream, str(file)).of
+    if of == "Scheduler":
+        return replay_journal(file, policies=policies)
+    found = FineGrained.restore(file, policies=policies).recovery
+    assert found is not None
+    return found
 
 
 def _policy(name: str) -> Policy:
@@ -94,7 +105,7 @@ def _print(found: Recovery) -> None:
     head = found.header
     out.print(Text(f"Journal {found.path}", style="bold"), soft_wrap=True)
     out.print(
-        f"{found.size:,} bytes by flowsched {head.version}; resources {', '.join(head.resources)}; policy {_words(head.policy)}",
+        f"{found.size:,} bytes by flowsched {head.version}; resources {', '.join(head.resources)}; {head.of}; policy {_words(head.policy)}",
         soft_wrap=True,
     )
     if found.snapshot:

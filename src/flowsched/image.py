@@ -2,8 +2,9 @@
 
 An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so that all later rounds are
 those that it would have made.  That ties it to one version of the package (`form`).  A policy is code and stays outside;
-of it only the accounts are kept that some share providers hold.  Bytes are read back by an unpickler that knows the
-package's own classes and NumPy's arrays, and nothing else.
+of it only the accounts are kept that some share providers hold.  A fit rule is part of the cluster's books, so that all
+that it refers to is in the image, if its `Extras` are told.  Bytes are read back by an unpickler that knows the package's
+own classes, those extras and NumPy's arrays, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import gc
 import io
 import pickle
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from inspect import signature
-from types import FunctionType, MappingProxyType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -29,7 +31,9 @@ from flowsched.exceptions import InputError
 from flowsched.network import FlowNetwork
 from flowsched.policy import Fairness, Policy
 
-__all__ = ["State", "form", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts"]
+__all__ = [
+    "PLAIN", "Extras", "State", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts",
+]  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -48,6 +52,7 @@ _NUMPY = frozenset(
         (f"{core}.numeric", "_frombuffer"),
     )
 )  # fmt: skip
+_CONTAINERS = {("collections", kind.__name__): kind for kind in (deque, OrderedDict)}
 
 
 @dataclass
@@ -59,57 +64,91 @@ class State:
     builder: Builder
 
 
-@cache
-def form() -> int:
-    """A number of what images consist of: an image of another form cannot be read."""
-    cluster, network = Cluster(("cpu",)), FlowNetwork()
-    kept: dict[str, list[str]] = {}
-    look: list[Any] = [cluster, Builder(cluster, network, Policy())]
-    while look:
-        thing = look.pop()
-        kind = type(thing)
-        own = kind.__module__ in _OWN or kind.__module__.startswith("flowsched.cluster.")
-        if own and kind.__name__ not in kept and hasattr(thing, "__dict__"):
-            kept[kind.__name__] = sorted(vars(thing))
-            look += vars(thing).values()
-    fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-    kernel, numbers, _ = network.__getstate__()
-    return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
+@dataclass(frozen=True, eq=False)
+class Extras:
+    """What an adapter adds to images: a fit rule, and what that refers to.
+
+    Parameters
+    ----------
+    modules : collection of str
+        Where its classes are.
+    things : callable
+        Makes one of each of these classes, as far as another of them does not have it.
+    """
+
+    modules: Collection[str] = ()
+    things: Callable[[], Sequence[Any]] = tuple
+
+    @cached_property
+    def form(self) -> int:
+        """A number of what images consist of: an image of another form cannot be read."""
+        cluster, network = Cluster(("cpu",)), FlowNetwork()
+        kept: dict[str, list[str]] = {}
+        look: list[Any] = [cluster, Builder(cluster, network, Policy()), *self.things()]
+        while look:
+            thing = look.pop()
+            kind = type(thing)
+            home = kind.__module__
+            own = home in _OWN or home in self.modules or home.startswith("flowsched.cluster.")
+            if own and kind.__name__ not in kept and (names := _attributes(thing)):
+                kept[kind.__name__] = sorted(names)
+                look += [getattr(thing, name) for name in names]
+            elif isinstance(thing, dict):
+                look += thing.values()
+            elif isinstance(thing, list | tuple | deque):
+                look += thing
+        fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
+        kernel, numbers, _ = network.__getstate__()
+        return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
 
 
-def pack(state: State) -> bytes:
+def _attributes(thing: Any) -> list[str]:
+    return list(vars(thing)) if hasattr(thing, "__dict__") else list(getattr(thing, "__slots__", ()))
+
+
+PLAIN = Extras()
+"""Of a scheduler without an adapter."""
+
+
+def pack(state: State, extras: Extras = PLAIN) -> bytes:
     """The state as bytes.
 
     Raises
     ------
     InputError
-        An id or a provider's account is of a kind that cannot be written down, or a fit rule keeps a state of its own.
+        An id or a provider's account is of a kind that cannot be written down, or there is a fit rule, and no extras.
     """
-    return _written(state, state.builder.policy, None)
+    return _written(state, state.builder.policy, None, extras)
 
 
-def unpack(image: bytes, policy: Policy) -> State:
+def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
     """The state that `pack` wrote, under a policy that says the same; its providers' accounts become those of then."""
-    return _read(State, image, policy)
+    return _read(State, image, policy, extras)
 
 
-def pack_accounts(policy: Policy) -> bytes:
-    """The accounts that a policy's providers keep; nothing if they keep none."""
-    return _written(None, policy, None) if _keepers(policy) else b""
+def pack_accounts(policy: Policy, learnt: Any = None) -> bytes:
+    """The accounts that a policy's providers keep, and what an adapter had learnt; nothing if there is neither."""
+    return _written(learnt, policy, None) if _keepers(policy) or learnt is not None else b""
 
 
-def unpack_accounts(image: bytes, policy: Policy) -> None:
-    """Let a policy's providers have the accounts that `pack_accounts` wrote."""
-    _read(type(None), image, policy)
+def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
+    """Let a policy's providers have the accounts that `pack_accounts` wrote; what an adapter had learnt."""
+    return _read(object, image, policy, extras)
 
 
-def twin(state: State) -> State:
-    """A state of its own that equals this one; ids and whatever else is the caller's are the same objects."""
-    policy = state.builder.policy
-    if _keepers(policy):
-        policy = with_own_accounts(policy)
+def twin(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
+    """A state of its own that equals this one; ids and whatever else is the caller's are the same objects.
+
+    Under a policy that says the same: if none is given, of the same parts but for accounts.
+    """
+    known = state.builder.policy
+    if policy is None:
+        policy = with_own_accounts(known) if _keepers(known) else known
+    else:
+        for mine, his in zip(_keepers(policy), _keepers(known), strict=True):
+            vars(mine).update(deepcopy(vars(his)))
     shared: list[Any] = []
-    return _read(State, _written(state, state.builder.policy, shared), policy, shared)
+    return _read(State, _written(state, known, shared, extras), policy, extras, shared)
 
 
 def with_own_accounts(policy: Policy) -> Policy:
@@ -126,9 +165,9 @@ def _keepers(policy: Policy) -> list[Any]:
     return [provider for provider in providers if hasattr(provider, "committed")]
 
 
-def _written(state: State | None, policy: Policy, shared: list[Any] | None) -> bytes:
-    if state is not None and state.cluster.books.rule is not None:
-        raise InputError(f"a fit rule keeps a state of its own, which cannot be copied: {state.cluster.books.rule!r}")
+def _written(state: Any, policy: Policy, shared: list[Any] | None, extras: Extras = PLAIN) -> bytes:
+    if isinstance(state, State) and (rule := state.cluster.books.rule) is not None and not extras.modules:
+        raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
     file = io.BytesIO()
     with _uncollected():
         # A twin's policy has its own accounts already.
@@ -137,9 +176,9 @@ def _written(state: State | None, policy: Policy, shared: list[Any] | None) -> b
     return file.getvalue()
 
 
-def _read(kind: type[_T], image: bytes, policy: Policy, shared: Sequence[Any] = ()) -> _T:
+def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras, shared: Sequence[Any] = ()) -> _T:
     with _uncollected():
-        state, accounts = _Reader(image, policy, shared).load()
+        state, accounts = _Reader(image, policy, extras, shared).load()
     for provider, account in zip(_keepers(policy), accounts, strict=bool(accounts)):
         vars(provider).update(account)
     assert isinstance(state, kind)
@@ -200,9 +239,12 @@ class _Writer(pickle.Pickler):
             return _frozen, (dict(obj),)
         if isinstance(obj, np.generic) and self._shared is None:
             return _plain, (obj.item(),)
-        home = obj.__module__ if kind is type or kind is FunctionType else kind.__module__
+        named = isinstance(obj, type | FunctionType | BuiltinFunctionType)
+        if (obj if named else kind) in _CONTAINERS.values():
+            return NotImplemented
+        home = obj.__module__ if named else kind.__module__
         if home.startswith(("flowsched.", "numpy")):
-            self._own[kind] = kind is not type and kind is not FunctionType
+            self._own[kind] = not named
             return NotImplemented
         if self._shared is None:
             raise InputError(f"only strings, numbers and tuples of them can be written down, not {obj!r}")
@@ -213,8 +255,9 @@ class _Writer(pickle.Pickler):
 class _Reader(pickle.Unpickler):
     """Reads what `_Writer` wrote."""
 
-    def __init__(self, image: bytes, policy: Policy, shared: Sequence[Any]) -> None:
+    def __init__(self, image: bytes, policy: Policy, extras: Extras, shared: Sequence[Any]) -> None:
         super().__init__(io.BytesIO(image))
+        self._modules = _OWN.union(extras.modules)
         self._things: dict[str | int, Any] = {"policy": policy, "fairness": policy.fairness, **dict(enumerate(shared))}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -224,8 +267,9 @@ class _Reader(pickle.Unpickler):
             return _frozen
         if (module, name) == (__name__, "_plain"):
             return _plain
-        own = module in _OWN or module.startswith(("flowsched.cluster.", "flowsched.policy"))
-        found = super().find_class(module, name) if (own and "." not in name) or (module, name) in _NUMPY else None
+        own = module in self._modules or module.startswith(("flowsched.cluster.", "flowsched.policy"))
+        known = (own and "." not in name) or (module, name) in _NUMPY or (module, name) in _CONTAINERS
+        found = super().find_class(module, name) if known else None
         if found is None or (own and not isinstance(found, type)):
             raise InputError(f"image: {module}.{name} does not belong there")
         return found

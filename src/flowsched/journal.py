@@ -3,15 +3,17 @@
 A journal is a `log` of these records (a letter, then JSON unless said otherwise):
 
 ====  ======================================================================================================
-H     the first one: version of the package, resources, seed, policy in words; accounts (see below)
+H     the first one: version of the package, resources, seed, policy in words, adapter in words; accounts (see below)
 E     events, all those of one `Scheduler.apply`
 R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
 C     a commit: number of the round, `only`, and the deltas that happened
 P     another policy, in words, and the number of its fairness object (null: none); accounts
+A     what an adapter was told that is none of these, in its own words
 S     in front of the others, after H: form of the state, policy in words; after a line feed the whole state (see `image`)
 ====  ======================================================================================================
 
-Accounts are what the providers of a fairness object keep, the first time that it is seen: after a line feed, see `image`.
+Accounts are what the providers of a fairness object keep, the first time that it is seen, and in H what an adapter had
+learnt: after a line feed, see `image`.
 
 What happened is written down before the caller is told: a call that has returned has its record.
 """
@@ -53,10 +55,11 @@ class Header:
     device: str | None
     seed: int
     policy: Any
+    adapter: Any = None
 
     def body(self) -> bytes:
         """The record."""
-        return b"H" + encode(asdict(self))
+        return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
 
     @classmethod
     def read(cls, body: bytes) -> Header:
@@ -66,13 +69,20 @@ class Header:
 
     def check(self, then: Header, path: str) -> None:
         """Refuse a file that was begun otherwise."""
+        if self.of != then.of:
+            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
         if then.cluster_resources != self.cluster_resources:
             raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
         if then.seed != self.seed:
             raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
-        other = difference(then.policy, self.policy)
+        other = difference(then.policy, self.policy) or difference(then.adapter, self.adapter, self.of)
         if other is not None:
             raise JournalMismatchError(other, path, 0)
+
+    @property
+    def of(self) -> str:
+        """The name of who was told everything."""
+        return "Scheduler" if self.adapter is None else str(self.adapter["is"])
 
     @property
     def cluster_resources(self) -> Resources:
@@ -172,6 +182,11 @@ class Journal:
         return 0 if self._log is None else self._log.size
 
     @property
+    def closed(self) -> bool:
+        """Whether another scheduler may have it."""
+        return self._log is None or self._log.closed
+
+    @property
     def log(self) -> Log:
         """The file, opened and locked at the first use."""
         if self._log is None:
@@ -184,22 +199,34 @@ class Journal:
 
     # -- what a scheduler tells ---------------------------------------------------------------------------------
 
-    def begin(self, header: Header, policy: Policy) -> None:
+    def begin(self, header: Header, policy: Policy, learnt: Any) -> None:
         """The first records of a new journal."""
         self._header = header
-        self._append(self.fsync != "never", header.body() + self._accounts(policy))
+        self._append(self.fsync != "never", header.body() + self._accounts(policy, learnt))
 
-    def events(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
-        """Let events happen, and write down those that did."""
+    def events(
+        self,
+        events: Sequence[Event],
+        live: Callable[[Sequence[Event], Callable[[Event], None]], None],
+        happen: Callable[[Event], None],
+    ) -> None:
+        """Let somebody live through events, each by a call of `happen`, and write down those that happened."""
         happened: list[Any] = []
+
+        def written(event: Event) -> None:
+            record = plain(event)
+            happen(event)
+            happened.append(record)
+
         try:
-            for event in events:
-                record = plain(event)
-                happen(event)
-                happened.append(record)
+            live(events, written)
         finally:
             if happened:
                 self._append(self.fsync == "always", b"E" + encode(happened))
+
+    def heard(self, words: Sequence[Any]) -> None:
+        """An adapter is told something else."""
+        self._append(self.fsync == "always", b"A" + encode(plain(words)))
 
     def round(self, now: float, limit: float | None, round: Round | None) -> None:
         """A round was made, or failed (None)."""
@@ -248,13 +275,14 @@ class Journal:
         self._count = self._fairnesses = 0
         self._accounts(policy)  # are in the state
 
-    def _accounts(self, policy: Policy) -> bytes:
-        """What is to be written of a policy's accounts."""
+    def _accounts(self, policy: Policy, learnt: Any = None) -> bytes:
+        """What is to be written of a policy's accounts, and of what an adapter had learnt."""
         fairness = policy.fairness
-        if fairness is None or id(fairness) in self._fairness:
+        if learnt is None and (fairness is None or id(fairness) in self._fairness):
             return b""
-        accounts = pack_accounts(policy)
-        self._know(fairness, self._fairnesses)
+        accounts = pack_accounts(policy, learnt)
+        if fairness is not None:
+            self._know(fairness, self._fairnesses)
         return b"\n" + accounts if accounts else b""
 
     def _know(self, fairness: Fairness, number: int) -> None:

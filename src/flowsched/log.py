@@ -137,6 +137,11 @@ class Log:
             _sync_folder(path)
         self.size = self._chain = 0
 
+    @property
+    def closed(self) -> bool:
+        """Whether another process may have it."""
+        return self._fd < 0
+
     def reader(self, file: BinaryIO) -> Reader:
         """A reader of this log, from a file of its own."""
         return Reader(file, str(self.path))

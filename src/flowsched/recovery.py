@@ -11,15 +11,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol
 
 from flowsched.cluster.events import Event, from_dict
 from flowsched.exceptions import FlowschedError, JournalMismatchError, UnknownIdError
-from flowsched.image import form, unpack_accounts, with_own_accounts
+from flowsched.image import Extras, unpack_accounts, with_own_accounts
 from flowsched.journal import Header, Journal, Seal
 from flowsched.log import Reader
 from flowsched.policy import Fairness, Policy
-from flowsched.policy.describe import describe, difference, rebuild
+from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.wire import as_ids, decode, deltas_of
 
@@ -27,9 +28,19 @@ __all__ = ["Difference", "Recovery", "Target", "attach", "policy_of", "read_head
 
 
 class Target(Protocol):
-    """A scheduler as recovery sees it; it writes nothing down meanwhile."""
+    """A scheduler, or an adapter over one, as recovery sees it; it writes nothing down meanwhile."""
 
     policy: Policy
+
+    @property
+    def _extras(self) -> Extras:
+        """What its images consist of."""
+        ...
+
+    @property
+    def _makers(self) -> Makers:
+        """Parts of policies that are its own."""
+        ...
 
     def apply(self, *events: Event) -> None:
         """See `Scheduler`; so for those that follow."""
@@ -45,6 +56,19 @@ class Target(Protocol):
 
     def _load(self, image: bytes, policy: Policy) -> None:
         """Take over the state of an image."""
+        ...
+
+    @property
+    def _learnt(self) -> Any:
+        """What it knows before anything happens."""
+        ...
+
+    def _relearn(self, learnt: Any) -> None:
+        """Know this, and nothing else."""
+        ...
+
+    def _hear(self, words: Any) -> None:
+        """Something that was told and is neither an event nor a round, commit or policy."""
         ...
 
 
@@ -123,7 +147,7 @@ def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
             reader = journal.log.reader(file)
             if not any(True for _ in reader):
                 journal.log.go_on(reader)
-                journal.begin(header, target.policy)
+                journal.begin(header, target.policy, target._learnt)
                 return None
             file.seek(0)
             path = str(journal.path)
@@ -138,16 +162,18 @@ def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
     return found
 
 
-def policy_of(description: Any, given: Sequence[Policy], path: str, offset: int) -> Policy:
-    """The policy that was described: one of those given, or made again."""
+def policy_of(
+    description: Any, given: Sequence[Policy], path: str, offset: int, makers: Makers = MappingProxyType({})
+) -> Policy:
+    """The policy that was described: one of those given, or made again, with parts of those given."""
     for policy in given:
         if describe(policy) == description:
             return policy
     try:
-        policy = rebuild(description)
+        policy = rebuild(description, makers, parts(given))
     except UnknownIdError as error:
         raise JournalMismatchError(
-            f"the policy has a part of the caller's own, {error}, and none of the policies given is that one"
+            f"the policy has a part of the caller's own, {error}, and none of the policies given has it"
             + (f": {difference(description, describe(given[0]))}" if given else ""), path, offset,
         ) from None  # fmt: skip
     assert isinstance(policy, Policy)
@@ -183,7 +209,9 @@ def recover(
     reader = Reader(file, path)
     records = iter(reader)
     _, body = next(records)
-    _accounts(body, target.policy)
+    learnt = _accounts(body, target)
+    if learnt is not None:
+        target._relearn(learnt)
     rerun = _Rerun(target, Recovery(Header.read(body), path), (target.policy, *policies), last)
     for offset, body in records:
         rerun.step(offset, body)
@@ -201,11 +229,10 @@ def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
     return last
 
 
-def _accounts(body: bytes, policy: Policy) -> None:
-    """Let the providers have the accounts that a record holds."""
+def _accounts(body: bytes, target: Target, policy: Policy | None = None) -> Any:
+    """Let the providers have the accounts that a record holds; what an adapter had learnt."""
     _, _, accounts = body.partition(b"\n")
-    if accounts:
-        unpack_accounts(accounts, policy)
+    return unpack_accounts(accounts, policy or target.policy, target._extras) if accounts else None
 
 
 class _Rerun:
@@ -220,6 +247,7 @@ class _Rerun:
         self._open: dict[int, tuple[Round, bool]] = {}
         self._steps: dict[bytes, Callable[[int, bytes], None]] = {
             b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
+            b"A": self._heard,
         }  # fmt: skip
         self._note(target.policy)
 
@@ -278,16 +306,19 @@ class _Rerun:
         self.found.migrated += kinds["m"]
         self.found.placed += kinds["s"]
 
+    def _heard(self, offset: int, body: bytes) -> None:
+        self.target._hear(as_ids(decode(body, self.found.path, offset)))
+
     def _policy(self, offset: int, body: bytes) -> None:
         description, number = decode(body.partition(b"\n")[0], self.found.path, offset)
-        policy = policy_of(description, self.policies, self.found.path, offset)
+        policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
         if number in self.fairnesses:
             if policy.fairness is not self.fairnesses[number]:
                 policy = replace(policy, fairness=self.fairnesses[number])
         elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
             policy = with_own_accounts(policy)
         self._note(policy)
-        _accounts(body, policy)
+        _accounts(body, self.target, policy)
         self.target.policy = policy
         self.found.policies += 1
 
@@ -300,12 +331,12 @@ class _Rerun:
     def _state(self, offset: int, body: bytes) -> None:
         front, _, image = body.partition(b"\n")
         made, description = decode(front, self.found.path, offset)
-        if made != form():
+        if made != self.target._extras.form:
             raise JournalMismatchError(
                 f"a state in a form that only flowsched {self.found.header.version} reads, as it was then",
                 self.found.path, offset,
             )  # fmt: skip
-        policy = policy_of(description, self.policies, self.found.path, offset)
+        policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
         self.target._load(image, policy)
         self.found.snapshot = True
         self.fairnesses.clear()

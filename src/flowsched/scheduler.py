@@ -15,32 +15,30 @@
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import time
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from weakref import WeakSet
+from typing import Self
 
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.checks import ids, number, whole
+from flowsched.cluster.checks import whole
 from flowsched.cluster.events import Event
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out, happen
-from flowsched.exceptions import InputError, TimeLimitError
+from flowsched.exceptions import TimeLimitError
 from flowsched.gangs import Gangs
-from flowsched.image import State, form, pack, twin, unpack
-from flowsched.journal import Header, Journal
-from flowsched.log import MAGIC, framed
+from flowsched.image import State, twin
+from flowsched.journal import Header
+from flowsched.kept import JournalOrPath, Kept, checked
 from flowsched.network import FlowNetwork
 from flowsched.outcome import Verdicts, outcome
 from flowsched.policy import Policy
-from flowsched.policy.describe import describe
 from flowsched.reclaim import reclaim
-from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
+from flowsched.recovery import Recovery, policy_of
 from flowsched.rounds import (
     Commit,
     Delta,
@@ -51,8 +49,6 @@ from flowsched.rounds import (
 )
 from flowsched.sharereport import ShareReport
 from flowsched.verify import Verify
-from flowsched.version import __version__
-from flowsched.wire import encode
 
 __all__ = ["Scheduler", "replay"]
 
@@ -85,7 +81,7 @@ class _Clock:
         return True
 
 
-class Scheduler:
+class Scheduler(Kept):
     """Decides which task runs where, now.
 
     Parameters
@@ -110,83 +106,37 @@ class Scheduler:
         What it was recovered from.
     """
 
+    _of = "Scheduler"
+
     def __init__(
         self,
         policy: Policy | None = None,
         resources: Resources | Sequence[str] = ("cpu", "mem", "gpu"),
         seed: int = 0,
         *,
-        journal: Journal | str | os.PathLike[str] | None = None,
+        journal: JournalOrPath | None = None,
     ) -> None:
+        super().__init__()
         self.cluster = Cluster(resources)
         self.network = FlowNetwork()
-        self.builder = Builder(self.cluster, self.network, _checked(Policy() if policy is None else policy))
+        self.builder = Builder(self.cluster, self.network, checked(Policy() if policy is None else policy))
         self.seed = whole("seed", seed, 0)
         self._verdicts = Verdicts(self.builder)
-        self._aborted: WeakSet[Round] = WeakSet()
-        self.journal: Journal | None = None
-        self.recovery: Recovery | None = None
         if journal is not None:
-            journal = journal if isinstance(journal, Journal) else Journal(journal)
-            self.recovery = attach(self, journal, self._header())
-            self.journal = journal
-
-    @property
-    def policy(self) -> Policy:
-        """What the scheduler aims at; may be replaced at any time."""
-        return self.builder.policy
-
-    @policy.setter
-    def policy(self, policy: Policy) -> None:
-        _checked(policy)
-        words = b"" if self.journal is None else self.journal.words(policy)
-        self.builder.replace_policy(policy)
-        if self.journal is not None:
-            self.journal.policy(words)
+            self._open(journal)
 
     def apply(self, *events: Event) -> None:
         """Tell what happened; see `Cluster.apply`."""
-        if self.journal is None:
+        if self.journal is None:  # there may be many, and each costs a microsecond only
             self.cluster.apply(*events)
         else:
-            self.journal.events(events, self.cluster.apply)
+            super().apply(*events)
 
     def look_anew(self, classes: Collection[int]) -> None:
         """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.books.rule``."""
         self.builder.places.look_anew(list(classes))
 
     # -- a round ------------------------------------------------------------------------------------------------
-
-    def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide; nothing happens yet.
-
-        The changes go to the network, the network is re-optimised from its last optimum, and what its flow says is
-        checked machine by machine; while something does not fit together, the network learns it and is re-optimised.
-
-        Parameters
-        ----------
-        now : float
-            The time, in the unit of the events.
-        time_limit : float, optional
-            Seconds of computing; who could still start then waits, code `TIME_LIMIT`.
-
-        Returns
-        -------
-        Round
-        """
-        now = number("now", now)
-        if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
-            raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
-        if self.journal is None:
-            return self._decide(now, time_limit)[0]
-        if self.cluster.books.rule is not None:
-            raise InputError("journal: it cannot hold what a fit rule knows, so a scheduler with one has none")
-        round, late = None, False
-        try:
-            round, late = self._decide(now, time_limit)
-        finally:
-            self.journal.round(now, time_limit if late else None, round)
-        return round
 
     def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         """A round, and whether time has had a part in it."""
@@ -247,70 +197,22 @@ class Scheduler:
 
     # -- afterwards ---------------------------------------------------------------------------------------------
 
-    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Let a round happen, but for what the world has overtaken.
-
-        A task that starts and those that make room for it belong together: all of them or none.
-
-        Parameters
-        ----------
-        round : Round
-        only : collection of task ids, optional
-            Tasks that start; others are left for later.
-
-        Returns
-        -------
-        Commit
-            Committing the same round again gives conflicts only.
-        """
-        if not isinstance(round, Round):
-            raise InputError(f"round: a Round expected, got {round!r}")
-        if round in self._aborted:
-            raise InputError("round: it was aborted")
-        only = None if only is None else ids("only", only)
-        if self.journal is not None:
-            self.journal.check(round, only)
+    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         done = carry_out(self.cluster, round, only)
         self._book(round, done.accepted)
-        if self.journal is not None:
-            self.journal.commit(round, only, done)
         return done
+
+    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        if happen(self.cluster, deltas, round.now) is not None:
+            return False
+        self._book(round, deltas)
+        return True
 
     def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
         """Tell who keeps accounts of shares."""
         if isinstance(round.shares, ShareReport):
             started = (delta.task for delta in deltas if isinstance(delta, Place))
             round.shares.book(self.cluster.task(task).group.job for task in started)
-
-    def abort(self, round: Round) -> None:
-        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
-        if not isinstance(round, Round):
-            raise InputError(f"round: a Round expected, got {round!r}")
-        self._aborted.add(round)
-
-    # -- questions ----------------------------------------------------------------------------------------------
-
-    def what_if(self, *events: Event, now: float) -> Round:
-        """The round that `schedule` would make if these events happened.
-
-        Nothing of it happens, and nothing of it is left: it is made by a `copy`, whose cost grows with the cluster (about
-        15 microseconds for each task and more than that for each class and machine; ask several questions of one copy).
-
-        Parameters
-        ----------
-        *events : Event
-        now : float
-
-        Returns
-        -------
-        Round
-            It cannot be committed.
-        """
-        twin = self.copy()
-        twin.apply(*events)
-        round = twin.schedule(now)
-        self._aborted.add(round)
-        return round
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """Why a task waits as things are now, or why it is not on a certain machine.
@@ -328,95 +230,43 @@ class Scheduler:
         """
         return self._verdicts.explain(task, machine)
 
-    # -- state that survives ------------------------------------------------------------------------------------
+    # -- what is kept -------------------------------------------------------------------------------------------
 
-    def copy(self) -> Scheduler:
+    def copy(self) -> Self:
         """A scheduler in the same state, without journal: given the same, both make the same rounds from now on."""
-        other = Scheduler(self.policy, self.cluster.resources, self.seed)
+        other = type(self)(self.policy, self.cluster.resources, self.seed)
         other._take(twin(self._state()))
         return other
 
-    def snapshot(self) -> bytes:
-        """The whole state with flow and potentials, for `restore`; written to a file, it may also begin a journal.
-
-        A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
-        """
-        return MAGIC + framed((self._header().body(), self._state_record()))[0]
-
     @classmethod
-    def restore(
-        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
-    ) -> Scheduler:
-        """The scheduler that a snapshot or a journal tells of.  Its next round is warm, and the one that would have come.
+    def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+        first = policy or policy_of(header.policy, policies, path, 0)
+        return cls(first, header.cluster_resources, header.seed)
 
-        Parameters
-        ----------
-        source : bytes or path
-            What `snapshot` returned; or a file with that in it, or a journal, of which nothing is altered.
-        policy : Policy, optional
-            The one with which it was begun; needed if it has parts of the caller's own.
-        policies : sequence of Policy
-            See `Journal`.
+    @property
+    def _seed(self) -> int:
+        return self.seed
 
-        Returns
-        -------
-        Scheduler
-            Without journal; `recovery` tells what was read.
+    def _aim(self) -> Policy:
+        return self.builder.policy
 
-        Raises
-        ------
-        JournalError
-            Which of its kinds says what is wrong, and where.
-        """
-        if not isinstance(source, bytes | str | os.PathLike):
-            raise InputError(f"source: a snapshot (bytes) or the path of a file expected, got {source!r}")
-        name = "" if isinstance(source, bytes) else os.fspath(source)
-        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
-            header = read_header(file, name)
-            given = () if policy is None else (_checked(policy),)
-            first = policy or policy_of(header.policy, policies, name, 0)
-            sched = cls(first, header.cluster_resources, header.seed)
-            sched._header().check(header, name)
-            file.seek(0)
-            sched.recovery, *_ = recover(sched, file, name, (*given, *policies))
-        return sched
+    def _aim_at(self, policy: Policy) -> None:
+        self.builder.replace_policy(policy)
 
-    def compact(self) -> None:
-        """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
-        if self.journal is None:
-            raise InputError("compact: this scheduler has no journal")
-        self.journal.restart(self._state_record(), self.policy)
+    def _live(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
+        for event in events:
+            happen(event)
 
-    def _header(self) -> Header:
-        resources = self.cluster.resources
-        return Header(__version__, resources.names, resources.device, self.seed, describe(self.policy))
+    @property
+    def _happen(self) -> Callable[[Event], None]:
+        return self.cluster.apply
 
     def _state(self) -> State:
         return State(self.cluster, self.network, self.builder)
 
-    def _state_record(self) -> bytes:
-        return b"S" + encode([form(), describe(self.policy)]) + b"\n" + pack(self._state())
-
     def _take(self, state: State) -> None:
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
         self._verdicts = Verdicts(self.builder)
-
-    def _load(self, image: bytes, policy: Policy) -> None:
-        """Be what the image says; for `recover`."""
-        self._take(unpack(image, policy))
-
-    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let deltas happen that did happen after this round, whatever it says; False if they cannot.  For `recover`."""
-        if happen(self.cluster, deltas, round.now) is not None:
-            return False
-        self._book(round, deltas)
-        return True
-
-
-def _checked(policy: Policy) -> Policy:
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: a Policy expected, got {policy!r}")
-    return policy
 
 
 def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:

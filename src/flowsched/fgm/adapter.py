@@ -13,41 +13,39 @@ The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by t
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import MICRO, Cluster
+from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
 from flowsched.cluster.checks import mapping, number
-from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.amounts import part
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.futures import Futures
+from flowsched.fgm.keeping import EXTRAS, described, makers, settings
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.rule import StageRule
-from flowsched.fgm.stages import Stages
+from flowsched.fgm.stops import Stops
 from flowsched.fgm.timeline import Timelines
-from flowsched.rounds import Commit, Delta, Migrate, Preempt, Preemption, Reason, ReasonCode, Round
+from flowsched.fgm.world import World
+from flowsched.kept import Header, JournalOrPath, Kept, State, policy_of, twin
+from flowsched.policy import Policy
+from flowsched.policy.describe import Makers, describe, parts, rebuild
+from flowsched.rounds import Commit, Delta, Migrate, Round
 from flowsched.scheduler import Scheduler
 
 __all__ = ["FineGrained", "Plans"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-_FOREIGN = 0.02
-"""A machine is looked at again when the load that is not ours changes by this part of its total."""
-
-_Ends = ev.TaskCompleted | ev.TaskFailed | ev.TaskRemoved
-_OfMachines = ev.MachineUpdated | ev.MachineFailed | ev.MachineRemoved
 
 
 class Plans(Protocol):
@@ -68,8 +66,11 @@ class Plans(Protocol):
         """What these classes need has changed."""
 
 
-class FineGrained:
+class FineGrained(Kept):
     """The adapter.
+
+    It is told and asked everything in the scheduler's stead, and decides as `Scheduler` does, but by stages.  On machines
+    where estimates fail badly and tasks have degraded, a round stops the youngest task (`Preempt` with ``by=None``).
 
     Parameters
     ----------
@@ -94,6 +95,9 @@ class FineGrained:
         A machine of which a smaller part is idle (by its samples) takes nothing; Th of Algorithm 1, line 1.
     weight : float
         Weight of `StageCost` among the placement costs of a flow scheduler's policy; 0 to leave that as it is.
+    journal : Journal or path, optional
+        Where to write down what happens, as for `Scheduler`, which then has none.  If something is in it, settings must be
+        those with which it was begun, and the estimator comes to know what it knew then, and has learnt since.
 
     Attributes
     ----------
@@ -101,6 +105,8 @@ class FineGrained:
     cluster : Cluster
     estimator : DemandEstimator
     futures : Futures
+    journal, recovery, policy
+        See `Scheduler`.
 
     Examples
     --------
@@ -116,6 +122,10 @@ class FineGrained:
     ['t0', 't1']
     """
 
+    _of = "FineGrained"
+    _extras = EXTRAS
+    _rule: StageRule
+
     def __init__(
         self,
         scheduler: Plans,
@@ -129,10 +139,14 @@ class FineGrained:
         highest: Level = Level.COMPRESSED,
         idle: float = 0.0,
         weight: float = 1.0,
+        journal: JournalOrPath | None = None,
     ) -> None:
+        super().__init__()
         cluster = getattr(scheduler, "cluster", None)
         if not isinstance(cluster, Cluster) or cluster.tasks or cluster.books.rule is not None:
             raise InputError("FineGrained: scheduler: one without tasks and without another adapter expected")
+        if isinstance(scheduler, Scheduler) and scheduler.journal is not None:
+            raise InputError("FineGrained: scheduler: it has a journal, which has to be given to FineGrained instead")
         names = cluster.resources.names
         timelines = Timelines(len(names))
         timelines.contention = number("FineGrained: contention", contention, 0)
@@ -153,6 +167,11 @@ class FineGrained:
         estimator = DemandEstimator(names) if estimator is None else estimator
         if not isinstance(estimator, DemandEstimator) or estimator.resources != names:
             raise InputError(f"FineGrained: estimator: one of resources {names!r} expected")
+        if journal is not None:
+            if not isinstance(scheduler, Scheduler) or cluster.events:
+                raise InputError("FineGrained: journal: over a flowsched.Scheduler to which nothing has happened only")
+            if (listener := estimator.listener) is not None and not listener.closed:
+                raise InputError("FineGrained: estimator: what it learns is in the journal of another FineGrained")
         adjustment = Adjustment() if adjustment is None else adjustment
         if not isinstance(adjustment, Adjustment):
             raise InputError(f"FineGrained: adjustment: an Adjustment expected, got {adjustment!r}")
@@ -162,131 +181,47 @@ class FineGrained:
         self.cluster = cluster
         self.estimator = estimator
         self.highest = Level(highest)
-        self.learner = Learner(self.cluster, self.estimator, adjustment, threshold, min_length)
-        self.futures = Futures(self.cluster, timelines, self._estimate)
-        self._rule = self.cluster.books.rule = StageRule(self.futures, self.learner, self.highest, idle)
+        self._settings: dict[str, Any] = {
+            "compressible": compressible, "contention": contention, "threshold": threshold, "min_length": min_length,
+            "adjustment": adjustment, "highest": self.highest, "idle": idle, "weight": weight,
+        }  # fmt: skip
+        learner = Learner(cluster, estimator, adjustment, threshold, min_length, self.highest)
+        self._go_by(StageRule(Futures(cluster, timelines, learner), learner, self.highest, idle))
+        cluster.books.rule = self._rule
         if weight and isinstance(scheduler, Scheduler):
             policy = scheduler.policy
             scheduler.policy = replace(policy, placement=(*policy.placement, StageCost(self, weight)))
+        if journal is not None:
+            self._open(journal)
+
+    def _go_by(self, rule: StageRule) -> None:
+        self._rule, self.futures, self.learner = rule, rule.futures, rule.learner
+        self._world, self._stops = World(rule, self.highest), Stops(rule)
+
+    def _open(self, journal: JournalOrPath) -> None:
+        super()._open(journal)
+        assert self.journal is not None
+        self._flow.journal = self.estimator.listener = self.journal  # so neither can be told anything in secret
+        self._rule.heard = self.journal.heard
 
     # -- the world ----------------------------------------------------------------------------------------------
 
     def apply(self, *events: ev.Event) -> None:
         """Tell what happened; see `Cluster.apply`.  Samples (`UsageSampled`, `MachineSampled`) are what FGM learns from."""
-        start = 0
-        while start < len(events):
-            event, now = events[start], self._time(events[start])
-            stop = start + 1
-            if isinstance(event, ev.UsageSampled):
-                self.scheduler.apply(event)
-                self._task_sampled(event, now)
-            elif isinstance(event, ev.MachineSampled):
-                self.scheduler.apply(event)
-                self._machine_sampled(event, now)
-            else:
-                # What happens at one time is one step for the machines concerned.
-                while stop < len(events) and self._time(events[stop]) == now and not _is_sample(events[stop]):
-                    stop += 1
-                self._happen(events[start:stop], now)
-            start = stop
-
-    def _time(self, event: ev.Event) -> float:
-        return self.now if event.time is None else event.time
-
-    def _happen(self, events: Sequence[ev.Event], now: float) -> None:
-        """Let events of one time happen."""
-        self._rule.grow()
-        rows: dict[int, None] = {}
-        for event in events:
-            rows.update(dict.fromkeys(self._rows(event)))
-        before = [row for row in rows if row in self.cluster.by_row]
-        self.futures.advance(before, now)
         try:
-            for event in events:
-                self._tell(event, now)
-        finally:
-            self.futures.settle(before, now)
+            super().apply(*events)
+        except BaseException:
+            if self.journal is not None and self._world.moved is not None:
+                self.journal.heard(("move", *self._world.moved))
+            raise
 
-    def _rows(self, event: ev.Event) -> list[int]:
-        """Machines whose tasks or capacity an event may change."""
-        cluster = self.cluster
-        tasks: Collection[TaskRecord] = ()
-        if isinstance(event, ev.TaskStarted):
-            machine = cluster.machines.get(event.machine)
-            return [] if machine is None else [machine.row]
-        if isinstance(event, _OfMachines):
-            machine = cluster.machines.get(event.id)
-            return [] if machine is None else [machine.row]
-        if isinstance(event, ev.JobRemoved) and event.job in cluster.jobs:
-            tasks = cluster.jobs[event.job].tasks
-        elif isinstance(event, _Ends) and event.task in cluster.tasks:
-            tasks = (cluster.tasks[event.task],)
-        return [task.place.row for task in tasks if task.place is not None]
+    def _live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
+        with self._rule.busy():
+            self._world.live(events, happen)
 
-    def _tell(self, event: ev.Event, now: float) -> None:
-        """Pass an event on, and note whose run is over."""
-        over: list[tuple[TaskRecord, int, float | None]] = []
-        if isinstance(event, _Ends) and (task := self.cluster.tasks.get(event.task)) is not None:
-            completed = isinstance(event, ev.TaskCompleted) and task.place is not None
-            over.append((task, task.turn, now - task.place.since if completed and task.place else None))
-        elif isinstance(event, ev.JobRemoved) and event.job in self.cluster.jobs:
-            over += [(task, task.turn, None) for task in self.cluster.jobs[event.job].tasks]
-        gone = self._rows(event) if isinstance(event, ev.MachineFailed | ev.MachineRemoved) else ()
-        self.scheduler.apply(event)
-        for task, turn, duration in over:
-            self.learner.ended(task, turn, duration)
-        for row in gone:
-            self.learner.forget(row)
-            self.futures.foreign[row] = 0
-            self._rule.set_level(row, self.highest)
-
-    def _task_sampled(self, event: ev.UsageSampled, now: float) -> None:
-        task = self.cluster.task(event.task)
-        if task.place is not None:
-            row, progress = task.place.row, event.progress
-            squeezed = self._compression(row, now)
-            self.learner.sampled(task, now - task.place.since, self._vector(event.usage), squeezed, progress)
-            if progress is not None and self.futures.correct(row, task, progress, now):
-                self.cluster.books.touch(row)
-
-    def _vector(self, amounts: Mapping[str, float]) -> Floats:
-        """Amounts by resource, NaN for what is not told."""
-        return np.array([amounts.get(name, math.nan) for name in self.cluster.resources.names], np.float64)
-
-    def _compression(self, row: int, now: float) -> float:
-        """What the tasks of a machine are compressed by, as planned."""
-        lines = self.futures.timelines
-        if row >= len(lines.ends):
-            return 0.0
-        slot = min(int(lines.ends[row].searchsorted(now, "right")), lines.ends.shape[1] - 1)
-        worst = 0.0
-        for left, total, soft in zip(
-            lines.available[row, slot].tolist(),
-            self.cluster.books.capacity[row].tolist(),
-            lines.soft.tolist(),
-            strict=True,
-        ):
-            if soft and left < 0:
-                worst = max(worst, -left / (total - left))
-        return worst
-
-    def _machine_sampled(self, event: ev.MachineSampled, now: float) -> None:
-        row = self.cluster.machine(event.id).row
-        rows = np.array([row])
-        self._rule.look(rows, now)
-        capacity, lines = self.cluster.books.capacity[row], self.futures.timelines
-        left = lines.available[row, lines.present(rows, now)[0]]
-        used, before = self._vector(event.usage), self.futures.foreign[row]
-        others, level = self.learner.machine_sampled(
-            row, now, capacity / MICRO, used, (capacity - left) / MICRO, before / MICRO
-        )
-        level = min(level, self.highest)
-        foreign = np.ceil(others * MICRO).astype(np.int64)
-        if (np.abs(foreign - before) > _FOREIGN * capacity).any() or level != self._rule.level(row):
-            self.futures.advance([row], now)
-            self.futures.foreign[row] = foreign
-            self._rule.set_level(row, level)
-            self.cluster.books.touch(row)
+    @property
+    def _happen(self) -> Callable[[ev.Event], None]:
+        return self.cluster.apply if isinstance(self.scheduler, Scheduler) else self.scheduler.apply
 
     @property
     def now(self) -> float:
@@ -295,7 +230,7 @@ class FineGrained:
 
     def first_demand(self, cls: int) -> Floats:
         """What tasks of a class, by index, need in their first stage."""
-        demand: Floats = self.futures.catalog.of(self.cluster.by_class[cls]).fine.demand[0]
+        demand: Floats = self._rule.needs(cls).fine.demand[0]
         return demand
 
     def look(self, rows: Ints) -> None:
@@ -310,6 +245,11 @@ class FineGrained:
 
     def learn(self, most: int | None = None) -> None:
         """Take in what was observed; called after every commit, so that no decision waits for it."""
+        self._learn(most)
+        if self.journal is not None:
+            self.journal.heard(("learn", most))
+
+    def _learn(self, most: int | None) -> None:
         stale = self.learner.learn(most)
         if stale:
             classes, rows = self.futures.renew(dict.fromkeys(stale), self.estimator.key)
@@ -319,86 +259,131 @@ class FineGrained:
             self.scheduler.look_anew([cls.index for cls in classes])
         self.futures.compact()
 
-    def _estimate(self, cls: ClassRecord) -> Stages | None:
-        return None if self.highest <= Level.REQUEST else self.learner.estimate(cls)
-
     # -- a round ------------------------------------------------------------------------------------------------
 
-    def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide; see `Scheduler.schedule`.
-
-        On machines where estimates fail badly and tasks have degraded, the youngest task is stopped (`Preempt` with
-        ``by=None``).
-        """
+    def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         self._rule.now = now
-        if self.cluster.waiting:
-            self._rule.look_at_due(now)
-        round = self.scheduler.schedule(now, time_limit)
-        reclaimed = self._reclaim(round, now)
-        if not reclaimed:
-            return round
-        places = {task.id: self.cluster.by_row[row].machine.id for row, task in reclaimed.items()}
-        return replace(
-            round,
-            preemptions={**round.preemptions, **{t: Preemption(m, None, 0.0) for t, m in places.items()}},
-            deltas=(*(Preempt(t, m, None) for t, m in places.items()), *round.deltas),
-            turns={**round.turns, **{task.id: task.turn for task in reclaimed.values()}},
-        )
+        with self._rule.busy():
+            if self.cluster.waiting:
+                self._rule.look_at_due(now)
+            if isinstance(self.scheduler, Scheduler):
+                round, late = self.scheduler._decide(now, time_limit)
+            else:
+                round, late = self.scheduler.schedule(now, time_limit), False
+        return self._stops.add_to(round), late
 
-    def _reclaim(self, round: Round, now: float) -> dict[int, TaskRecord]:
-        """The youngest task of each machine that is in trouble, once per sample."""
-        found = {}
-        for row in self.learner.suspects:
-            record = self.cluster.by_row.get(row)
-            if (
-                record is not None
-                and len(record.tasks) > 1
-                and self.futures.degraded(row, now, self.learner.adjustment.degraded)
-            ):
-                youngest = max(record.tasks, key=lambda task: task.turn)
-                if youngest.id not in round.preemptions and youngest.id not in round.migrations:
-                    found[row] = youngest
-        self.learner.suspects.clear()
-        return found
-
-    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Let a round happen; see `Scheduler.commit`.  Then take in what was learnt."""
-        self._rule.now = max(self.now, round.now)
-        self._rule.grow()
-        machines = {m for d in round.deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
-        rows = sorted(self.cluster.machines[m].row for m in machines if m in self.cluster.machines)
-        self.futures.advance(rows, round.now)
-        self._rule.look(np.array(rows, np.int64), self.now)
-        ours = [delta for delta in round.deltas if isinstance(delta, Preempt) and delta.by is None]
-        accepted, conflicts = self._stop(ours, round)
-        rest = tuple(delta for delta in round.deltas if delta not in ours) if ours else round.deltas
-        done = self.scheduler.commit(round if not ours else replace(round, deltas=rest), only)
-        self.futures.settle(rows, round.now)
-        self.learn()
+    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        ours, theirs = self._stops.parted(round.deltas)
+        rest = replace(round, deltas=theirs) if ours else round
+        with self._around(round.deltas, round.now):
+            accepted, conflicts = self._stops.carry_out(ours, round)
+            if isinstance(self.scheduler, Scheduler):
+                done = self.scheduler._carry_out(rest, only)
+            else:
+                done = self.scheduler.commit(rest, only)
         if not ours:
             return done
         return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
 
-    def _stop(self, deltas: Sequence[Preempt], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        accepted: list[Delta] = []
-        conflicts: dict[Hashable, Reason] = {}
-        for delta in deltas:
-            task = self.cluster.tasks.get(delta.task)
-            if task is None or task.turn != round.turns[delta.task] or task.place is None:
-                conflicts[delta.task] = Reason(ReasonCode.CONFLICT, {"task": {"moved on": 1}})
-                continue
-            turn = task.turn
-            self.cluster.stop(task, round.now)
-            self.learner.ended(task, turn, None)
-            accepted.append(delta)
-        return accepted, conflicts
+    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        ours, theirs = self._stops.parted(deltas)
+        with self._around(deltas, round.now):
+            return self._stops.impose(ours, round.now) and self._flow._impose(theirs, round)
+
+    @contextmanager
+    def _around(self, deltas: Sequence[Delta], now: float) -> Iterator[None]:
+        """Deltas happen meanwhile."""
+        self._rule.now = max(self.now, now)
+        self._rule.grow()
+        machines = {m for d in deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
+        rows = sorted(self.cluster.machines[m].row for m in machines if m in self.cluster.machines)
+        self.futures.advance(rows, now)
+        with self._rule.busy():
+            self._rule.look(np.array(rows, np.int64), self.now)
+            yield
+        self.futures.settle(rows, now)
+        self._learn(None)
+
+    # -- what is kept -------------------------------------------------------------------------------------------
+
+    def copy(self) -> FineGrained:
+        """One in the same state, without journal, over a scheduler of its own; see `Scheduler.copy`."""
+        flow = self._flow
+        other = FineGrained(Scheduler(resources=self.cluster.resources, seed=flow.seed), **self._settings)
+        policy = rebuild(describe(self.policy), makers(other), parts(self.policy))
+        other._take(twin(self._state(), policy, EXTRAS))
+        return other
+
+    @classmethod
+    def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> FineGrained:
+        known = settings(header.adapter)
+        fine = cls(Scheduler(policy, header.cluster_resources, header.seed), **known)
+        if policy is None:
+            fine.policy = policy_of(header.policy, policies, path, 0, fine._makers)
+        return fine
+
+    @property
+    def _flow(self) -> Scheduler:
+        if not isinstance(self.scheduler, Scheduler):
+            raise InputError("FineGrained: only over a flowsched.Scheduler can it be kept or copied")
+        return self.scheduler
+
+    @property
+    def _seed(self) -> int:
+        return self._flow.seed
+
+    def _aim(self) -> Policy:
+        return self._flow.policy
+
+    def _aim_at(self, policy: Policy) -> None:
+        self._flow._aim_at(policy)
+
+    def _state(self) -> State:
+        return self._flow._state()
+
+    def _take(self, state: State) -> None:
+        self._flow._take(state)
+        self.cluster, rule = state.cluster, state.cluster.books.rule
+        assert isinstance(rule, StageRule)
+        self._go_by(rule)
+        self._relearn(vars(rule.learner.estimator))
+        rule.learner.estimator = self.estimator
+
+    def _description(self) -> Any:
+        return described({**self._settings, "estimator": self.estimator})
+
+    @property
+    def _makers(self) -> Makers:
+        return makers(self)
+
+    @property
+    def _learnt(self) -> Any:
+        return self.estimator.__getstate__()
+
+    def _relearn(self, learnt: Any) -> None:
+        vars(self.estimator).update(learnt)
+
+    def _hear(self, words: Any) -> None:
+        match words:
+            case ("observe", *observed):
+                self.estimator.queue(*observed)
+            case ("update", most):
+                self.estimator.take_in(most)
+            case ("learn", most):
+                self._learn(most)
+            case ("move", rows, now):
+                self._rule.grow()
+                self.futures.advance(rows, now)
+                self.futures.settle(rows, now)
+            case ("look", rows):
+                self._rule.look(np.array(rows, np.int64), self.now)
+            case ("needs", cls):
+                self._rule.needs(cls)
+            case _:
+                raise InputError(f"FineGrained does not know what {words!r} is")
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is the scheduler's: `explain`, `abort`, `policy`, ..."""
         if name == "scheduler":
             raise AttributeError(name)
         return getattr(self.scheduler, name)
-
-
-def _is_sample(event: ev.Event) -> bool:
-    return isinstance(event, ev.UsageSampled | ev.MachineSampled)

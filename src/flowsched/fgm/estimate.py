@@ -15,6 +15,8 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,6 +91,19 @@ class _Estimate:
         return True
 
 
+class Listener(Protocol):
+    """A journal, as an estimator sees it."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether it listens no more."""
+        ...
+
+    def heard(self, words: Sequence[Any]) -> None:
+        """Write down what is done now: name and arguments of a method."""
+        ...
+
+
 class DemandEstimator:
     """Learns what tasks of each kind need.
 
@@ -124,6 +139,8 @@ class DemandEstimator:
     array([2., 2., 1., 1.])
     """
 
+    _listener: ref[Listener] | None = None
+
     def __init__(
         self,
         resources: Sequence[str] = ("cpu", "mem"),
@@ -146,17 +163,37 @@ class DemandEstimator:
         self.cold = whole("DemandEstimator: cold", cold, 1)
         self.tolerance = number("DemandEstimator: tolerance", tolerance, 0)
         self._safety = np.zeros(len(self.resources))
-        for name, times in mapping("DemandEstimator: safety", {} if safety is None else safety).items():
+        self.safety = dict(mapping("DemandEstimator: safety", {} if safety is None else safety))
+        for name, times in self.safety.items():
             if name not in self.resources:
                 raise InputError(f"DemandEstimator: safety[{name!r}]: the resources are {', '.join(self.resources)}")
             self._safety[self.resources.index(name)] = number(f"DemandEstimator: safety[{name!r}]", times, 0)
-        self._kinds = whole("DemandEstimator: kinds", kinds, 1)
-        self._pending: deque[_Seen] = deque(maxlen=whole("DemandEstimator: pending", pending, 1))
+        self.kinds = whole("DemandEstimator: kinds", kinds, 1)
+        self.pending = whole("DemandEstimator: pending", pending, 1)
+        self._pending: deque[_Seen] = deque(maxlen=self.pending)
         self._known: OrderedDict[Hashable, _Estimate] = OrderedDict()
 
     def __len__(self) -> int:
         """How many kinds are known."""
         return len(self._known)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but who listens."""
+        return {name: value for name, value in vars(self).items() if name != "_listener"}
+
+    @property
+    def listener(self) -> Listener | None:
+        """Who has to know what callers let it observe and take in; kept alive by others."""
+        return None if self._listener is None else self._listener()
+
+    @listener.setter
+    def listener(self, listener: Listener) -> None:
+        self._listener = ref(listener)
+
+    def _tell(self, *words: Any) -> None:
+        listener = self.listener
+        if listener is not None:
+            listener.heard(words)
 
     def observe(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike = 0.0) -> None:
         """Queue what a task of this kind showed.
@@ -176,6 +213,15 @@ class DemandEstimator:
         InputError
             A kind without a hash, a shape that does not fit, a negative or non-finite number.
         """
+        seen = self._checked(kind, demand, seconds, compression)
+        self._tell("observe", kind, *(np.asarray(array, np.float64) for array in (demand, seconds, compression)))
+        self._pending.append(seen)
+
+    def queue(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> None:
+        """As `observe`, as a consequence of what its listener knows."""
+        self._pending.append(self._checked(kind, demand, seconds, compression))
+
+    def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> _Seen:
         check_id("observe: kind", kind)
         p, d = self.points, len(self.resources)
         seen = amounts("observe: demand", demand)
@@ -189,11 +235,8 @@ class DemandEstimator:
             if array.shape not in shapes:
                 raise InputError(f"observe: {name}: shape {' or '.join(map(str, shapes))} expected, got {array.shape}")
         spent = spent / p if spent.ndim == 0 else spent
-        self._pending.append(
-            _Seen(
-                self.key(kind), *(np.broadcast_to(a, s) for a, s in ((seen, (p, d)), (spent, (p,)), (squeezed, (p,))))
-            )
-        )
+        shaped = (np.broadcast_to(a, s) for a, s in ((seen, (p, d)), (spent, (p,)), (squeezed, (p,))))
+        return _Seen(self.key(kind), *shaped)
 
     def update(self, most: int | None = None) -> list[Hashable]:
         """Take in what was observed, oldest first.
@@ -208,6 +251,12 @@ class DemandEstimator:
         list
             Kinds whose estimate changed.
         """
+        most = None if most is None else whole("update: most", most, 0)
+        self._tell("update", most)
+        return self.take_in(most)
+
+    def take_in(self, most: int | None) -> list[Hashable]:
+        """As `update`, as a consequence of what its listener knows."""
         most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit
@@ -220,7 +269,7 @@ class DemandEstimator:
             elif estimate.add(seen, thr):
                 changed[seen.kind] = None
             self._known.move_to_end(seen.kind)
-        while len(self._known) > self._kinds:
+        while len(self._known) > self.kinds:
             changed.pop(self._known.popitem(last=False)[0], None)
         return list(changed)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from flowsched.cluster import Cluster
 from flowsched.cluster.dense import grown
 from flowsched.cluster.records import ClassRecord, TaskRecord
 from flowsched.fgm._course import Course
-from flowsched.fgm.needs import Catalog, Needs
+from flowsched.fgm.needs import Catalog, Needs, Source
 from flowsched.fgm.qos import missed
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
@@ -48,10 +49,13 @@ class Plan:
         A resource that is over-committed at some time, -1 without one.
     late : bool
         Whether compression makes one of them miss its deadline.
+    until : float
+        Until when the newcomers' deadline can be met at all.
     """
 
     short: int
     late: bool
+    until: float = np.inf
 
     @property
     def holds(self) -> bool:
@@ -66,8 +70,8 @@ class Futures:
     ----------
     cluster : Cluster
     timelines : Timelines
-    estimate : callable
-        Class -> its estimated stages, None where too little is known.
+    source : Source
+        Where estimates of what classes need come from.
 
     Attributes
     ----------
@@ -82,12 +86,10 @@ class Futures:
         When a task there should be done; if it is not, its timeline must be worked out anew.
     """
 
-    def __init__(
-        self, cluster: Cluster, timelines: Timelines, estimate: Callable[[ClassRecord], Stages | None]
-    ) -> None:
+    def __init__(self, cluster: Cluster, timelines: Timelines, source: Source) -> None:
         self.cluster = cluster
         self.timelines = timelines
-        self.catalog = Catalog(cluster, estimate)
+        self.catalog = Catalog(cluster, source)
         # By row.  A row's members are those tasks, by index, whose states are of its time.
         self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
         self.compress: NDArray[np.uint8] = np.ones(0, np.uint8)
@@ -102,7 +104,19 @@ class Futures:
         self._left: Floats = np.zeros(0)
         self._grace: Floats = np.zeros(0)
         self._begun: Floats = np.zeros(0)
-        self._course = Course(timelines.limit, timelines.soft, timelines.contention)
+        self._begin_course()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_course", "_known")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin_course()
+
+    def _begin_course(self) -> None:
+        """A kernel that knows our arrays."""
+        lines = self.timelines
+        self._course = Course(lines.limit, lines.soft, lines.contention)
         self._known: Classes | None = None
         self._tell_rows()
         self._tell_tasks()
@@ -254,7 +268,7 @@ class Futures:
             return Plan(short, False)
         earliest = self._earliest(newcomer, now + stages.duration)
         deadline = np.array(self._deadlines(present) + [earliest] * count)
-        return Plan(short, bool(missed(finish, uncompressed, deadline).any()))
+        return Plan(short, bool(missed(finish, uncompressed, deadline).any()), earliest - stages.duration)
 
     def _deadlines(self, tasks: Ints) -> list[float]:
         records = (self.cluster.by_index[index] for index in tasks.tolist())

@@ -29,7 +29,7 @@ class Learner:
     cluster : Cluster
     estimator : DemandEstimator
     adjustment : Adjustment
-    threshold, min_length : float
+    threshold, min_length, highest
         See `FineGrained`.
 
     Attributes
@@ -45,12 +45,13 @@ class Learner:
         adjustment: Adjustment,
         threshold: float,
         min_length: float,
+        highest: Level,
     ) -> None:
         self.estimator = estimator
         self.adjustment = adjustment
         self.suspects: dict[int, None] = {}
         self._cluster = cluster
-        self._threshold, self._min_length = threshold, min_length
+        self._threshold, self._min_length, self._highest = threshold, min_length, highest
         self._traces: dict[TaskRecord, TaskTrace] = {}
         self._watches: dict[int, MachineWatch] = {}
         self._divided: dict[Hashable, int] = {}
@@ -71,12 +72,12 @@ class Learner:
             return
         used, seconds = trace.by_point(duration, self.estimator.points)
         demand = np.where(np.isnan(used[:, :-1]), task.group.cls.demand / MICRO, used[:, :-1])
-        self.estimator.observe(kind, demand, seconds, used[:, -1])
+        self.estimator.queue(kind, demand, seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
         """Take in what was observed; kinds of which so much more is known that their stages are divided anew."""
         stale: dict[Hashable, None] = {}
-        for kind in self.estimator.update(most):
+        for kind in self.estimator.take_in(most):
             profile = self.estimator.profile(kind)
             seen, before = (0 if profile is None else profile.samples), self._divided.get(kind, 0)
             if seen and seen - before >= min(max(before // 4, 1), 20):
@@ -88,7 +89,9 @@ class Learner:
 
     def estimate(self, cls: ClassRecord) -> Stages | None:
         """The stages of a class, None where too little is known."""
-        profile = None if cls.kind is None else self.estimator.profile(cls.kind, self._together(cls))
+        if cls.kind is None or self._highest <= Level.REQUEST:
+            return None
+        profile = self.estimator.profile(cls.kind, self._together(cls))
         if profile is None:
             return None
         demand = np.minimum(profile.demand, LARGEST, out=profile.demand)

@@ -50,11 +50,12 @@ class TaskTrace:
         Where the task has told how far it was, by that, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
+        times = np.minimum(self.times, duration)  # events may be told out of order
         told = np.array([math.nan if p is None else p for p in self.progress])
         if np.isnan(told).any():
-            return by_progress(self.times, columns, duration, points), np.full(points, duration / points)
+            return by_progress(times, columns, duration, points), np.full(points, duration / points)
         told = np.maximum.accumulate(told)
-        ends = np.interp(np.linspace(0, 1, points + 1), [0, *told, 1], [0, *self.times, duration])
+        ends = np.interp(np.linspace(0, 1, points + 1), [0, *told, 1], [0, *times, duration])
         return by_progress(told, columns, 1.0, points), np.diff(ends)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from flowsched.fgm.adjust import Level
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes
 
-__all__ = ["Catalog", "Needs", "Stock"]
+__all__ = ["Catalog", "Needs", "Source", "Stock"]
 
 Ints = NDArray[np.int64]
 
@@ -46,6 +47,14 @@ class Needs:
     def at(self, level: int) -> Stages:
         """How they are matched on a machine of this level."""
         return self.fine if level >= Level.FINE else self.coarse if level == Level.COARSE else self.request
+
+
+class Source(Protocol):
+    """Who estimates needs."""
+
+    def estimate(self, cls: ClassRecord) -> Stages | None:
+        """The stages of a class, None where too little is known."""
+        ...
 
 
 class Stock:
@@ -84,8 +93,8 @@ class Catalog:
     Parameters
     ----------
     cluster : Cluster
-    estimate : callable
-        Class -> its estimated stages, None where too little is known.
+    source : Source
+        What it goes by.
 
     Attributes
     ----------
@@ -94,9 +103,9 @@ class Catalog:
         By class: where its `Needs.fine` is in the stock.
     """
 
-    def __init__(self, cluster: Cluster, estimate: Callable[[ClassRecord], Stages | None]) -> None:
+    def __init__(self, cluster: Cluster, source: Source) -> None:
         self._cluster = cluster
-        self._estimate = estimate
+        self._source = source
         self.stock = Stock(len(cluster.resources.names))
         self.entry: Ints = np.zeros(8, np.int64)
         self._needs: dict[ClassRecord, Needs] = {}
@@ -112,12 +121,16 @@ class Catalog:
             if device >= 0:
                 amounts[device] = 0  # devices are left to the books
             request = Stages([np.inf], amounts[None, :])
-            fine = self._estimate(cls) or request
+            fine = self._source.estimate(cls) or request
             self._serial += 1
             need = self._needs[cls] = Needs(fine, request if fine is request else fine.coarse(), request, self._serial)
             self.entry = grown(self.entry, cls.index + 1)
             self.entry[cls.index] = self.place(need, fine)
         return need
+
+    def knows(self, cls: ClassRecord) -> bool:
+        """Whether `of` would tell what is known already."""
+        return cls in self._needs
 
     def place(self, need: Needs, stages: Stages) -> int:
         """The entry of these stages, which are some of the needs."""

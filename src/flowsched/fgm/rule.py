@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +16,7 @@ from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.futures import Futures, Plan
 from flowsched.fgm.learning import Learner
+from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes
 
 __all__ = ["StageRule"]
@@ -31,6 +35,18 @@ _KEPT = 256
 """Sets of classes whose stages are kept in the kernel's form."""
 
 
+@dataclass(slots=True)
+class _Refused:
+    """What `admits` refused on a machine while these ran there, by turn; until when at the most that holds.
+
+    By class, the needs that it had then, by serial, and a resource that was short.
+    """
+
+    turns: list[int]
+    until: float = np.inf
+    short: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
 class StageRule:
     """A `FitRule` by stages.
 
@@ -47,19 +63,25 @@ class StageRule:
     ----------
     now : float
         The time of the present round, or the last one.
+    heard : callable or None
+        Who has to know when a question makes it look at machines or classes: what it has seen, it goes by later.
     """
 
     def __init__(self, futures: Futures, learner: Learner, highest: Level, idle: float) -> None:
         self.now = 0.0
-        self._futures = futures
-        self._learner = learner
+        self.heard: Callable[[Sequence[Any]], None] | None = None
+        self.futures = futures
+        self.learner = learner
         self._cluster = futures.cluster
         self._highest = int(highest)
         self._idle = idle
         self._level: Ints = np.full(0, self._highest, np.int64)
         self._seen: Ints = np.full(0, -1, np.int64)
         self._kernel: dict[tuple[int, ...], Classes] = {}
-        self._refused: dict[int, tuple[list[int], dict[int, int]]] = {}
+        self._refused: dict[int, _Refused] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "heard": None, "_kernel": {}}
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -67,11 +89,15 @@ class StageRule:
         """Know all machines of the cluster."""
         rows = self._cluster.books.rows
         if rows > len(self._seen):
-            self._futures.grow(rows)
-            more = len(self._futures.due) - len(self._seen)
+            self.futures.grow(rows)
+            more = len(self.futures.due) - len(self._seen)
             self._level = np.concatenate([self._level, np.full(more, self._highest, np.int64)])
             self._seen = np.concatenate([self._seen, np.full(more, -1, np.int64)])
-            self._futures.compress[-more:] = self._highest == _COMPRESSED
+            self.futures.compress[-more:] = self._highest == _COMPRESSED
+
+    def reconsider(self, row: int) -> None:
+        """What was refused on a machine may fit there now."""
+        self._refused.pop(row, None)
 
     def level(self, row: int) -> Level:
         """How finely a machine is matched."""
@@ -80,7 +106,8 @@ class StageRule:
     def set_level(self, row: int, level: Level) -> None:
         """Match a machine so finely from now on."""
         self._level[row] = level
-        self._futures.compress[row] = level == Level.COMPRESSED
+        self.reconsider(row)
+        self.futures.compress[row] = level == Level.COMPRESSED
 
     def look(self, rows: Ints, now: float) -> None:
         """Bring the timelines of machines up to date."""
@@ -88,15 +115,19 @@ class StageRule:
         version, by_row = self._cluster.books.version, self._cluster.by_row
         stale = rows[self._seen[rows] != version[rows]]
         if len(stale):
+            if self.heard is not None:
+                self.heard(("look", stale))
             self._seen[stale] = version[stale]
             there = stale if len(stale) == 1 else np.array([row for row in stale.tolist() if row in by_row], np.int64)
             if len(there) and int(there[0]) in by_row:
-                self._futures.refresh(there, now)
+                self.futures.refresh(there, now)
+                for row in there.tolist() if self._refused else ():
+                    self._wait(row)
 
     def look_at_due(self, now: float) -> None:
         """Machines that have more to offer since a stage ended there, those first that have had it for longest."""
         self.grow()
-        futures, books = self._futures, self._cluster.books
+        futures, books = self.futures, self._cluster.books
         rows = np.flatnonzero(futures.due <= now)
         most = max(_DUE, len(self._cluster.by_row) // 100)
         if len(rows) > most:
@@ -117,6 +148,22 @@ class StageRule:
                 self._seen[row] = books.version[row]
         futures.advance(late, now)
 
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """What it looks at meanwhile is no question of anybody's."""
+        heard, self.heard = self.heard, None
+        try:
+            yield
+        finally:
+            self.heard = heard
+
+    def needs(self, cls: int) -> Needs:
+        """What tasks of a class, by index, are taken to need."""
+        record, catalog = self._cluster.by_class[cls], self.futures.catalog
+        if self.heard is not None and not catalog.knows(record):
+            self.heard(("needs", cls))
+        return catalog.of(record)
+
     def forget_stages(self) -> None:
         """What classes need has changed."""
         self._kernel.clear()
@@ -128,14 +175,14 @@ class StageRule:
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
-            count, short = self._futures.timelines.fits(self._stages(classes, _FINE), rows, self.now)
+            count, short = self.futures.timelines.fits(self._stages(classes, _FINE), rows, self.now)
         else:
             count, short = np.zeros((len(classes), len(rows)), np.int64), np.zeros((len(classes), len(rows)), np.int8)
             finest = np.minimum(level, _FINE)
             for step in (_FINE, _COARSE, _REQUEST) if len(classes) else ():
                 mine = np.flatnonzero(finest == step)
                 if len(mine):
-                    part = self._futures.timelines.fits(self._stages(classes, step), rows[mine], self.now)
+                    part = self.futures.timelines.fits(self._stages(classes, step), rows[mine], self.now)
                     count[:, mine], short[:, mine] = part
         self._close(classes, rows, count, short)
         why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
@@ -149,31 +196,36 @@ class StageRule:
         if self._refused:
             of = {cls: i for i, cls in enumerate(classes.tolist())}
             for i, row in enumerate(rows.tolist()):
-                for cls, resource in self._refusals(row).items():
-                    if cls in of:
+                refused = self._refusals(row)
+                for cls, (serial, resource) in refused.short.items() if refused else ():
+                    if cls in of and self.needs(cls).serial == serial:
                         count[of[cls], i], short[of[cls], i] = 0, resource
 
     def _busy(self, row: int) -> int | None:
         """A resource of which too little is idle on a machine."""
-        idle = self._learner.idle(row) if self._idle else None
+        idle = self.learner.idle(row) if self._idle else None
         if idle is None:
             return None
         lacks = idle < self._idle * self._cluster.books.capacity[row] / MICRO
         return int(lacks.argmax()) if lacks.any() else None
 
-    def _refusals(self, row: int) -> dict[int, int]:
-        """What `admits` refused on a machine since its tasks last changed."""
-        turns, refused = self._refused.get(row, ((), {}))
+    def _refusals(self, row: int) -> _Refused | None:
+        """What `admits` refused on a machine, if the same tasks run there."""
+        refused = self._refused.get(row)
+        return refused if refused is not None and refused.turns == self._turns(row) else None
+
+    def _turns(self, row: int) -> list[int]:
         record = self._cluster.by_row.get(row)
-        if refused and (record is None or turns != [task.turn for task in record.tasks]):
-            del self._refused[row]
-            return {}
-        return refused
+        return [] if record is None else [task.turn for task in record.tasks]
+
+    def _wait(self, row: int) -> None:
+        """Look at a machine again when a refusal no longer holds."""
+        if row in self._refused:
+            self.futures.due[row] = min(self.futures.due[row], self._refused[row].until)
 
     def _stages(self, classes: Ints, level: int) -> Classes:
         """The stages of some classes in the kernel's form; what was asked for is kept for a while."""
-        by_class, catalog = self._cluster.by_class, self._futures.catalog
-        needs = [catalog.of(by_class[index]) for index in classes.tolist()]
+        needs = [self.needs(index) for index in classes.tolist()]
         resources = len(self._cluster.resources.names)
         if level < _FINE:
             return Classes([need.at(level) for need in needs], resources)
@@ -197,9 +249,12 @@ class StageRule:
         if plan.holds:
             return True
         if not without:
-            turns = [task.turn for task in self._cluster.by_row[row].tasks]
-            resource = plan.short if plan.short >= 0 else int(self._futures.timelines.soft.argmax())
-            self._refused[row] = turns, {**self._refusals(row), cls: resource}
+            resource = plan.short if plan.short >= 0 else int(self.futures.timelines.soft.argmax())
+            refused = self._refused[row] = self._refusals(row) or _Refused(self._turns(row))
+            refused.short[cls] = self.needs(cls).serial, resource
+            if plan.short < 0:  # a deadline that can no longer be met is in nobody's way
+                refused.until = min(refused.until, plan.until)
+                self._wait(row)
             self._ask_again(row)
         return False
 
@@ -219,8 +274,8 @@ class StageRule:
 
     def _plan(self, row: int, cls: int, level: int, count: int = 1, without: Sequence[TaskRecord] = ()) -> Plan:
         record = self._cluster.by_class[cls]
-        stages = self._futures.catalog.of(record).at(level)
-        return self._futures.plan(row, self.now, record, stages, count, without)
+        stages = self.needs(cls).at(level)
+        return self.futures.plan(row, self.now, record, stages, count, without)
 
     def _seem_to_fit(self, row: int, cls: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
         """`room` for one pair, or what it would be without some tasks."""
@@ -231,8 +286,8 @@ class StageRule:
             return 0
         self.look(rows, self.now)
         if without:
-            self._futures.refresh(rows, self.now, without)
-        count = int(self._futures.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
+            self.futures.refresh(rows, self.now, without)
+        count = int(self.futures.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
         if without:
-            self._futures.refresh(rows, self.now)
+            self.futures.refresh(rows, self.now)
         return count

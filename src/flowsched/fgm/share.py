@@ -7,8 +7,9 @@ they ask for.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,8 +52,11 @@ class StageShare:
 
     def __init__(self, fine: FineGrained, share: ShareProvider | None = None) -> None:
         self._fine = fine
-        self._share = Remaining(DRF()) if share is None else share
+        self.share = Remaining(DRF()) if share is None else share
         self._known: tuple[tuple[object, ...], tuple[float, Floats]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StageShare:
+        return StageShare(self._fine, deepcopy(self.share, memo))
 
     def __call__(self, claims: Claims) -> NDArray[np.int64]:
         """See `flowsched.policy.ShareProvider`."""
@@ -63,14 +67,15 @@ class StageShare:
         most[len(amounts) :] = 1.0
         # A provider that does not look at resources goes by the number of tasks.
         units = int(claims.running.sum()) + max(1, int(count))
-        return self._share(replace(claims, units=units, most=most))
+        return self.share(replace(claims, units=units, most=most))
 
     def _portion(self) -> tuple[float, Floats]:
         """Half of those that still fit, and what these ask for, shape (resources,); at least one of any."""
         cluster, books = self._fine.cluster, self._fine.cluster.books
         counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
         counts = {cls: waiting for cls, waiting in counts.items() if waiting}
-        state = (books.clock, self._fine.now, *counts.items())
+        needs = [self._fine.futures.catalog.of(cluster.by_class[cls]).serial for cls in counts]
+        state = (books.clock, self._fine.now, *zip(counts.items(), needs, strict=True))
         if self._known is None or self._known[0] != state:
             rows = np.flatnonzero(books.usable[: books.rows])
             classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)

@@ -7,10 +7,11 @@ A function of the caller's is its name; two of one name count as the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from inspect import signature
+from types import MappingProxyType
 from typing import Any
 from zlib import crc32
 
@@ -21,7 +22,10 @@ from flowsched.exceptions import UnknownIdError
 from flowsched.policy import Policy, fairness, fragmentation, placement, priority, providers, waiting
 from flowsched.policy import PreemptionCost as _PreemptionCost
 
-__all__ = ["describe", "difference", "rebuild"]
+__all__ = ["describe", "difference", "parts", "rebuild"]
+
+Makers = Mapping[str, Callable[..., Any]]
+"""By name, how to make parts that belong to an adapter."""
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
@@ -52,34 +56,78 @@ def describe(value: Any) -> Any:
     if isinstance(value, partial):
         return {"is": "partial", "of": describe(value.func), "with": describe([value.args, value.keywords])}
     kind: type = type(value)
-    if isinstance(value, type) or not (is_dataclass(value) or hasattr(value, "__dict__")) or hasattr(value, "__code__"):
-        return {"is": _name(value)}
-    settings = [f.name for f in fields(value) if f.init] if is_dataclass(value) else list(signature(kind).parameters)
-    known = {name: describe(getattr(value, name)) for name in settings if hasattr(value, name)}
     ours = _PARTS.get(kind.__name__) is kind
-    return {"is": kind.__name__ if ours else _name(kind), **known}
+    known = {name: describe(setting) for name, setting in _settings(value)}
+    return {"is": kind.__name__ if ours else _name(value if _is_code(value) else kind), **known}
 
 
-def rebuild(description: Any) -> Any:
+def _is_code(value: Any) -> bool:
+    return (
+        isinstance(value, type) or not (is_dataclass(value) or hasattr(value, "__dict__")) or hasattr(value, "__code__")
+    )
+
+
+def _settings(value: Any) -> Iterator[tuple[str, Any]]:
+    """What an object was made with, as far as it tells."""
+    if _is_code(value):
+        return
+    names = [f.name for f in fields(value) if f.init] if is_dataclass(value) else signature(type(value)).parameters
+    for name in names:
+        if hasattr(value, name):
+            yield name, getattr(value, name)
+
+
+def rebuild(
+    description: Any, makers: Makers = MappingProxyType({}), known: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
     """What was described.
+
+    Parameters
+    ----------
+    description : JSON
+    makers : mapping of str to callable
+        How to make parts that are not this package's, by name.
+    known : mapping of str to object
+        Others, see `parts`.
 
     Raises
     ------
     UnknownIdError
-        It is not, or not only, of this package's parts; the message names the one that is not.
+        There are others still; the message names one of them.
     """
     if isinstance(description, list):
-        return tuple(rebuild(v) for v in description)
+        return tuple(rebuild(v, makers, known) for v in description)
     if not isinstance(description, dict):
         return description
     settings = dict(description)
     name = settings.pop("is")
     if name in ("mapping", "set"):
-        items = [rebuild(item) for item in settings["items"]]
+        items = [rebuild(item, makers, known) for item in settings["items"]]
         return dict(items) if name == "mapping" else frozenset(items)
-    if name not in _PARTS:
-        raise UnknownIdError(name)
-    return _PARTS[name](**{k: rebuild(v) for k, v in settings.items()})
+    make = makers.get(name) or _PARTS.get(name)
+    if make is not None:
+        return make(**{k: rebuild(v, makers, known) for k, v in settings.items()})
+    if (words := json.dumps(description)) in known:
+        return known[words]
+    raise UnknownIdError(name)
+
+
+def parts(value: Any) -> dict[str, Any]:
+    """All objects in a policy, or in several, by their descriptions."""
+    found: dict[str, Any] = {}
+    look = [value]
+    while look:
+        thing = look.pop()
+        if thing is None or isinstance(thing, bool | int | float | str | np.generic | np.ndarray):
+            continue
+        if isinstance(thing, Mapping):
+            look += [*thing.keys(), *thing.values()]
+        elif isinstance(thing, Sequence | set | frozenset):
+            look += thing
+        else:
+            found[json.dumps(describe(thing))] = thing
+            look += [setting for _, setting in _settings(thing)]
+    return found
 
 
 def difference(then: Any, now: Any, where: str = "policy") -> str | None:

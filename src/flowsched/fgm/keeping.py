@@ -1,0 +1,67 @@
+"""What is kept of FGM: its settings in words, and what images of its state consist of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from flowsched.cluster import Cluster
+from flowsched.fgm.adjust import Adjustment, Level
+from flowsched.fgm.cost import StageCost
+from flowsched.fgm.estimate import DemandEstimator
+from flowsched.fgm.futures import Futures
+from flowsched.fgm.learning import Learner
+from flowsched.fgm.monitor import MachineWatch, TaskTrace
+from flowsched.fgm.needs import Needs
+from flowsched.fgm.rule import StageRule
+from flowsched.fgm.share import StageShare
+from flowsched.fgm.stages import Stages
+from flowsched.fgm.timeline import Timelines
+from flowsched.kept import Extras
+from flowsched.policy.describe import Makers, describe, rebuild
+
+if TYPE_CHECKING:
+    from flowsched.fgm.adapter import FineGrained
+
+__all__ = ["EXTRAS", "described", "makers", "settings"]
+
+
+def described(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `FineGrained` was made with, in words."""
+    return {"is": "FineGrained", **{name: describe(value) for name, value in settings.items()}}
+
+
+def settings(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What to make `FineGrained` with, from words.
+
+    Raises
+    ------
+    UnknownIdError
+        The estimator is of a class of the caller's own.
+    """
+    ours = {describe(thing)["is"]: type(thing) for thing in (Adjustment(), DemandEstimator())}
+    known = {name: rebuild(value, ours) for name, value in description.items() if name != "is"}
+    return {**known, "highest": Level(known["highest"])}
+
+
+def makers(fine: FineGrained) -> Makers:
+    """How to make the parts of policies that go by what `fine` knows."""
+    return {f"{kind.__module__}.{kind.__qualname__}": partial(kind, fine) for kind in (StageCost, StageShare)}
+
+
+def _things() -> list[Any]:
+    cluster, estimator, stages = Cluster(("cpu",)), DemandEstimator(("cpu",)), Stages([1], [[1]])
+    for _ in range(2):
+        estimator.observe("kind", [1], 1)
+    estimator.update(1)
+    learner = Learner(cluster, estimator, Adjustment(), 0.2, 0.05, Level.COMPRESSED)
+    rule = StageRule(Futures(cluster, Timelines(1), learner), learner, Level.COMPRESSED, 0.0)
+    return [rule, TaskTrace(0), MachineWatch(Adjustment()), Needs(stages, stages, stages, 0)]
+
+
+EXTRAS = Extras(
+    [f"flowsched.fgm.{name}" for name in "adjust estimate futures learning monitor needs rule stages timeline".split()],
+    _things,
+)
+"""What `StageRule` refers to."""

@@ -1,0 +1,177 @@
+"""What happens to tasks and machines, and what samples say, as FGM takes it in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import MICRO
+from flowsched.cluster import events as ev
+from flowsched.cluster.records import TaskRecord
+from flowsched.fgm.adjust import Level
+from flowsched.fgm.rule import StageRule
+
+__all__ = ["World"]
+
+Floats = NDArray[np.float64]
+
+_FOREIGN = 0.02
+"""A machine is looked at again when the load that is not ours changes by this part of its total."""
+
+_Ends = ev.TaskCompleted | ev.TaskFailed | ev.TaskRemoved
+_OfMachines = ev.MachineUpdated | ev.MachineFailed | ev.MachineRemoved
+
+
+class World:
+    """Takes events in, and lets the learner and the futures of a rule know.
+
+    Parameters
+    ----------
+    rule : StageRule
+    highest : Level
+        See `FineGrained`.
+
+    Attributes
+    ----------
+    moved : (list of int, float) or None
+        Machines that were moved on, and to which time, for events of which one failed.
+    """
+
+    def __init__(self, rule: StageRule, highest: Level) -> None:
+        self.moved: tuple[list[int], float] | None = None
+        self._rule, self._highest = rule, highest
+        self._futures, self._learner = rule.futures, rule.learner
+        self._cluster = self._futures.cluster
+
+    def live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
+        """Live through events; each happens by a call of `happen`."""
+        self.moved = None
+        start = 0
+        while start < len(events):
+            event, now = events[start], self._time(events[start])
+            stop = start + 1
+            if isinstance(event, ev.UsageSampled):
+                happen(event)
+                self._task_sampled(event, now)
+            elif isinstance(event, ev.MachineSampled):
+                happen(event)
+                self._machine_sampled(event, now)
+            else:
+                # What happens at one time is one step for the machines concerned.
+                while stop < len(events) and self._time(events[stop]) == now and not _is_sample(events[stop]):
+                    stop += 1
+                self._step(events[start:stop], now, happen)
+            start = stop
+
+    def _time(self, event: ev.Event) -> float:
+        time = getattr(event, "time", None)  # whoever lets it happen says whether it is an event at all
+        return self._rule.now if time is None else time
+
+    def _step(self, events: Sequence[ev.Event], now: float, happen: Callable[[ev.Event], None]) -> None:
+        """Live through events of one time."""
+        self._rule.grow()
+        rows: dict[int, None] = {}
+        for event in events:
+            rows.update(dict.fromkeys(self._rows(event)))
+        before = [row for row in rows if row in self._cluster.by_row]
+        self._futures.advance(before, now)
+        try:
+            for event in events:
+                self._tell(event, now, happen)
+        except BaseException:
+            self.moved = before, now  # machines of events that did not happen, too
+            raise
+        finally:
+            self._futures.settle(before, now)
+
+    def _rows(self, event: ev.Event) -> list[int]:
+        """Machines whose tasks or capacity an event may change."""
+        cluster = self._cluster
+        tasks: Collection[TaskRecord] = ()
+        if isinstance(event, ev.TaskStarted):
+            machine = cluster.machines.get(event.machine)
+            return [] if machine is None else [machine.row]
+        if isinstance(event, _OfMachines):
+            machine = cluster.machines.get(event.id)
+            return [] if machine is None else [machine.row]
+        if isinstance(event, ev.JobRemoved) and event.job in cluster.jobs:
+            tasks = cluster.jobs[event.job].tasks
+        elif isinstance(event, _Ends) and event.task in cluster.tasks:
+            tasks = (cluster.tasks[event.task],)
+        return [task.place.row for task in tasks if task.place is not None]
+
+    def _tell(self, event: ev.Event, now: float, happen: Callable[[ev.Event], None]) -> None:
+        """Pass an event on, and note whose run is over."""
+        over: list[tuple[TaskRecord, int, float | None]] = []
+        if isinstance(event, _Ends) and (task := self._cluster.tasks.get(event.task)) is not None:
+            completed = isinstance(event, ev.TaskCompleted) and task.place is not None
+            over.append((task, task.turn, now - task.place.since if completed and task.place else None))
+        elif isinstance(event, ev.JobRemoved) and event.job in self._cluster.jobs:
+            over += [(task, task.turn, None) for task in self._cluster.jobs[event.job].tasks]
+        changed = self._rows(event) if isinstance(event, _OfMachines) else ()
+        gone = () if isinstance(event, ev.MachineUpdated) else changed
+        happen(event)
+        for row in changed:
+            self._rule.reconsider(row)
+        for task, turn, duration in over:
+            self._learner.ended(task, turn, duration)
+        for row in gone:
+            self._learner.forget(row)
+            self._futures.foreign[row] = 0
+            self._rule.set_level(row, self._highest)
+
+    def _task_sampled(self, event: ev.UsageSampled, now: float) -> None:
+        task = self._cluster.task(event.task)
+        if task.place is not None:
+            row, progress = task.place.row, event.progress
+            squeezed = self._compression(row, now)
+            self._learner.sampled(task, now - task.place.since, self._vector(event.usage), squeezed, progress)
+            if progress is not None and self._futures.correct(row, task, progress, now):
+                self._rule.reconsider(row)
+                self._cluster.books.touch(row)
+
+    def _vector(self, amounts: Mapping[str, float]) -> Floats:
+        """Amounts by resource, NaN for what is not told."""
+        return np.array([amounts.get(name, math.nan) for name in self._cluster.resources.names], np.float64)
+
+    def _compression(self, row: int, now: float) -> float:
+        """What the tasks of a machine are compressed by, as planned."""
+        lines = self._futures.timelines
+        if row >= len(lines.ends):
+            return 0.0
+        slot = int((lines.ends[row] > now).argmax())
+        worst = 0.0
+        for left, total, soft in zip(
+            lines.available[row, slot].tolist(),
+            self._cluster.books.capacity[row].tolist(),
+            lines.soft.tolist(),
+            strict=True,
+        ):
+            if soft and left < 0:
+                worst = max(worst, -left / (total - left))
+        return worst
+
+    def _machine_sampled(self, event: ev.MachineSampled, now: float) -> None:
+        row = self._cluster.machine(event.id).row
+        rows = np.array([row])
+        self._rule.look(rows, now)
+        capacity, lines = self._cluster.books.capacity[row], self._futures.timelines
+        left = lines.available[row, lines.present(rows, now)[0]]
+        used, before = self._vector(event.usage), self._futures.foreign[row]
+        others, level = self._learner.machine_sampled(
+            row, now, capacity / MICRO, used, (capacity - left) / MICRO, before / MICRO
+        )
+        level = min(level, self._highest)
+        foreign = np.ceil(others * MICRO).astype(np.int64)
+        if (np.abs(foreign - before) > _FOREIGN * capacity).any() or level != self._rule.level(row):
+            self._futures.advance([row], now)
+            self._futures.foreign[row] = foreign
+            self._rule.set_level(row, level)
+            self._cluster.books.touch(row)
+
+
+def _is_sample(event: ev.Event) -> bool:
+    return isinstance(event, ev.UsageSampled | ev.MachineSampled)

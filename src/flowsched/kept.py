@@ -1,0 +1,332 @@
+"""A scheduler's life, written down, copied and taken up again: journal, snapshots, copies, questions.
+
+What happens to the state is said by whoever has one: the scheduler, or an adapter over it that is told everything in its
+stead.  Here is what both have in common: whatever they are told is done in memory, written down, and only then answered.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Sequence
+from typing import Any, ClassVar, Self
+from weakref import WeakSet
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.books import FitRule
+from flowsched.cluster.checks import ids, number
+from flowsched.cluster.events import Event
+from flowsched.exceptions import InputError, JournalMismatchError
+from flowsched.image import PLAIN, Extras, State, pack, twin, unpack
+from flowsched.journal import Header, Journal
+from flowsched.log import MAGIC, framed
+from flowsched.policy import Policy
+from flowsched.policy.describe import Makers, describe
+from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
+from flowsched.rounds import Commit, Delta, Round
+from flowsched.version import __version__
+from flowsched.wire import encode
+
+__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "checked", "policy_of", "twin"]
+
+JournalOrPath = Journal | str | os.PathLike[str]
+
+
+class Kept(ABC):
+    """Someone who decides which task runs where, and whose life can be kept.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        What is.
+    journal : Journal or None
+    recovery : Recovery or None
+        What it was recovered from.
+    """
+
+    cluster: Cluster
+    _of: ClassVar[str]
+    _extras: ClassVar[Extras] = PLAIN
+    _rule: FitRule | None = None
+
+    def __init__(self) -> None:
+        self.journal: Journal | None = None
+        self.recovery: Recovery | None = None
+        self._aborted: WeakSet[Round] = WeakSet()
+
+    # -- told ---------------------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        """What is aimed at; may be replaced at any time."""
+        return self._aim()
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        checked(policy)
+        self._ready()
+        words = b"" if self.journal is None else self.journal.words(policy)
+        self._aim_at(policy)
+        if self.journal is not None:
+            self.journal.policy(words)
+
+    def apply(self, *events: Event) -> None:
+        """Tell what happened; see `Cluster.apply`."""
+        if self.journal is None:
+            self._live(events, self._happen)
+        else:
+            self._ready()
+            self.journal.events(events, self._live, self._happen)
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide; nothing happens yet.
+
+        The changes go to the network, the network is re-optimised from its last optimum, and what its flow says is
+        checked machine by machine; while something does not fit together, the network learns it and is re-optimised.
+
+        Parameters
+        ----------
+        now : float
+            The time, in the unit of the events.
+        time_limit : float, optional
+            Seconds of computing; who could still start then waits, code `TIME_LIMIT`.
+
+        Returns
+        -------
+        Round
+        """
+        now = number("now", now)
+        if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
+            raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
+        if self.journal is None:
+            return self._decide(now, time_limit)[0]
+        self._ready()
+        round, late = None, False
+        try:
+            round, late = self._decide(now, time_limit)
+        finally:
+            self.journal.round(now, time_limit if late else None, round)
+        return round
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Let a round happen, but for what the world has overtaken.
+
+        A task that starts and those that make room for it belong together: all of them or none.
+
+        Parameters
+        ----------
+        round : Round
+        only : collection of task ids, optional
+            Tasks that start; others are left for later.
+
+        Returns
+        -------
+        Commit
+            Committing the same round again gives conflicts only.
+        """
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        if round in self._aborted:
+            raise InputError("round: it was aborted")
+        only = None if only is None else ids("only", only)
+        if self.journal is None:
+            return self._carry_out(round, only)
+        self._ready()
+        self.journal.check(round, only)
+        done = self._carry_out(round, only)
+        self.journal.commit(round, only, done)
+        return done
+
+    def abort(self, round: Round) -> None:
+        """Forget a round: it can no longer be committed.  Nothing of it had happened."""
+        if not isinstance(round, Round):
+            raise InputError(f"round: a Round expected, got {round!r}")
+        self._aborted.add(round)
+
+    def what_if(self, *events: Event, now: float) -> Round:
+        """The round that `schedule` would make if these events happened.
+
+        Nothing of it happens, and nothing of it is left: it is made by a `copy`, whose cost grows with the cluster (about
+        15 microseconds for each task and more than that for each class and machine; ask several questions of one copy).
+
+        Parameters
+        ----------
+        *events : Event
+        now : float
+
+        Returns
+        -------
+        Round
+            It cannot be committed.
+        """
+        twin = self.copy()
+        twin.apply(*events)
+        round = twin.schedule(now)
+        self._aborted.add(round)
+        return round
+
+    # -- state that survives ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def copy(self) -> Self:
+        """One in the same state, without journal: given the same, both make the same rounds from now on."""
+
+    def snapshot(self) -> bytes:
+        """The whole state with flow and potentials, for `restore`; written to a file, it may also begin a journal.
+
+        A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
+        """
+        return MAGIC + framed((self._header().body(), self._state_record()))[0]
+
+    @classmethod
+    def restore(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """The one that a snapshot or a journal tells of.  Its next round is warm, and the one that would have come.
+
+        Parameters
+        ----------
+        source : bytes or path
+            What `snapshot` returned; or a file with that in it, or a journal, of which nothing is altered.
+        policy : Policy, optional
+            The one with which it was begun; needed if it has parts of the caller's own.
+        policies : sequence of Policy
+            See `Journal`.
+
+        Returns
+        -------
+        Scheduler or adapter
+            Without journal; `recovery` tells what was read.
+
+        Raises
+        ------
+        JournalError
+            Which of its kinds says what is wrong, and where.
+        """
+        if not isinstance(source, bytes | str | os.PathLike):
+            raise InputError(f"source: a snapshot (bytes) or the path of a file expected, got {source!r}")
+        name = "" if isinstance(source, bytes) else os.fspath(source)
+        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+            header = read_header(file, name)
+            if header.of != cls._of:
+                raise JournalMismatchError(f"it is of a {header.of}, and is read by a {cls._of} here", name, 0)
+            given = () if policy is None else (checked(policy),)
+            sched = cls._as_begun(header, policy, policies, name)
+            sched._header().check(header, name)
+            file.seek(0)
+            sched.recovery, *_ = recover(sched, file, name, (*given, *policies))
+        return sched
+
+    def compact(self) -> None:
+        """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
+        if self.journal is None:
+            raise InputError(f"compact: this {type(self).__name__} has no journal")
+        self._ready()
+        self.journal.restart(self._state_record(), self.policy)
+
+    def _open(self, journal: JournalOrPath) -> None:
+        """Go on where a journal ends; the last step of making one."""
+        journal = journal if isinstance(journal, Journal) else Journal(journal)
+        self.recovery = attach(self, journal, self._header())
+        self.journal = journal
+
+    def _header(self) -> Header:
+        resources = self.cluster.resources
+        return Header(
+            __version__, resources.names, resources.device, self._seed, describe(self.policy), self._description()
+        )
+
+    def _state_record(self) -> bytes:
+        front = encode([self._extras.form, describe(self.policy)])
+        return b"S" + front + b"\n" + pack(self._state(), self._extras)
+
+    def _load(self, image: bytes, policy: Policy) -> None:
+        """Be what the image says; for `recover`."""
+        self._take(unpack(image, policy, self._extras))
+
+    def _ready(self) -> None:
+        """Refuse to be told what somebody else has to be told, or the journal would lack it."""
+        if self.journal is not None and self.cluster.books.rule is not self._rule:
+            raise InputError(
+                "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"
+            )
+
+    # -- what is done, without writing it down ------------------------------------------------------------------
+
+    @classmethod
+    @abstractmethod
+    def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+        """A new one as it was when it was begun so; see `restore`."""
+
+    @property
+    @abstractmethod
+    def _seed(self) -> int: ...
+
+    @abstractmethod
+    def _aim(self) -> Policy:
+        """What is aimed at."""
+
+    @abstractmethod
+    def _aim_at(self, policy: Policy) -> None:
+        """Aim at something else."""
+
+    @abstractmethod
+    def _live(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
+        """Live through events; each happens by a call of `happen`."""
+
+    @property
+    @abstractmethod
+    def _happen(self) -> Callable[[Event], None]:
+        """What makes an event happen."""
+
+    @abstractmethod
+    def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """A round, and whether time has had a part in it."""
+
+    @abstractmethod
+    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        """See `commit`."""
+
+    @abstractmethod
+    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let deltas happen that did happen after this round, whatever it says; False if they cannot.  For `recover`."""
+
+    @abstractmethod
+    def _state(self) -> State:
+        """What is to be copied."""
+
+    @abstractmethod
+    def _take(self, state: State) -> None:
+        """Have this state instead."""
+
+    # -- an adapter's own ---------------------------------------------------------------------------------------
+
+    def _description(self) -> Any:
+        """An adapter's settings, see `describe`."""
+        return None
+
+    @property
+    def _makers(self) -> Makers:
+        """How to make parts of policies that are an adapter's."""
+        return {}
+
+    @property
+    def _learnt(self) -> Any:
+        """What an adapter knows before anything happens; to be written down."""
+        return None
+
+    def _relearn(self, learnt: Any) -> None:
+        """Know this, and nothing else."""
+        raise NotImplementedError
+
+    def _hear(self, words: Any) -> None:
+        """What an adapter had written down by `Journal.heard` happens again."""
+        raise NotImplementedError
+
+
+def checked(policy: Policy) -> Policy:
+    """A policy, and nothing else."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy: a Policy expected, got {policy!r}")
+    return policy
