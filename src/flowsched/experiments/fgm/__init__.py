@@ -49,7 +49,9 @@ _NOTES = (
     ),
     (
         "A task's run can be shorter under FGM only where the baselines' tasks fail or contend, which here they do in the "
-        "cloud.  Jain's index is taken while several users wait: with little backlog it is of other moments for each scheduler."
+        "cloud.  Jain's index is taken while several users wait: with little backlog it is of other moments for each scheduler.  "
+        "Online, a newcomer has nothing until tasks of others end, which is nearly all that lowers it; under DRF they end soon in the "
+        "cloud because thousands of its tasks fail."
     ),
 )
 
