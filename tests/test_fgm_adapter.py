@@ -405,6 +405,31 @@ def test_what_a_machine_does_not_have_is_not_left_over() -> None:
     assert costs[0] == costs[1] == pytest.approx((7 / 8 - 1 / 2) / 2)
 
 
+def test_what_was_refused_beside_the_same_tasks_evicts_nobody() -> None:
+    """Refusals are remembered while the same tasks run, although with time less of them is compressed::
+
+    a |3.8 cores |1 core ...     n: 0.5 cores, in vain until something changes; there are two slots
+           v |0.1 cores ...
+    """
+    kinds = {
+        "a": Stages([10, 90], [[3.8, 1.0], [1.0, 1.0]]),
+        "v": Stages([100], [[0.1, 1.0]]),
+        "n": Stages([100], [[0.5, 1.0]]),
+    }
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(kinds, points=100), min_length=0.0)
+    tasks = {kind: fs.Task(kind, {"cpu": 0.1, "mem": 1}, kind=kind) for kind in kinds}
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}, slots=2))
+    fine.apply(fs.JobSubmitted("a", [tasks["a"]], deadline=100.5))
+    fine.commit(fine.schedule(0.0))
+    fine.apply(fs.JobSubmitted("n", [tasks["n"]]))
+    assert not fine.schedule(0.0).placements
+    fine.apply(fs.JobSubmitted("v", [tasks["v"]], priority=1))
+    decided = fine.schedule(1.0)
+    assert decided.placements == {"v": "m"}
+    fine.commit(decided)
+    assert fine.schedule(5.0).preemptions.keys() <= {"v"}
+
+
 # -- options -------------------------------------------------------------------------------------------------------
 
 

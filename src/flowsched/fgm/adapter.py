@@ -207,7 +207,10 @@ class FineGrained(Kept):
     # -- the world ----------------------------------------------------------------------------------------------
 
     def apply(self, *events: ev.Event) -> None:
-        """Tell what happened; see `Cluster.apply`.  Samples (`UsageSampled`, `MachineSampled`) are what FGM learns from."""
+        """Tell what happened; see `Cluster.apply`.  Samples (`UsageSampled`, `MachineSampled`) are what FGM learns from.
+
+        Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
+        """
         try:
             super().apply(*events)
         except BaseException:
@@ -263,6 +266,7 @@ class FineGrained(Kept):
 
     def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         self._rule.now = now
+        self._world.date(now)
         with self._rule.busy():
             if self.cluster.waiting:
                 self._rule.look_at_due(now)

@@ -84,6 +84,8 @@ class Futures:
         When a machine's timeline next has more to offer than it had.
     done : ndarray of float64, shape (rows,)
         When a task there should be done; if it is not, its timeline must be worked out anew.
+    undated : dict of TaskRecord to (int, float or None)
+        Runs, by turn, that began (None) or ended, with when they began, at no stated time since the last round.
     """
 
     def __init__(self, cluster: Cluster, timelines: Timelines, source: Source) -> None:
@@ -95,6 +97,7 @@ class Futures:
         self.compress: NDArray[np.uint8] = np.ones(0, np.uint8)
         self.due: Floats = np.full(0, np.inf)
         self.done: Floats = np.full(0, np.inf)
+        self.undated: dict[TaskRecord, tuple[int, float | None]] = {}
         self._time: Floats = np.full(0, -np.inf)
         self._members: dict[int, list[int]] = {}
         # By task.
@@ -168,6 +171,30 @@ class Futures:
         at, members = _laid([self._members.get(row, ()) for row in rows])
         self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.books.capacity, now)
 
+    def states(self, rows: Sequence[int]) -> tuple[Ints, Ints, list[NDArray[Any]]]:
+        """Where the tasks of some machines are, for `restore`."""
+        which, tasks = np.array(rows, np.int64), _laid([self._members.get(row, ()) for row in rows])[1]
+        return which, tasks, [self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks]]
+
+    def restore(self, states: tuple[Ints, Ints, list[NDArray[Any]]]) -> None:
+        """They are there again."""
+        which, tasks, (time, stage, left, grace) = states
+        self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks] = time, stage, left, grace
+
+    def began(self, task: TaskRecord) -> float:
+        """When the present run of a task began."""
+        assert task.place is not None
+        known = task.index < len(self._turn) and self._turn[task.index] == task.turn
+        return float(self._begun[task.index]) if known else task.place.since
+
+    def begin_anew(self, tasks: Iterable[TaskRecord], now: float) -> None:
+        """Tasks that run turn out to begin only now."""
+        rows = {task.place.row: None for task in tasks if task.place is not None}
+        self.advance(list(rows), now)
+        self._begin(np.array([task.index for task in tasks], np.int64), now)
+        for row in rows:
+            self.cluster.books.touch(row)
+
     def correct(self, row: int, task: TaskRecord, progress: float, now: float) -> bool:
         """A task says how far it is; True if that is notably not where it was thought to be."""
         i, classes = task.index, self.catalog.stock.classes
@@ -177,9 +204,11 @@ class Futures:
         stages = slice(classes.at[self._entry[i]], classes.at[self._entry[i] + 1])
         seconds, ends = classes.seconds[stages], classes.progress[stages]
         stage = min(int(ends.searchsorted(progress, "right")), len(ends) - 1)
+        if seconds[stage] == np.inf:  # how long it runs is not known
+            return False
         begin = ends[stage - 1] if stage else 0.0
         left = seconds[stage] * (ends[stage] - progress) / max(ends[stage] - begin, 1e-12)
-        if not left < np.inf or (stage == self._stage[i] and abs(left - self._left[i]) <= OFF * seconds.sum()):
+        if stage == self._stage[i] and abs(left - self._left[i]) <= OFF * seconds.sum():
             return False
         self._stage[i], self._left[i] = stage, left
         return True

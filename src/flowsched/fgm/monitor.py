@@ -32,8 +32,10 @@ class TaskTrace:
     progress: list[float | None] = field(default_factory=list)
 
     def add(self, time: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """Another sample; one at the time of the last, or before it, takes its place."""
-        if self.times and time <= self.times[-1]:
+        """Another sample; one at the time of the last takes its place, one from before it comes too late."""
+        if self.times and time < self.times[-1]:
+            return
+        if self.times and time == self.times[-1]:
             self.usage[-1], self.compression[-1], self.progress[-1] = usage, compression, progress
             return
         self.times.append(time)
@@ -50,7 +52,8 @@ class TaskTrace:
         Where the task has told how far it was, by that, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
-        times = np.minimum(self.times, duration)  # events may be told out of order
+        # The clock of the samples may not be quite that of the events.
+        times = np.clip(self.times, 0, duration)
         told = np.array([math.nan if p is None else p for p in self.progress])
         if np.isnan(told).any():
             return by_progress(times, columns, duration, points), np.full(points, duration / points)
@@ -72,11 +75,14 @@ class MachineWatch:
         How finely the machine is to be matched.
     used : ndarray of float64, shape (resources,)
         What everybody used of late, the mean (14).
+    foreign : ndarray of float64, shape (resources,)
+        Load that is not ours: the mean (14) of the last samples, or the last one if that is more.
     """
 
     def __init__(self, adjustment: Adjustment) -> None:
         self.level = Level.COMPRESSED
         self.used: Floats = np.zeros(0)
+        self.foreign: Floats = np.zeros(0)
         self._adjustment = adjustment
         self._last: float | None = None
         self._conformities: deque[Floats] = deque(maxlen=adjustment.keep)
@@ -84,7 +90,7 @@ class MachineWatch:
         self._samples: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
 
     def add(self, time: float, total: Floats, used: Floats, ours: Floats, estimated: Floats) -> Floats:
-        """Another sample of the whole machine.
+        """Another sample of the whole machine; one at the time of the last takes its place, one from before comes too late.
 
         Parameters
         ----------
@@ -101,22 +107,30 @@ class MachineWatch:
         Returns
         -------
         ndarray of float64, shape (resources,)
-            Load that is not ours: the mean (14) of the last samples, or the last one if that is more.
+            `foreign`
         """
-        seconds = 1.0 if self._last is None else max(time - self._last, 1e-9)
+        if self._last is None:
+            seconds = 1.0
+        elif time < self._last:
+            return self.foreign
+        elif time == self._last:
+            seconds = self._samples.pop()[1]
+            self._conformities.pop()
+        else:
+            seconds = time - self._last
         self._last = time
         adjust = self._adjustment
-        foreign = np.maximum(used - ours, 0.0)
-        self._samples.append((np.array([used, foreign]), seconds))
+        others = np.maximum(used - ours, 0.0)
+        self._samples.append((np.array([used, others]), seconds))
         values, lengths = zip(*self._samples, strict=True)
-        self.used, others = time_weighted_mean(values, lengths)
+        self.used, mean = time_weighted_mean(values, lengths)
+        self.foreign = np.maximum(others, mean)
         over = conformity(
             used[None], estimated[None], [seconds], idle=total - self.used, total=total, threshold=adjust.idle
         )
         self._conformities.append(np.divide(over, total, out=np.zeros(len(total)), where=total > 0))
         self.level = adjust.level(list(self._conformities))
-        result: Floats = np.maximum(foreign, others)
-        return result
+        return self.foreign
 
 
 def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:

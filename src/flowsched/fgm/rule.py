@@ -209,14 +209,14 @@ class StageRule:
         lacks = idle < self._idle * self._cluster.books.capacity[row] / MICRO
         return int(lacks.argmax()) if lacks.any() else None
 
-    def _refusals(self, row: int) -> _Refused | None:
-        """What `admits` refused on a machine, if the same tasks run there."""
+    def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> _Refused | None:
+        """What `admits` refused on a machine, if the same tasks run there, but for some of them."""
         refused = self._refused.get(row)
-        return refused if refused is not None and refused.turns == self._turns(row) else None
+        return refused if refused is not None and refused.turns == self._turns(row, without) else None
 
-    def _turns(self, row: int) -> list[int]:
+    def _turns(self, row: int, without: Sequence[TaskRecord] = ()) -> list[int]:
         record = self._cluster.by_row.get(row)
-        return [] if record is None else [task.turn for task in record.tasks]
+        return [] if record is None else [task.turn for task in record.tasks if task not in without]
 
     def _wait(self, row: int) -> None:
         """Look at a machine again when a refusal no longer holds."""
@@ -282,8 +282,12 @@ class StageRule:
         one, rows = np.array([cls]), np.array([row])
         if not without and (level < _FINE or self._idle or row in self._refused):
             return int(self.room(one, rows)[0][0, 0])
-        if without and self._busy(row) is not None:
-            return 0
+        if without:
+            # As it will be asked once they are gone: nobody is stopped for what would then be refused.
+            refused = self._refusals(row, without)
+            known = refused is not None and refused.short.get(cls, (-1, 0))[0] == self.needs(cls).serial
+            if known or self._busy(row) is not None:
+                return 0
         self.look(rows, self.now)
         if without:
             self.futures.refresh(rows, self.now, without)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from flowsched.fgm.rule import StageRule
 __all__ = ["World"]
 
 Floats = NDArray[np.float64]
+_Thing = TypeVar("_Thing")
 
 _FOREIGN = 0.02
 """A machine is looked at again when the load that is not ours changes by this part of its total."""
@@ -66,58 +68,88 @@ class World:
                 self._step(events[start:stop], now, happen)
             start = stop
 
+    def date(self, now: float) -> None:
+        """What has happened at no stated time since the last round happened now."""
+        begun = []
+        for task, (turn, began) in self._futures.undated.items():
+            if began is not None:
+                self._learner.ended(task, turn, now - began)
+            elif task.place is not None and task.turn == turn:
+                begun.append(task)
+        self._futures.undated.clear()
+        if begun:
+            self._futures.begin_anew(begun, now)
+
     def _time(self, event: ev.Event) -> float:
-        time = getattr(event, "time", None)  # whoever lets it happen says whether it is an event at all
-        return self._rule.now if time is None else time
+        """When an event happens, as far as is known; whatever is no time, or no event, is left to others to refuse."""
+        time = getattr(event, "time", None)
+        return time if isinstance(time, int | float) and math.isfinite(time) else self._rule.now
 
     def _step(self, events: Sequence[ev.Event], now: float, happen: Callable[[ev.Event], None]) -> None:
         """Live through events of one time."""
         self._rule.grow()
-        rows: dict[int, None] = {}
-        for event in events:
-            rows.update(dict.fromkeys(self._rows(event)))
-        before = [row for row in rows if row in self._cluster.by_row]
-        self._futures.advance(before, now)
+        found = dict.fromkeys(row for event in events for row in self._rows(event))
+        rows = [row for row in found if row in self._cluster.by_row]
+        before, states = self._rule.now, self._futures.states(rows)
+        self._rule.now = max(before, now)
+        self._futures.advance(rows, now)
+        done = 0
         try:
             for event in events:
                 self._tell(event, now, happen)
+                done += 1
         except BaseException:
-            self.moved = before, now  # machines of events that did not happen, too
+            if done:
+                self.moved = rows, now  # machines of events that did not happen, too
             raise
         finally:
-            self._futures.settle(before, now)
+            if done:
+                # Also machines that came with the tasks that they run.
+                came = [event for event in events[:done] if isinstance(event, ev.TaskStarted | _OfMachines)]
+                new = sorted({row for event in came for row in self._rows(event)}.difference(rows))
+                self._futures.advance(new, now)
+                self._futures.settle([*rows, *new], now)
+            else:
+                self._rule.now = before
+                self._futures.restore(states)
+                for row in rows:
+                    self._cluster.books.touch(row)
 
     def _rows(self, event: ev.Event) -> list[int]:
         """Machines whose tasks or capacity an event may change."""
         cluster = self._cluster
         tasks: Collection[TaskRecord] = ()
-        if isinstance(event, ev.TaskStarted):
-            machine = cluster.machines.get(event.machine)
+        if isinstance(event, ev.TaskStarted | _OfMachines):
+            machine = _found(cluster.machines, event.machine if isinstance(event, ev.TaskStarted) else event.id)
             return [] if machine is None else [machine.row]
-        if isinstance(event, _OfMachines):
-            machine = cluster.machines.get(event.id)
-            return [] if machine is None else [machine.row]
-        if isinstance(event, ev.JobRemoved) and event.job in cluster.jobs:
-            tasks = cluster.jobs[event.job].tasks
-        elif isinstance(event, _Ends) and event.task in cluster.tasks:
-            tasks = (cluster.tasks[event.task],)
+        if isinstance(event, ev.JobRemoved) and (job := _found(cluster.jobs, event.job)) is not None:
+            tasks = job.tasks
+        elif isinstance(event, _Ends) and (task := _found(cluster.tasks, event.task)) is not None:
+            tasks = (task,)
         return [task.place.row for task in tasks if task.place is not None]
 
     def _tell(self, event: ev.Event, now: float, happen: Callable[[ev.Event], None]) -> None:
         """Pass an event on, and note whose run is over."""
         over: list[tuple[TaskRecord, int, float | None]] = []
-        if isinstance(event, _Ends) and (task := self._cluster.tasks.get(event.task)) is not None:
+        if isinstance(event, _Ends) and (task := _found(self._cluster.tasks, event.task)) is not None:
             completed = isinstance(event, ev.TaskCompleted) and task.place is not None
-            over.append((task, task.turn, now - task.place.since if completed and task.place else None))
-        elif isinstance(event, ev.JobRemoved) and event.job in self._cluster.jobs:
-            over += [(task, task.turn, None) for task in self._cluster.jobs[event.job].tasks]
+            over.append((task, task.turn, self._futures.began(task) if completed else None))
+        elif isinstance(event, ev.JobRemoved) and (job := _found(self._cluster.jobs, event.job)) is not None:
+            over += [(task, task.turn, None) for task in job.tasks]
         changed = self._rows(event) if isinstance(event, _OfMachines) else ()
         gone = () if isinstance(event, ev.MachineUpdated) else changed
         happen(event)
         for row in changed:
             self._rule.reconsider(row)
-        for task, turn, duration in over:
-            self._learner.ended(task, turn, duration)
+        if event.time is None and isinstance(event, ev.TaskStarted):
+            task = self._cluster.tasks[event.task]
+            self._futures.undated[task] = task.turn, None
+        for task, turn, began in over:
+            if began is not None and event.time is None:
+                self._futures.undated[task] = turn, began
+            else:
+                self._learner.ended(task, turn, None if began is None else now - began)
+        self._rule.grow()
         for row in gone:
             self._learner.forget(row)
             self._futures.foreign[row] = 0
@@ -127,8 +159,8 @@ class World:
         task = self._cluster.task(event.task)
         if task.place is not None:
             row, progress = task.place.row, event.progress
-            squeezed = self._compression(row, now)
-            self._learner.sampled(task, now - task.place.since, self._vector(event.usage), squeezed, progress)
+            age, squeezed = now - self._futures.began(task), self._compression(row, now)
+            self._learner.sampled(task, age, self._vector(event.usage), squeezed, progress)
             if progress is not None and self._futures.correct(row, task, progress, now):
                 self._rule.reconsider(row)
                 self._cluster.books.touch(row)
@@ -155,7 +187,10 @@ class World:
         return worst
 
     def _machine_sampled(self, event: ev.MachineSampled, now: float) -> None:
-        row = self._cluster.machine(event.id).row
+        record = self._cluster.machine(event.id)
+        if record.failed:
+            return
+        row = record.row
         rows = np.array([row])
         self._rule.look(rows, now)
         capacity, lines = self._cluster.books.capacity[row], self._futures.timelines
@@ -171,6 +206,14 @@ class World:
             self._futures.foreign[row] = foreign
             self._rule.set_level(row, level)
             self._cluster.books.touch(row)
+
+
+def _found(things: Mapping[Hashable, _Thing], id: Hashable) -> _Thing | None:
+    """One of these, None for what is not there; the cluster says what is wrong with it."""
+    try:
+        return things.get(id)
+    except TypeError:  # no hash
+        return None
 
 
 def _is_sample(event: ev.Event) -> bool:
