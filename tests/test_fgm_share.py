@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import flowsched as fs
 from flowsched.fgm import FineGrained, Stages, StageShare
+from flowsched.fgm.share import SAMPLE
+from flowsched.sim.baselines import Shares
 
 KINDS = {
     "wide": (4.0, 1.0, Stages([6, 6], [[1.0, 0.5], [4.0, 1.0]])),
@@ -114,3 +116,19 @@ def test_dominant_shares_differ_by_no_more_than_a_task(seed: int) -> None:
             submit(fine, user, str(kind), int(rng.integers(30, 200)))
     fine.commit(fine.schedule(0.0))
     assert np.ptp(shares(fine, users)) <= 2 * max(task(fine, kind) for kind in KINDS) + 1e-9
+
+
+def test_of_many_machines_some_tell_what_fits() -> None:
+    """There are more machines than are asked (`SAMPLE`)."""
+    fine = cluster(2 * SAMPLE + 50, 16.0)
+    submit(fine, "c", "flat", 6 * SAMPLE)
+    fine.commit(fine.schedule(0.0))
+    for user, kind in (("a", "full"), ("b", "flat")):
+        submit(fine, user, kind, 300)
+    rnd = fine.schedule(1.0)
+    assert len(rnd.placements) == 600
+    submit(fine, "a", "wide", 9 * SAMPLE)
+    submit(fine, "b", "flat", 20 * SAMPLE)
+    fine.commit(fine.schedule(2.0))
+    shares = Shares(fine.cluster)
+    assert abs(shares.of_user("a").max() - shares.of_user("b").max()) < 0.03

@@ -251,6 +251,7 @@ class Timelines:
         short : ndarray of int8, shape (classes, rows)
             -1 where one fits.
         """
+        rows = np.ascontiguousarray(rows)  # the kernel's view
         shape = (len(rows), len(classes.at) - 1)
         count, short = np.empty(shape, np.int64), np.empty(shape, np.int8)
         _match.fits(
