@@ -368,6 +368,11 @@ class Places:
         index = np.array(classes, np.int64)
         return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
 
+    def offers(self, classes: Ints) -> Ints:
+        """How many of each class go to each machine at most, nobody leaving, as of the last `refresh`; (classes, rows)."""
+        capacity: Ints = self._capacity[classes, : self.cluster.books.rows]
+        return capacity
+
     def look_again(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
         """As `why` for each class, but as of now; the network is not told."""
         if not classes:

@@ -53,7 +53,6 @@ class StageShare:
     def __init__(self, fine: FineGrained, share: ShareProvider | None = None) -> None:
         self._fine = fine
         self.share = Remaining(DRF()) if share is None else share
-        self._known: tuple[tuple[object, ...], tuple[float, Floats]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StageShare:
         return StageShare(self._fine, deepcopy(self.share, memo))
@@ -71,31 +70,23 @@ class StageShare:
 
     def _portion(self) -> tuple[float, Floats]:
         """Half of those that still fit, and what these ask for, shape (resources,); at least one of any."""
-        cluster, books = self._fine.cluster, self._fine.cluster.books
+        cluster, scheduler = self._fine.cluster, self._fine.scheduler
         counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
         counts = {cls: waiting for cls, waiting in counts.items() if waiting}
-        needs = [self._fine.futures.catalog.of(cluster.by_class[cls]).serial for cls in counts]
-        state = (books.clock, self._fine.now, *zip(counts.items(), needs, strict=True))
-        if self._known is None or self._known[0] != state:
-            rows = np.flatnonzero(books.usable[: books.rows])
-            classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
-            self._known = state, self._half(classes, waiting, rows)
-        return self._known[1]
-
-    def _half(self, classes: NDArray[np.int64], waiting: Floats, rows: NDArray[np.int64]) -> tuple[float, Floats]:
-        books = self._fine.cluster.books
-        demand = books.demand[classes].astype(np.float64)
-        some = rows[:: -(-len(rows) // SAMPLE) or 1]
-        if not len(some) or not len(classes):
+        classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
+        demand = cluster.books.demand[classes].astype(np.float64)
+        if not len(classes) or not isinstance(scheduler, Scheduler):
             return 0.0, np.zeros(demand.shape[1])
-        fit = books.room(classes, some)[0].astype(np.float64)
+        # Of the machines that time alone has made room on, a round looks at some.
+        offers = scheduler.builder.places.offers(classes)
+        open_ = offers[:, offers.any(axis=0)]
+        fit = open_[:, :: -(-open_.shape[1] // SAMPLE) or 1].astype(np.float64)
         # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
         # sum of part_c n / fit_c = 1.
         part = (fit > 0) * waiting[:, None]
         part /= np.maximum(part.sum(axis=0), 1e-12)
         each = (part / np.maximum(fit, 1.0)).sum(axis=0)
-        most = np.divide(1.0, each, out=np.zeros_like(each), where=each > 0)
-        count = (part @ most) * (len(rows) / len(some) / 2)
+        count = (part @ (1.0 / each)) * (open_.shape[1] / max(fit.shape[1], 1) / 2)
         # A mixture may have less of a resource than one task of those that fit; at least that one may start.
         return float(count.sum()), np.maximum(count @ demand, demand[fit.any(axis=1)].max(axis=0, initial=0))
 
