@@ -362,3 +362,20 @@ def test_the_command_replays_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(cli.application(), ["replay", str(fine.journal.path)])
     assert done.exit_code == 0, done.output
     assert "FineGrained" in done.output
+
+
+def test_what_a_refused_event_leaves_is_recovered(tmp_path: Path) -> None:
+    fine = small(tmp_path / "journal")
+    fine.apply(fs.MachineAdded("n", {"cpu": 4, "mem": 16}, time=1.0))
+    for events in (
+        [fs.TaskStarted("nobody", "m", time=3.0)],
+        [fs.TaskCompleted("t0", time=4.0), fs.TaskStarted("nobody", "n", time=4.0)],
+        [fs.TaskFailed("t1", time=5.0), fs.TaskStarted("nobody", "m", time=6.0)],
+    ):
+        with pytest.raises(fs.UnknownTaskError):
+            fine.apply(*events)
+    fine.journal.close()
+    again = small(fine.journal.path)
+    assert state_of(again) == state_of(fine)
+    assert again.cluster.books.clock == fine.cluster.books.clock
+    assert (again.cluster.books.version == fine.cluster.books.version).all()

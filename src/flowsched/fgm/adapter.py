@@ -215,7 +215,7 @@ class FineGrained(Kept):
             super().apply(*events)
         except BaseException:
             if self.journal is not None and self._world.moved is not None:
-                self.journal.heard(("move", *self._world.moved))
+                self.journal.heard(self._world.moved)
             raise
 
     def _live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
@@ -379,6 +379,9 @@ class FineGrained(Kept):
                 self._rule.grow()
                 self.futures.advance(rows, now)
                 self.futures.settle(rows, now)
+            case ("touch", rows, _):
+                for row in rows:
+                    self.cluster.books.touch(row)
             case ("look", rows):
                 self._rule.look(np.array(rows, np.int64), self.now)
             case ("needs", cls):

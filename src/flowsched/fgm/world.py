@@ -38,12 +38,12 @@ class World:
 
     Attributes
     ----------
-    moved : (list of int, float) or None
-        Machines that were moved on, and to which time, for events of which one failed.
+    moved : (str, list of int, float) or None
+        Machines that were moved on, and to which time, or touched only, for events of which one failed.
     """
 
     def __init__(self, rule: StageRule, highest: Level) -> None:
-        self.moved: tuple[list[int], float] | None = None
+        self.moved: tuple[str, list[int], float] | None = None
         self._rule, self._highest = rule, highest
         self._futures, self._learner = rule.futures, rule.learner
         self._cluster = self._futures.cluster
@@ -99,8 +99,7 @@ class World:
                 self._tell(event, now, happen)
                 done += 1
         except BaseException:
-            if done:
-                self.moved = rows, now  # machines of events that did not happen, too
+            self.moved = "move" if done else "touch", rows, now  # machines of events that did not happen, too
             raise
         finally:
             if done:
