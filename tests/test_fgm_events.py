@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from effort import effort
 from fgm_worlds import NAMES, known, submit
 
 import flowsched as fs
@@ -191,3 +194,37 @@ def test_a_policy_may_be_replaced_through_the_adapter() -> None:
     policy = fs.Policy(preemption=None)
     fine.policy = policy
     assert scheduler.policy is fine.policy is policy
+
+
+@pytest.mark.parametrize("seed", range(effort(4, 100)))
+def test_starts_that_were_refused_are_in_the_journal(seed: int, tmp_path: Path) -> None:
+    """The adapter remembers what it refused; one that is recovered must, too, or it decides otherwise."""
+    rng = random.Random(seed)
+    estimator = known({"falls": FALLS, "even": EVEN, "rises": Stages([3, 9], [[0.4, 1.0], [1.2, 3.0]])})
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=estimator, journal=tmp_path / "journal")
+    fine.apply(*(fs.MachineAdded(f"m{i}", {"cpu": 4, "mem": 8}, time=0.0) for i in range(3)))
+    now, refused = 0.0, 0
+    for step in range(60):
+        now += rng.choice([0, 0.3, 1, 2])
+        tasks = list(fine.cluster.tasks)
+        running = [task for task in tasks if fine.cluster.placement(task)]
+        kind, late = rng.choice(["falls", "even", "rises"]), now + rng.choice([0, 0, 5, 1e6])
+        new = [fs.Task(f"{step}.{i}", {"cpu": 2, "mem": 3}, kind=kind) for i in range(rng.randint(1, 4))]
+        events: list[fs.Event] = [
+            fs.JobSubmitted(step, new, time=now),
+            fs.TaskCompleted(rng.choice(running or ["nobody"]), time=now),
+            fs.TaskStarted(rng.choice(tasks or ["nobody"]), f"m{rng.randrange(3)}", time=late),
+        ]
+        try:
+            fine.apply(rng.choices(events, [4, 2, 3])[0], *rng.choices(events[1:], k=rng.randrange(2)))
+        except FlowschedError:
+            refused += 1
+        if rng.random() < 0.5:
+            fine.commit(fine.schedule(now))
+    assert refused > 5
+    fine.schedule(now)
+    assert fine.journal is not None
+    fine.journal.close()
+    again = FineGrained.restore(tmp_path / "journal")
+    assert again.recovery is not None
+    assert not again.recovery.differences

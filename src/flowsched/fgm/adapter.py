@@ -14,7 +14,7 @@ The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
 from flowsched.cluster.checks import mapping, number
-from flowsched.exceptions import InputError
+from flowsched.exceptions import FlowschedError, InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.amounts import part
 from flowsched.fgm.cost import StageCost
@@ -214,6 +214,8 @@ class FineGrained(Kept):
         try:
             super().apply(*events)
         except BaseException:
+            if self.journal is not None and (tried := self._world.tried) is not None:
+                self.journal.heard(("try", tried.task, tried.machine, tried.devices, tried.time))
             if self.journal is not None and self._world.moved is not None:
                 self.journal.heard(self._world.moved)
             raise
@@ -379,6 +381,9 @@ class FineGrained(Kept):
                 self._rule.grow()
                 self.futures.advance(rows, now)
                 self.futures.settle(rows, now)
+            case ("try", task, machine, devices, time):
+                with suppress(FlowschedError):
+                    self._live([ev.TaskStarted(task, machine, devices, time=time)], self._happen)
             case ("touch", rows, _):
                 for row in rows:
                     self.cluster.books.touch(row)

@@ -40,17 +40,20 @@ class World:
     ----------
     moved : (str, list of int, float) or None
         Machines that were moved on, and to which time, or touched only, for events of which one failed.
+    tried : TaskStarted or None
+        One that was refused: the rule was asked, and remembers what it said.
     """
 
     def __init__(self, rule: StageRule, highest: Level) -> None:
         self.moved: tuple[str, list[int], float] | None = None
+        self.tried: ev.TaskStarted | None = None
         self._rule, self._highest = rule, highest
         self._futures, self._learner = rule.futures, rule.learner
         self._cluster = self._futures.cluster
 
     def live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
         """Live through events; each happens by a call of `happen`."""
-        self.moved = None
+        self.moved = self.tried = None
         start = 0
         while start < len(events):
             event, now = events[start], self._time(events[start])
@@ -99,6 +102,9 @@ class World:
                 self._tell(event, now, happen)
                 done += 1
         except BaseException:
+            failed = events[done]
+            if isinstance(failed, ev.TaskStarted) and rows and _found(self._cluster.tasks, failed.task) is not None:
+                self.tried = failed
             self.moved = "move" if done else "touch", rows, now  # machines of events that did not happen, too
             raise
         finally:
@@ -112,6 +118,9 @@ class World:
                 self._rule.now = before
                 self._futures.restore(states)
                 for row in rows:
+                    self._cluster.books.touch(row)
+            if done and self.tried is not None:
+                for row in self._rows(self.tried):
                     self._cluster.books.touch(row)
 
     def _rows(self, event: ev.Event) -> list[int]:
