@@ -56,6 +56,8 @@ class Claimants:
         self._ids: tuple[Hashable, ...] | None = None
         self._at: Ints = np.zeros(0, np.int64)
         self._number: Ints = np.zeros(0, np.int64)
+        self._jobs: Ints = np.zeros(0, np.int64)
+        self._families: list[tuple[Ints, tuple[Hashable, ...]]] | None = None
 
     @property
     def room(self) -> int:
@@ -143,6 +145,8 @@ class Claimants:
                 self._at = np.array([self.index[job] for job in jobs], np.int64)
             self._number = np.full(int(self._at.max(initial=-1)) + 1, -1, np.int64)
             self._number[self._at] = np.arange(len(self._at))
+            self._jobs = np.array([self.index[job] for job in jobs], np.int64)
+            self._families = None
         return self._ids
 
     def number(self, job: JobRecord) -> int:
@@ -158,13 +162,16 @@ class Claimants:
         """Outlets from jobs (by index) to their users."""
         return self._up[jobs]
 
+    def jobs(self) -> Ints:
+        """Indices of all jobs."""
+        return self._jobs
+
     def total(self, of_jobs: NDArray[_N]) -> NDArray[_N]:
         """Numbers of each, from those of jobs."""
         if not self._users_share:
             return of_jobs[self._at]
-        jobs = np.fromiter(self.index.values(), np.int64, len(self.index))
         total = np.zeros((self._user_indices.count, *of_jobs.shape[1:]), of_jobs.dtype)
-        np.add.at(total, self._user[jobs], of_jobs[jobs])
+        np.add.at(total, self._user[self._jobs], of_jobs[self._jobs])
         return total[self._at]
 
     def of_jobs(self, jobs: Ints, of_each: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -179,6 +186,16 @@ class Claimants:
         for job in self._in_order():
             members.setdefault(self.number(job), []).append(job)
         return members
+
+    def families(self) -> list[tuple[Ints, tuple[Hashable, ...]]]:
+        """Indices and ids of the jobs of each."""
+        if self._families is None:
+            members = self.members()
+            self._families = [
+                (np.array([self.index[job] for job in members[i]], np.int64), tuple(job.job.id for job in members[i]))
+                for i in range(len(self._at))
+            ]
+        return self._families
 
     def _in_order(self) -> list[JobRecord]:
         if self._ordered is None:

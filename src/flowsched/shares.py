@@ -183,7 +183,7 @@ class Shares:
         self._recount(jobs)
         found: list[tuple[list[JobRecord], int]] = []
         if fairness.within is not None:
-            index = self._index(jobs)
+            index = np.array([self._who.index[job] for job in jobs], np.int64)
             over = self._tally.running(index) - self._allowed_within[index]
             found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
         over = self._who.total(self._tally.tasks - self._tally.waiting) - self._allowed
@@ -248,14 +248,11 @@ class Shares:
         return 0 <= index < len(self._full) and bool(self._full[index])
 
     def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
-        jobs = self._index(self._who.index)
+        jobs = self._who.jobs()
         self._full = np.zeros(self._who.room, np.bool_)
         self._full[jobs] = self._who.of_jobs(jobs, full)
         if fairness.within is not None:
             self._full[jobs] |= self._tally.running(jobs) >= self._most_within[jobs]
-
-    def _index(self, jobs: Collection[JobRecord]) -> Ints:
-        return np.fromiter((self._who.index[job] for job in jobs), np.int64, len(jobs))
 
     def _switch(self, fairness: Fairness | None) -> None:
         """Another policy: all bounds off."""
@@ -302,14 +299,12 @@ class Shares:
     def _share_within(self, fairness: Fairness) -> None:
         """What each job is entitled to of its user's share."""
         assert fairness.within is not None
-        members = self._who.members()
-        for i, units in enumerate(self._share.tolist()):
-            jobs = members[i]
-            index = self._index(jobs)
-            tasks = self._tally.tasks[index] - self._tally.hopeless[index]
-            ids = tuple(job.job.id for job in jobs)
-            weight = np.array([fairness.weights.get(who, 1.0) for who in ids])
-            self._within[index] = fairness.within(Claims(ids, tasks, self._tally.running(index), units, weight))
+        for (jobs, ids), units in zip(self._who.families(), self._share.tolist(), strict=True):
+            tasks = self._tally.tasks[jobs] - self._tally.hopeless[jobs]
+            weight = (
+                np.array([fairness.weights.get(who, 1.0) for who in ids]) if fairness.weights else np.ones(len(ids))
+            )
+            self._within[jobs] = fairness.within(Claims(ids, tasks, self._tally.running(jobs), units, weight))
 
     # -- bounds -------------------------------------------------------------------------------------------------
 
@@ -338,7 +333,7 @@ class Shares:
                 self._rungs = np.zeros((len(least), 0), np.int64)  # all stand alike
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
-            jobs = self._index(self._who.index)
+            jobs = self._who.jobs()
             part = self._most_within[jobs] = self._within[jobs]
             tasks, waiting = self._tally.tasks[jobs], self._tally.waiting[jobs]
             outlets.hold(self._who.ups(jobs), tasks, waiting, np.zeros_like(part), part, part, policy.fair_step)
