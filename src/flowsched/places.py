@@ -359,10 +359,6 @@ class Places:
                     found.setdefault(cls_, ([], []))[1].append(row)
         return found
 
-    def offered(self, cls: int) -> int:
-        """How many tasks of a class the machines have room for, each machine by itself and nobody leaving."""
-        return int(self._capacity[cls].sum())
-
     def with_room(self, classes: Sequence[int]) -> list[int]:
         """Those of the classes for which some machine had room, nobody leaving, as of the last `refresh`."""
         index = np.array(classes, np.int64)

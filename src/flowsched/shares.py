@@ -240,7 +240,7 @@ class Shares:
         if fairness is None or self._claims is None or not self._rungs.shape[1]:
             return None
         running = self._who.total(self._tally.tasks - self._tally.waiting)
-        return Climb(self._who.number, running.tolist(), self._rungs.tolist())
+        return Climb(self._who.number, running.tolist(), self._rungs)
 
     def full(self, job: JobRecord) -> bool:
         """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""

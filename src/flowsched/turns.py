@@ -13,6 +13,9 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.proposals import ClassFlow
 
@@ -31,16 +34,15 @@ class Climb:
         The number of who claims for a job.
     running : list of int
         Tasks that run, by claimant.
-    edges : sequence of sequence of int
-        By claimant, how many run where each rung but the lowest begins; ascending.
+    edges : ndarray of int64, shape (claimants, rungs - 1)
+        How many run where each rung but the lowest begins; ascending.
     """
 
-    def __init__(
-        self, claimant: Callable[[JobRecord], int], running: list[int], edges: Sequence[Sequence[int]]
-    ) -> None:
+    def __init__(self, claimant: Callable[[JobRecord], int], running: list[int], edges: NDArray[np.int64]) -> None:
         self._claimant = claimant
         self._running = running
         self._edges = edges
+        self._asked: dict[int, list[int]] = {}  # of many claimants, few have tasks that may start
 
     def of(self, group: Group) -> int:
         """Who claims for the tasks of a group."""
@@ -48,12 +50,18 @@ class Climb:
 
     def rung(self, who: int) -> int:
         """Where the next task that starts would stand."""
-        return bisect_right(self._edges[who], self._running[who])
+        return bisect_right(self._begins(who), self._running[who])
 
     def left(self, who: int) -> int | None:
         """How many more would stand there; None for any number."""
-        rung, edges = self.rung(who), self._edges[who]
+        rung, edges = self.rung(who), self._begins(who)
         return edges[rung] - self._running[who] if rung < len(edges) else None
+
+    def _begins(self, who: int) -> list[int]:
+        edges = self._asked.get(who)
+        if edges is None:
+            edges = self._asked[who] = self._edges[who].tolist()
+        return edges
 
     def start(self, who: int, tasks: int) -> None:
         """So many more run."""
@@ -91,7 +99,7 @@ def way_of(proposal: ClassFlow) -> Way:
 
 def take_turns(
     proposals: Sequence[ClassFlow],
-    offered: Callable[[int], int],
+    offered: Sequence[int],
     climb: Climb,
     start: Callable[[Sequence[TaskRecord], Way], int],
 ) -> None:
@@ -103,20 +111,20 @@ def take_turns(
     Parameters
     ----------
     proposals : sequence of ClassFlow
-    offered : callable
-        How many tasks of a class, by index, the flow could have sent.
+    offered : sequence of int
+        How many tasks of the class of each proposal the flow could have sent.
     climb : Climb
     start : callable
         Starts as many of these tasks as it can, the first ones, and says how many.
     """
     queues: dict[int, deque[_Item]] = {}
     elsewhere: list[bool] = []
-    for order, p in enumerate(proposals):
+    for order, (p, most) in enumerate(zip(proposals, offered, strict=True)):
         way = way_of(p)
         items = [_Item(group, units, deque([(row, units)]), p.cls.priority, order) for group, row, units, _ in p.near]
         oldest = sorted(p.groups, key=lambda sent: sent[0].waiting[0].turn)
         items += [_Item(group, units, way, p.cls.priority, order) for group, units in oldest]
-        elsewhere.append(sum(item.units for item in items) < offered(p.cls.index))
+        elsewhere.append(sum(item.units for item in items) < most)
         for item in items:
             queues.setdefault(climb.of(item.group), deque()).append(item)
     turns = [(queue[0].priority, climb.rung(who), queue[0].order, who) for who, queue in queues.items()]

@@ -83,7 +83,8 @@ class Verify:
         if step < 1:
             proposals = self._cheapest(proposals, step, climb)
         if climb is not None and len(proposals) > 1:
-            take_turns(proposals, self.builder.places.offered, climb, start)
+            offers = self.builder.places.offers(np.array([p.cls.index for p in proposals]))
+            take_turns(proposals, offers.sum(axis=1).tolist(), climb, start)
         else:
             for proposal in proposals:
                 for group, row, units, _ in proposal.near:
