@@ -51,6 +51,7 @@ from flowsched.cluster.model import Job, Machine, Resources, Task, User
 from flowsched.cluster.state import Cluster
 from flowsched.dimacs import FlowProblem, read_dimacs, write_dimacs
 from flowsched.exceptions import (
+    ConcurrentUseError,
     CorruptJournalError,
     CostRangeError,
     DimacsError,
@@ -119,6 +120,7 @@ __all__ = [
     "BatchShare",
     "Cluster",
     "Commit",
+    "ConcurrentUseError",
     "CorruptJournalError",
     "CostRangeError",
     "CustomCost",

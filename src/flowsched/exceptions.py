@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "ConcurrentUseError",
     "CorruptJournalError",
     "CostRangeError",
     "DimacsError",
@@ -80,6 +81,13 @@ class UnboundedError(FlowschedError):
 
 class CostRangeError(FlowschedError, OverflowError):
     """Costs (or capacities, or supplies) are so large that the exact 64-bit arithmetic could overflow."""
+
+
+class ConcurrentUseError(FlowschedError, RuntimeError):
+    """An object is used while another call on it is under way: by a thread, signal handler, finaliser or callback.
+
+    Nothing has been done by the call that raises it.
+    """
 
 
 class TimeLimitError(FlowschedError, TimeoutError):
