@@ -18,7 +18,7 @@ setup(
                 [f"src/flowsched/{name.replace('.', '/')}.pyx"],
                 extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
             )
-            for name in ("_cs", "_ns", "fgm._course", "fgm._match")
+            for name in ("_guard", "_cs", "_ns", "fgm._course", "fgm._match")
         ],
         compiler_directives={
             "language_level": 3,

@@ -1,0 +1,19 @@
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Exclusive", "interruptible"]
+
+class Exclusive:
+    def __init__(self, name: str) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+
+class Interruptible:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> bool: ...
+
+def interruptible() -> Interruptible: ...

@@ -1,0 +1,179 @@
+"""One call at a time on an object, and no signal handler in the middle of it.
+
+Two rules hold for a section guarded by `Exclusive`:
+
+(E)  A section of an object is entered only while no section of the same object is open.  A second entry, whether by another
+     thread, a finaliser, a signal handler or a callback, raises `ConcurrentUseError` at once and changes nothing.  Nothing waits.
+(S)  In a section that is entered in the main thread no Python signal handler runs, but within `interruptible`.  A signal that
+     arrives is kept, and its handler runs when the outermost section is left: what the section had to change is changed then.
+
+So the exception of a handler (`KeyboardInterrupt`, or what a handler of SIGTERM raises) comes before the first change of a section
+or after its last one.  Enter and leave are compiled code without a single bytecode, hence there is no gap between the
+switch of the handlers and the body.  Real-time signals are not kept; few programs give those a handler that raises.
+
+A process that is forked while a section is open in another thread has a copy of an object in the middle of a change; that copy
+stays refused for ever in the child.
+"""
+
+import _signal  # the functions of `signal` without its conversion to enumerations, which takes ten times as long
+import _thread
+import threading
+
+from flowsched.exceptions import ConcurrentUseError
+
+__all__ = ["Exclusive", "interruptible"]
+
+cdef extern from *:
+    """
+    static int flowsched_swap(int *flag, int value) { return __atomic_exchange_n(flag, value, __ATOMIC_ACQ_REL); }
+    """
+    int flowsched_swap(int* flag, int value) nogil
+
+cdef object get_handler = _signal.getsignal
+cdef object set_handler = _signal.signal
+cdef object this_thread = _thread.get_ident
+cdef object main_thread = threading.main_thread
+
+cdef enum:
+    SIGNALS = 32        # those numbered below it are kept
+
+# Signal handlers run in the main thread alone, and only that thread touches these.
+cdef int depth = 0             # sections open in the main thread
+cdef int opened = 0            # `interruptible`s open within the innermost of them
+cdef dict handlers = {}        # by signal: the handler that was there when the outermost section was entered
+cdef list arrived = []         # (handler, signal, frame) in order of arrival
+
+
+def _keep(number, frame):
+    """The handler of all signals meanwhile."""
+    if opened:
+        return handlers[number](number, frame)
+    arrived.append((handlers[number], number, frame))
+
+
+cdef int shut() except -1:
+    """Put `_keep` in the place of every handler in Python."""
+    cdef int number
+    for number in range(1, SIGNALS):
+        handler = get_handler(number)
+        if handler is not None and handler is not _keep and callable(handler):
+            handlers[number] = handler
+            set_handler(number, _keep)
+    return 0
+
+
+cdef int deliver() except -1:
+    """Run the handlers of the signals that arrived; the first exception of one comes out when all have run."""
+    cdef object first = None
+    while arrived:
+        handler, number, frame = arrived.pop(0)
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            if first is None:
+                first = error
+    if first is not None:
+        raise first
+    return 0
+
+
+cdef int reopen() except -1:
+    """Give every signal its handler back, and run those of the signals that arrived."""
+    cdef object number, handler, first = None
+    for number, handler in list(handlers.items()):
+        while get_handler(number) is _keep:
+            try:
+                set_handler(number, handler)
+            except BaseException as error:      # of the handler of another signal: `signal` looks for signals first
+                if first is None:
+                    first = error
+    if arrived:
+        try:
+            deliver()
+        except BaseException as error:
+            if first is None:
+                first = error
+    if first is not None:
+        raise first
+    return 0
+
+
+cdef class Exclusive:
+    """Context manager of the sections of one object; see (E) and (S).
+
+    Parameters
+    ----------
+    name : str
+        The object's, for the message of `ConcurrentUseError`.
+    """
+
+    cdef str name
+    cdef int busy
+    cdef bint main       # the open section was entered in the main thread
+    cdef int around      # `opened` outside of it
+
+    def __init__(self, str name):
+        self.name = name
+
+    def __enter__(self):
+        if flowsched_swap(&self.busy, 1):
+            raise ConcurrentUseError(f"{self.name}: used while another call on it is under way")
+        global depth, opened
+        self.main = main_thread().ident == this_thread()
+        if self.main:
+            if depth == 0:
+                handlers.clear()
+                try:
+                    shut()
+                except BaseException:
+                    reopen()
+                    self.busy = 0
+                    raise
+            depth += 1
+            self.around, opened = opened, 0
+        return self
+
+    def __exit__(self, *error):
+        global depth, opened
+        cdef bint main = self.main
+        if main:
+            opened = self.around
+        flowsched_swap(&self.busy, 0)
+        if main:
+            depth -= 1
+            if depth == 0 and handlers:
+                reopen()
+        return False
+
+    def __reduce__(self):
+        return Exclusive, (self.name,)
+
+
+cdef class Interruptible:
+    """Context manager: handlers run as if no section were open.  What is done meanwhile must bear an exception at any point."""
+
+    cdef bint main
+
+    def __enter__(self):
+        global opened
+        self.main = depth > 0 and main_thread().ident == this_thread()
+        if self.main:
+            opened += 1
+            if arrived:
+                try:
+                    deliver()
+                except BaseException:
+                    opened -= 1
+                    raise
+        return self
+
+    def __exit__(self, *error):
+        global opened
+        if self.main:
+            opened -= 1
+        return False
+
+
+def interruptible():
+    """Let signal handlers run within a section, for work that is long and may end anywhere."""
+    return Interruptible()
