@@ -90,7 +90,7 @@ def test_records_of_another_file_do_not_fit_in(tmp_path: Path) -> None:
 
 
 def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    for data in (b"p min 3 2\n", b"flowsched log 2\n", b"\1"):
+    for data in (b"p min 3 2\n", b"flowsched log 3\n", b"\1"):
         with pytest.raises(fs.JournalMismatchError, match=r"log at byte 0: not a journal or snapshot"):
             read(data)
 

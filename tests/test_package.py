@@ -15,7 +15,7 @@ import flowsched
 
 CONTRACT = """
     min_cost_flow certify FlowNetwork INF FlowResult FlowSolution FlowProblem read_dimacs write_dimacs
-    InfeasibleError UnboundedError CostRangeError InputError ConcurrentUseError TimeLimitError FlowschedError UnknownTaskError
+    InfeasibleError UnboundedError CostRangeError InputError ConcurrentUseError TornStateError TimeLimitError FlowschedError UnknownTaskError
     Scheduler Policy Round Reason ReasonCode Preemption Commit Job Task Machine User Resources
     MachineAdded MachineUpdated MachineDrained MachineFailed MachineRemoved JobSubmitted TaskSubmitted TaskStarted
     TaskCompleted TaskFailed TaskRemoved JobRemoved UserAdded UserUpdated UserRemoved UsageSampled

@@ -15,6 +15,8 @@ A process that is forked while a section is open in another thread has a copy of
 stays refused for ever in the child.
 """
 
+cimport cython
+
 import _signal  # the functions of `signal` without its conversion to enumerations, which takes ten times as long
 import _thread
 import threading
@@ -98,6 +100,7 @@ cdef int reopen() except -1:
     return 0
 
 
+@cython.auto_pickle(False)
 cdef class Exclusive:
     """Context manager of the sections of one object; see (E) and (S).
 
@@ -145,10 +148,8 @@ cdef class Exclusive:
                 reopen()
         return False
 
-    def __reduce__(self):
-        return Exclusive, (self.name,)
 
-
+@cython.auto_pickle(False)
 cdef class Interruptible:
     """Context manager: handlers run as if no section were open.  What is done meanwhile must bear an exception at any point."""
 

@@ -24,6 +24,7 @@ __all__ = [
     "JournalError",
     "JournalMismatchError",
     "TimeLimitError",
+    "TornStateError",
     "TraceError",
     "UnboundedError",
     "UnknownIdError",
@@ -87,6 +88,13 @@ class ConcurrentUseError(FlowschedError, RuntimeError):
     """An object is used while another call on it is under way: by a thread, signal handler, finaliser or callback.
 
     Nothing has been done by the call that raises it.
+    """
+
+
+class TornStateError(FlowschedError, RuntimeError):
+    """An exception that nothing could foresee (out of memory) ended an earlier call in the middle of a change.
+
+    The state is neither as before that call nor as after it, so nothing goes by it any more.
     """
 
 

@@ -1,35 +1,45 @@
-"""The whole state of a scheduler as bytes: what is, the network with its flow and potentials, and what mirrors both.
+"""The whole state of a scheduler as data: what is, the network with its flow and potentials, and what mirrors both.
 
 An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so that all later rounds are
 those that it would have made.  That ties it to one version of the package (`form`).  A policy is code and stays outside;
 of it only the accounts are kept that some share providers hold.  A fit rule is part of the cluster's books, so that all
-that it refers to is in the image, if its `Extras` are told.  Bytes are read back by an unpickler that knows the package's
-own classes, those extras and NumPy's arrays, and nothing else.
+that it refers to is in the image, if its `Extras` are told.
+
+Rules: an image is data (see `graph`), and names the classes listed here and in those extras only.  The network checks its
+own part before it uses it, the cluster's is compared with itself (`audit`), and what mirrors both is a cache: a round that
+fails on what was read builds it anew.
 """
 
 from __future__ import annotations
 
 import gc
-import io
-import pickle
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
-from types import BuiltinFunctionType, FunctionType, MappingProxyType
 from typing import Any, TypeVar
 from zlib import crc32
 
-import numpy as np
-
-from flowsched.builder import Builder
-from flowsched.cluster import Cluster, Job, records
-from flowsched.exceptions import InputError
+from flowsched.builder import Builder, _GroupNode, _JobNode
+from flowsched.claimants import Claimants
+from flowsched.cluster import Cluster, Job, Machine, Resources, User, books, company, dense, moves, records, shapes
+from flowsched.cluster.audit import audit
+from flowsched.edits import Edits
+from flowsched.exceptions import FlowschedError, InputError
+from flowsched.graph import Graph, Schema
+from flowsched.holds import Holds, _Hold
+from flowsched.nearness import Nearness, _Entry
 from flowsched.network import FlowNetwork
-from flowsched.policy import Fairness, Policy
+from flowsched.outlets import Outlets
+from flowsched.places import Places
+from flowsched.policy import Fairness, Policy, deployment, lending, providers, sequence
+from flowsched.racks import Racks
+from flowsched.shares import Shares
+from flowsched.stays import Stays
+from flowsched.tally import Tally
 
 __all__ = [
     "PLAIN", "Extras", "State", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts",
@@ -37,22 +47,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_MEANING = 1
+_MEANING = 2
 """Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
-
-_OWN = frozenset(
-    f"flowsched.{name}"
-    for name in "_cs network edits builder places racks shares claimants tally outlets holds nearness stays image".split()
-)
-_NUMPY = frozenset(
-    (module, name)
-    for core in ("numpy.core", "numpy._core")
-    for module, name in (
-        ("numpy", "ndarray"), ("numpy", "dtype"), (f"{core}.multiarray", "_reconstruct"), (f"{core}.multiarray", "scalar"),
-        (f"{core}.numeric", "_frombuffer"),
-    )
-)  # fmt: skip
-_CONTAINERS = {("collections", kind.__name__): kind for kind in (deque, OrderedDict)}
 
 
 @dataclass
@@ -64,20 +60,35 @@ class State:
     builder: Builder
 
 
+_CLASSES: tuple[type, ...] = (
+    State, Cluster, Resources, Job, Machine, User, books.Books, books._Asks, company.Company, company._Class,
+    dense.Indices, moves.Changes, records.ClassRecord, records.Group, records.JobRecord, records.MachineRecord,
+    records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
+    FlowNetwork, Edits, Builder, _GroupNode, _JobNode, Places, Racks, Holds, _Hold, Nearness, _Entry, Stays, Shares,
+    Claimants, Outlets, Tally,
+    providers.Claims, deployment.Deployment, lending.Ledger, sequence.DeploymentSequence, sequence._Counts,
+)  # fmt: skip
+
+
 @dataclass(frozen=True, eq=False)
 class Extras:
     """What an adapter adds to images: a fit rule, and what that refers to.
 
     Parameters
     ----------
-    modules : collection of str
-        Where its classes are.
+    classes : sequence of type
+        Those of its things.
     things : callable
         Makes one of each of these classes, as far as another of them does not have it.
     """
 
-    modules: Collection[str] = ()
+    classes: Sequence[type] = ()
     things: Callable[[], Sequence[Any]] = tuple
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What an image may consist of."""
+        return Schema([*_CLASSES, *self.classes])
 
     @cached_property
     def form(self) -> int:
@@ -88,9 +99,7 @@ class Extras:
         while look:
             thing = look.pop()
             kind = type(thing)
-            home = kind.__module__
-            own = home in _OWN or home in self.modules or home.startswith("flowsched.cluster.")
-            if own and kind.__name__ not in kept and (names := _attributes(thing)):
+            if kind in self.schema.known and kind.__name__ not in kept and (names := _attributes(thing)):
                 kept[kind.__name__] = sorted(names)
                 look += [getattr(thing, name) for name in names]
             elif isinstance(thing, dict):
@@ -98,8 +107,9 @@ class Extras:
             elif isinstance(thing, list | tuple | deque):
                 look += thing
         fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-        kernel, numbers, _ = network.__getstate__()
-        return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
+        numbers = Graph.of(network, Schema([FlowNetwork]), {})
+        kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
+        return crc32(repr((_MEANING, sorted(self.schema.by_name), sorted(kept.items()), fields, kernel)).encode())
 
 
 def _attributes(thing: Any) -> list[str]:
@@ -118,7 +128,7 @@ def pack(state: State, extras: Extras = PLAIN) -> bytes:
     InputError
         An id or a provider's account is of a kind that cannot be written down, or there is a fit rule, and no extras.
     """
-    return _written(state, state.builder.policy, None, extras)
+    return _written(state, state.builder.policy, extras)
 
 
 def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
@@ -126,9 +136,9 @@ def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
     return _read(State, image, policy, extras)
 
 
-def pack_accounts(policy: Policy, learnt: Any = None) -> bytes:
+def pack_accounts(policy: Policy, learnt: Any = None, extras: Extras = PLAIN) -> bytes:
     """The accounts that a policy's providers keep, and what an adapter had learnt; nothing if there is neither."""
-    return _written(learnt, policy, None) if _keepers(policy) or learnt is not None else b""
+    return _written(learnt, policy, extras) if _keepers(policy) or learnt is not None else b""
 
 
 def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
@@ -147,8 +157,12 @@ def twin(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> 
     else:
         for mine, his in zip(_keepers(policy), _keepers(known), strict=True):
             vars(mine).update(deepcopy(vars(his)))
-    shared: list[Any] = []
-    return _read(State, _written(state, known, shared, extras), policy, extras, shared)
+    with _uncollected():
+        graph = _taken(state, known, extras, [])
+        graph.given = _given(policy)
+        twin: State
+        twin, _ = graph.objects()
+    return twin
 
 
 def with_own_accounts(policy: Policy) -> Policy:
@@ -165,24 +179,57 @@ def _keepers(policy: Policy) -> list[Any]:
     return [provider for provider in providers if hasattr(provider, "committed")]
 
 
-def _written(state: Any, policy: Policy, shared: list[Any] | None, extras: Extras = PLAIN) -> bytes:
-    if isinstance(state, State) and (rule := state.cluster.books.rule) is not None and not extras.modules:
+def _given(policy: Policy) -> dict[str, Any]:
+    """What the reader brings along."""
+    return {"policy": policy, "fairness": policy.fairness, "another policy": _REPLACED}
+
+
+def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None) -> Graph:
+    if isinstance(state, State) and (rule := state.cluster.books.rule) is not None and type(rule) not in extras.schema.known:
         raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
-    file = io.BytesIO()
-    with _uncollected():
-        # A twin's policy has its own accounts already.
-        accounts = [vars(provider) for provider in _keepers(policy)] if shared is None else []
-        _Writer(file, policy, shared).dump((state, accounts))
-    return file.getvalue()
+    # A twin's policy has its own accounts already.
+    accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
+    instead = {Policy: "another policy", Fairness: "another policy"}
+    return Graph.of((state, accounts), extras.schema, _given(policy), foreign, instead)
 
 
-def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras, shared: Sequence[Any] = ()) -> _T:
+def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> bytes:
     with _uncollected():
-        state, accounts = _Reader(image, policy, extras, shared).load()
-    for provider, account in zip(_keepers(policy), accounts, strict=bool(accounts)):
-        vars(provider).update(account)
-    assert isinstance(state, kind)
+        return _taken(state, policy, extras, None).write()
+
+
+def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
+    try:
+        with _uncollected():
+            state, accounts = Graph.read(image, extras.schema, _given(policy)).objects()
+        if not isinstance(state, kind):
+            raise TypeError(f"a {kind.__name__} expected")
+        if isinstance(state, State):
+            _check(state)
+        keepers = _keepers(policy)
+        if accounts and len(accounts) != len(keepers):
+            raise ValueError("accounts of other share providers")
+        for provider, account in zip(keepers, accounts, strict=False):
+            if account.keys() != vars(provider).keys():
+                raise TypeError(f"accounts of something else than a {type(provider).__name__}")
+            vars(provider).update(account)
+    except FlowschedError as error:
+        raise InputError(f"image: {error}") from error
+    except (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"image: it does not hold together: {type(error).__name__}: {error}") from error
     return state
+
+
+def _check(state: State) -> None:
+    """Refuse parts that do not belong together, or a cluster that contradicts itself."""
+    kinds = {"cluster": Cluster, "network": FlowNetwork, "builder": Builder}
+    for name, kind in kinds.items():
+        if type(getattr(state, name)) is not kind:
+            raise TypeError(f"a {kind.__name__} expected")
+    builder = state.builder
+    if builder.cluster is not state.cluster or builder.network is not state.network or type(builder.policy) is not Policy:
+        raise ValueError("parts of several states")
+    audit(state.cluster)
 
 
 @contextmanager
@@ -197,79 +244,8 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _given(name: str | int) -> Any:
-    """Stands for a thing that the reader brings along."""
-    raise AssertionError(name)
-
-
-def _frozen(mapping: dict[Any, Any]) -> MappingProxyType[Any, Any]:
-    return MappingProxyType(mapping)
-
-
-def _plain(value: Any) -> Any:
-    return value
-
-
 class _Replaced:
     """Stands for a policy, or its fairness, that no longer holds: only that it was another one matters."""
 
 
-class _Writer(pickle.Pickler):
-    """Writes the package's objects and arrays; others go to `shared`, or nowhere."""
-
-    def __init__(self, file: io.BytesIO, policy: Policy, shared: list[Any] | None) -> None:
-        super().__init__(file, protocol=5)
-        self._policy = policy
-        self._shared = shared
-        self._own: dict[type, bool] = {}
-
-    def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
-        if self._own.get(kind):
-            return NotImplemented
-        if kind is Job:  # there may be many: what dataclasses do here takes ten times as long
-            return Job, (obj.id, obj.user, obj.priority, obj.gang, obj.deadline)
-        if obj is self._policy:
-            return _given, ("policy",)
-        if obj is self._policy.fairness:
-            return _given, ("fairness",)
-        if kind is Policy or kind is Fairness:
-            return _Replaced, ()
-        if kind is MappingProxyType:
-            return _frozen, (dict(obj),)
-        if isinstance(obj, np.generic) and self._shared is None:
-            return _plain, (obj.item(),)
-        named = isinstance(obj, type | FunctionType | BuiltinFunctionType)
-        if (obj if named else kind) in _CONTAINERS.values():
-            return NotImplemented
-        home = obj.__module__ if named else kind.__module__
-        if home.startswith(("flowsched.", "numpy")):
-            self._own[kind] = not named
-            return NotImplemented
-        if self._shared is None:
-            raise InputError(f"only strings, numbers and tuples of them can be written down, not {obj!r}")
-        self._shared.append(obj)
-        return _given, (len(self._shared) - 1,)
-
-
-class _Reader(pickle.Unpickler):
-    """Reads what `_Writer` wrote."""
-
-    def __init__(self, image: bytes, policy: Policy, extras: Extras, shared: Sequence[Any]) -> None:
-        super().__init__(io.BytesIO(image))
-        self._modules = _OWN.union(extras.modules)
-        self._things: dict[str | int, Any] = {"policy": policy, "fairness": policy.fairness, **dict(enumerate(shared))}
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == (__name__, "_given"):
-            return self._things.__getitem__
-        if (module, name) == (__name__, "_frozen"):
-            return _frozen
-        if (module, name) == (__name__, "_plain"):
-            return _plain
-        own = module in self._modules or module.startswith(("flowsched.cluster.", "flowsched.policy"))
-        known = (own and "." not in name) or (module, name) in _NUMPY or (module, name) in _CONTAINERS
-        found = super().find_class(module, name) if known else None
-        if found is None or (own and not isinstance(found, type)):
-            raise InputError(f"image: {module}.{name} does not belong there")
-        return found
+_REPLACED = _Replaced()

@@ -16,30 +16,33 @@ Accounts are what the providers of a fairness object keep, the first time that i
 learnt: after a line feed, see `image`.
 
 What happened is written down before the caller is told: a call that has returned has its record.
+
+Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of a
+call until its record is written, whatever exception ends the call.  Then it takes nothing more, and recovery gives the state
+before that call.  A call that cannot be written down is refused before it changes anything.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary, ref
 from zlib import crc32
 
-from flowsched.cluster import Resources
+from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.checks import ordered
 from flowsched.cluster.events import Event
-from flowsched.exceptions import InputError, JournalMismatchError
-from flowsched.image import pack_accounts
+from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError
+from flowsched.image import Extras, pack_accounts
 from flowsched.log import Log
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import describe, difference
 from flowsched.reasons import Waiting
 from flowsched.rounds import Commit, Round
-from flowsched.wire import encode, plain, plain_delta
+from flowsched.wire import decode, encode, plain, plain_delta
 
 __all__ = ["Fsync", "Header", "Journal", "Seal"]
 
@@ -62,9 +65,20 @@ class Header:
         return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
 
     @classmethod
-    def read(cls, body: bytes) -> Header:
-        """From its record."""
-        known = json.loads(body[1:].partition(b"\n")[0])
+    def read(cls, body: bytes, path: str = "") -> Header:
+        """From its record.
+
+        Raises
+        ------
+        JournalMismatchError
+            The record is of another version, or no header.
+        """
+        known = decode(body[1:].partition(b"\n")[0], path, 0)
+        named = {f.name for f in fields(cls)}
+        right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
+        right = right and _is_header(known)
+        if not right:
+            raise JournalMismatchError("it does not begin with a header that this version reads", path, 0)
         return cls(**{**known, "resources": tuple(known["resources"])})
 
     def check(self, then: Header, path: str) -> None:
@@ -88,6 +102,18 @@ class Header:
     def cluster_resources(self) -> Resources:
         """As `Cluster` takes them."""
         return Resources(self.resources, self.device)
+
+
+def _is_header(known: dict[str, Any]) -> bool:
+    resources, adapter = known["resources"], known.get("adapter")
+    return (
+        isinstance(known["version"], str)
+        and isinstance(resources, list)
+        and all(isinstance(name, str) for name in resources)
+        and isinstance(known["device"], str | None)
+        and type(known["seed"]) is int
+        and (adapter is None or (isinstance(adapter, dict) and isinstance(adapter.get("is"), str)))
+    )
 
 
 @dataclass(frozen=True)
@@ -172,6 +198,10 @@ class Journal:
         self._header: Header | None = None
         self._fairness: dict[int, tuple[int, ref[Fairness]]] = {}
         self._fairnesses = 0
+        self._behind = False
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError("a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)")
 
     def __repr__(self) -> str:
         return f"<Journal {str(self.path)!r}, {self.size} bytes>"
@@ -199,66 +229,105 @@ class Journal:
 
     # -- what a scheduler tells ---------------------------------------------------------------------------------
 
-    def begin(self, header: Header, policy: Policy, learnt: Any) -> None:
+    def begin(self, header: Header, policy: Policy, learnt: Any, extras: Extras) -> None:
         """The first records of a new journal."""
         self._header = header
-        self._append(self.fsync != "never", header.body() + self._accounts(policy, learnt))
+        self._append(self.fsync != "never", header.body() + _written(pack_accounts(policy, learnt, extras)))
+        if policy.fairness is not None:
+            self._know(policy.fairness, 0)
 
     def events(
         self,
         events: Sequence[Event],
         live: Callable[[Sequence[Event], Callable[[Event], None]], None],
         happen: Callable[[Event], None],
+        cluster: Cluster,
     ) -> None:
         """Let somebody live through events, each by a call of `happen`, and write down those that happened."""
-        happened: list[Any] = []
+        happened: list[bytes] = []
 
         def written(event: Event) -> None:
-            record = plain(event)
+            record = encode(plain(event))
             happen(event)
             happened.append(record)
 
+        self._open()
+        before = cluster.events
         try:
             live(events, written)
         finally:
-            if happened:
-                self._append(self.fsync == "always", b"E" + encode(happened))
+            # Otherwise something happened that has no record: an exception came in the middle.
+            if not cluster.midway and cluster.events - before == len(happened):
+                self._close(self.fsync == "always", b"E[" + b",".join(happened) + b"]" if happened else b"")
 
     def heard(self, words: Sequence[Any]) -> None:
-        """An adapter is told something else."""
-        self._append(self.fsync == "always", b"A" + encode(plain(words)))
+        """An adapter is told something else, by itself or in the middle of another call."""
+        record = b"A" + encode(plain(words))
+        if self._behind:
+            self._append(self.fsync == "always", record)
+        else:
+            self._open()
+            self._close(self.fsync == "always", record)
 
-    def round(self, now: float, limit: float | None, round: Round | None) -> None:
-        """A round was made, or failed (None)."""
-        self._count += 1
-        if round is not None:
-            self._numbers[round] = self._count
-        seal = None if round is None else Seal.of(round).numbers()
-        self._append(False, b"R" + encode([self._count, now, None if limit is None else float(limit), seal]))
+    def learning(self, words: Sequence[Any], learn: Callable[[], None]) -> None:
+        """Let an adapter do what it was told, and write that down."""
+        record = b"A" + encode(plain(words))
+        self._open()
+        learn()
+        self._close(self.fsync == "always", record)
 
-    def check(self, round: Round, only: Collection[Hashable] | None) -> None:
-        """Refuse what could not be written down once it has happened."""
-        plain(only if only is None else list(only))
-        if round not in self._numbers:
+    def round(
+        self, now: float, limit: float | None, decide: Callable[[float, float | None], tuple[Round, bool]]
+    ) -> Round:
+        """Let a round be made, and write down what came out, or that it raised an error."""
+        self._open()
+        number = self._count + 1
+        try:
+            round, late = decide(now, limit)
+        except BaseException:
+            self._count = number
+            self._close(False, b"R" + encode([number, now, None, None]))
+            raise
+        shown = None if not late or limit is None else float(limit)
+        record = b"R" + encode([number, now, shown, Seal.of(round).numbers()])
+        self._count = self._numbers[round] = number
+        self._close(False, record)
+        return round
+
+    def commit(
+        self,
+        round: Round,
+        only: Collection[Hashable] | None,
+        carry_out: Callable[[Round, Collection[Hashable] | None], Commit],
+    ) -> Commit:
+        """Let a round happen, as far as it can, and write down what did."""
+        chosen = None if only is None else plain(list(only))
+        number = self._numbers.get(round)
+        if number is None:
             raise InputError(
                 "round: this scheduler did not make it, or its journal was started anew since; schedule again"
             )
-
-    def commit(self, round: Round, only: Collection[Hashable] | None, done: Commit) -> None:
-        """A round happened, as far as it did."""
+        self._open()
+        done = carry_out(round, only)
         deltas = [plain_delta(delta) for delta in done.accepted]
-        record = [self._numbers[round], None if only is None else plain(list(only)), deltas]
-        self._append(self.fsync != "never", b"C" + encode(record))
+        self._close(self.fsync != "never", b"C" + encode([number, chosen, deltas]))
+        return done
 
-    def words(self, policy: Policy) -> bytes:
-        """What `policy` is to write down."""
-        accounts = self._accounts(policy)
-        number = None if policy.fairness is None else self._fairness[id(policy.fairness)][0]
-        return b"P" + encode([describe(policy), number]) + accounts
-
-    def policy(self, words: bytes) -> None:
-        """Another policy holds."""
-        self._append(self.fsync == "always", words)
+    def policy(self, policy: Policy, aim: Callable[[Policy], None]) -> None:
+        """Let another policy hold, and write it down."""
+        fairness, known = policy.fairness, self._fairness.get(id(policy.fairness))
+        accounts = b"" if known else _written(pack_accounts(policy))
+        number = None if fairness is None else known[0] if known else self._fairnesses
+        record = b"P" + encode([describe(policy), number]) + accounts
+        self._open()
+        try:
+            aim(policy)
+        except FlowschedError:  # it was refused
+            self._behind = False
+            raise
+        if fairness is not None and number is not None:
+            self._know(fairness, number)
+        self._close(self.fsync == "always", record)
 
     def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
         """An old journal is continued, so many rounds and these fairness objects being in it."""
@@ -266,31 +335,50 @@ class Journal:
         for number, fairness in fairnesses.items():
             self._know(fairness, number)
 
-    def restart(self, state: bytes, policy: Policy) -> None:
+    def restart(self, state: Callable[[], bytes], policy: Policy) -> None:
         """Begin anew with a state; rounds made so far can no longer be committed."""
         assert self._header is not None
-        self.log.restart(self._header.body(), state)
+        record = state()
+        self._open()
+        try:
+            self.log.restart(self._header.body(), record)
+        except JournalError:
+            self._behind = False  # the old one goes on, or says itself why not
+            raise
         self._numbers.clear()
         self._fairness.clear()
         self._count = self._fairnesses = 0
-        self._accounts(policy)  # are in the state
-
-    def _accounts(self, policy: Policy, learnt: Any = None) -> bytes:
-        """What is to be written of a policy's accounts, and of what an adapter had learnt."""
-        fairness = policy.fairness
-        if learnt is None and (fairness is None or id(fairness) in self._fairness):
-            return b""
-        accounts = pack_accounts(policy, learnt)
-        if fairness is not None:
-            self._know(fairness, self._fairnesses)
-        return b"\n" + accounts if accounts else b""
+        if policy.fairness is not None:
+            self._know(policy.fairness, 0)  # its accounts are in the state
+        self._behind = False
 
     def _know(self, fairness: Fairness, number: int) -> None:
         key = id(fairness)
         self._fairness[key] = number, ref(fairness, lambda _: self._fairness.pop(key, None))
         self._fairnesses = max(self._fairnesses, number + 1)
 
+    def _open(self) -> None:
+        """Refuse what could not be written down; from here on the journal is behind."""
+        if self._behind:
+            raise JournalError(
+                "an exception ended an earlier call in the middle, so the scheduler is ahead of it; start again from the journal",
+                str(self.path), self.size,
+            )  # fmt: skip
+        self.log.check()
+        self._behind = True
+
+    def _close(self, sync: bool, record: bytes) -> None:
+        """Write what happened; from here on the journal is not behind."""
+        if record:
+            self._append(sync, record)
+        self._behind = False
+
     def _append(self, sync: bool, body: bytes) -> None:
         self.log.append(body)
         if sync:
             self.log.sync()
+
+
+def _written(accounts: bytes) -> bytes:
+    """Accounts as they stand at the end of a record."""
+    return b"\n" + accounts if accounts else b""

@@ -2,6 +2,13 @@
 
 What happens to the state is said by whoever has one: the scheduler, or an adapter over it that is told everything in its
 stead.  Here is what both have in common: whatever they are told is done in memory, written down, and only then answered.
+
+Rules of every public call:
+
+* One at a time, and no signal handler in the middle: see `_guard`.  Within a solve handlers run, and may end the round.
+* Before or after: a call that raises has changed nothing, or all that it had to.  If neither can be had (out of memory in the
+  middle of a change), the state is marked (`Cluster.midway`), the journal fails, and later calls are refused by name.
+* A round that raises leaves the cluster as it was, and nothing of what mirrors it: the network is built anew.
 """
 
 from __future__ import annotations
@@ -10,9 +17,10 @@ import io
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 from weakref import WeakSet
 
+from flowsched._guard import Exclusive
 from flowsched.cluster import Cluster
 from flowsched.cluster.books import FitRule
 from flowsched.cluster.checks import ids, number
@@ -20,7 +28,7 @@ from flowsched.cluster.events import Event
 from flowsched.exceptions import InputError, JournalMismatchError
 from flowsched.image import PLAIN, Extras, State, pack, twin, unpack
 from flowsched.journal import Header, Journal
-from flowsched.log import MAGIC, framed
+from flowsched.log import MAGIC, framed, reading
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
 from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
@@ -54,6 +62,16 @@ class Kept(ABC):
         self.journal: Journal | None = None
         self.recovery: Recovery | None = None
         self._aborted: WeakSet[Round] = WeakSet()
+        self._calls = Exclusive(type(self).__name__)
+
+    def __copy__(self) -> Self:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self.copy()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError(f"a {type(self).__name__} cannot be pickled; use snapshot and restore")
 
     # -- told ---------------------------------------------------------------------------------------------------
 
@@ -65,19 +83,24 @@ class Kept(ABC):
     @policy.setter
     def policy(self, policy: Policy) -> None:
         checked(policy)
-        self._ready()
-        words = b"" if self.journal is None else self.journal.words(policy)
-        self._aim_at(policy)
-        if self.journal is not None:
-            self.journal.policy(words)
+        with self._calls:
+            self._ready()
+            if self.journal is None:
+                self._aim_at(policy)
+            else:
+                self.journal.policy(policy, self._aim_at)
 
     def apply(self, *events: Event) -> None:
         """Tell what happened; see `Cluster.apply`."""
+        with self._calls:
+            self._apply(events)
+
+    def _apply(self, events: Sequence[Event]) -> None:
+        self._ready()
         if self.journal is None:
             self._live(events, self._happen)
         else:
-            self._ready()
-            self.journal.events(events, self._live, self._happen)
+            self.journal.events(events, self._live, self._happen, self.cluster)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide; nothing happens yet.
@@ -99,15 +122,11 @@ class Kept(ABC):
         now = number("now", now)
         if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
-        if self.journal is None:
-            return self._decide(now, time_limit)[0]
-        self._ready()
-        round, late = None, False
-        try:
-            round, late = self._decide(now, time_limit)
-        finally:
-            self.journal.round(now, time_limit if late else None, round)
-        return round
+        with self._calls:
+            self._ready()
+            if self.journal is None:
+                return self._decide(now, time_limit)[0]
+            return self.journal.round(now, time_limit, self._decide)
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Let a round happen, but for what the world has overtaken.
@@ -130,12 +149,16 @@ class Kept(ABC):
         if round in self._aborted:
             raise InputError("round: it was aborted")
         only = None if only is None else ids("only", only)
-        if self.journal is None:
-            return self._carry_out(round, only)
-        self._ready()
-        self.journal.check(round, only)
+        with self._calls:
+            self._ready()
+            if self.journal is None:
+                return self._committed(round, only)
+            return self.journal.commit(round, only, self._committed)
+
+    def _committed(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        self.cluster.midway = True
         done = self._carry_out(round, only)
-        self.journal.commit(round, only, done)
+        self.cluster.midway = False
         return done
 
     def abort(self, round: Round) -> None:
@@ -160,7 +183,8 @@ class Kept(ABC):
         Round
             It cannot be committed.
         """
-        twin = self.copy()
+        with self._calls:
+            twin = self._copy()
         twin.apply(*events)
         round = twin.schedule(now)
         self._aborted.add(round)
@@ -168,16 +192,18 @@ class Kept(ABC):
 
     # -- state that survives ------------------------------------------------------------------------------------
 
-    @abstractmethod
     def copy(self) -> Self:
         """One in the same state, without journal: given the same, both make the same rounds from now on."""
+        with self._calls:
+            return self._copy()
 
     def snapshot(self) -> bytes:
         """The whole state with flow and potentials, for `restore`; written to a file, it may also begin a journal.
 
         A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
         """
-        return MAGIC + framed((self._header().body(), self._state_record()))[0]
+        with self._calls:
+            return MAGIC + framed((self._header().body(), self._state_record()))[0]
 
     @classmethod
     def restore(
@@ -207,7 +233,7 @@ class Kept(ABC):
         if not isinstance(source, bytes | str | os.PathLike):
             raise InputError(f"source: a snapshot (bytes) or the path of a file expected, got {source!r}")
         name = "" if isinstance(source, bytes) else os.fspath(source)
-        with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as file:
+        with io.BytesIO(source) if isinstance(source, bytes) else reading(source) as file:
             header = read_header(file, name)
             if header.of != cls._of:
                 raise JournalMismatchError(f"it is of a {header.of}, and is read by a {cls._of} here", name, 0)
@@ -222,8 +248,9 @@ class Kept(ABC):
         """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
         if self.journal is None:
             raise InputError(f"compact: this {type(self).__name__} has no journal")
-        self._ready()
-        self.journal.restart(self._state_record(), self.policy)
+        with self._calls:
+            self._ready()
+            self.journal.restart(self._state_record, self.policy)
 
     def _open(self, journal: JournalOrPath) -> None:
         """Go on where a journal ends; the last step of making one."""
@@ -246,7 +273,8 @@ class Kept(ABC):
         self._take(unpack(image, policy, self._extras))
 
     def _ready(self) -> None:
-        """Refuse to be told what somebody else has to be told, or the journal would lack it."""
+        """Refuse what would go by half a change, and what an adapter has to be told instead, or the journal would lack it."""
+        self.cluster.check_whole()
         if self.journal is not None and self.cluster.books.rule is not self._rule:
             raise InputError(
                 "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"
@@ -291,6 +319,14 @@ class Kept(ABC):
     @abstractmethod
     def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Let deltas happen that did happen after this round, whatever it says; False if they cannot.  For `recover`."""
+
+    @abstractmethod
+    def _copy(self) -> Self:
+        """See `copy`."""
+
+    @abstractmethod
+    def _distrust(self) -> None:
+        """Let what mirrors the cluster be built anew before it is used again."""
 
     @abstractmethod
     def _state(self) -> State:

@@ -1,5 +1,13 @@
 """A file of checksummed records, only ever appended to, that may be cut off at any byte.
 
+Rules of a log that is open for appending:
+
+* File, size and checksum chain advance together, or the log is *failed*: `Log.append` counts as failed from before its first
+  write until the last of the three has moved, whatever exception ends it.  A failed log takes nothing more.
+* The process that opened it writes, and no other: a forked child has it closed.
+* The file is the one that the path named when it was opened.  One that was moved, removed, replaced or altered by others is
+  noticed before the next record, and fails.
+
 ::
 
     file    = MAGIC record record ...
@@ -17,23 +25,29 @@ not excepted.  The guard makes the difference: a damaged length is not taken for
 from __future__ import annotations
 
 import os
+import stat
 import struct
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn
+from weakref import WeakSet
 from zlib import crc32
 
-from flowsched.exceptions import CorruptJournalError, JournalError, JournalMismatchError
+from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
 
-__all__ = ["MAGIC", "Log", "Reader", "framed"]
+__all__ = ["MAGIC", "Log", "Reader", "framed", "reading"]
 
-MAGIC = b"flowsched log 1\n"
+MAGIC = b"flowsched log 2\n"
+_OLDER = b"flowsched log 1\n"
 
 _PAIR = struct.Struct("<II")
 _HEAD = struct.Struct("<III")
 _SECTOR = 512
 _LONGEST = 2**32 - 1
+_PIECE = 2**20
+_TORN = "a record was being written when an exception ended it, so the scheduler is ahead of it; start again from the journal"
 
 
 def framed(bodies: Iterable[bytes], chain: int = 0) -> tuple[bytes, int]:
@@ -76,13 +90,18 @@ class Reader:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name = file, name
         self.end = self.chain = self.torn = 0
+        self._size = file.seek(0, os.SEEK_END)
+        file.seek(0)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         magic = self._file.read(len(MAGIC))
         if magic != MAGIC:
-            if MAGIC.startswith(magic) or not magic.strip(b"\0"):
-                self.torn = len(magic) + len(self._file.read())
+            # As a writer that was killed, or a machine that lost power, leaves it: no record was ever acknowledged.
+            if MAGIC.startswith(magic) or (not magic.strip(b"\0") and not self._written()):
+                self.torn = self._size
                 return
+            if magic == _OLDER:
+                raise JournalMismatchError("in format 1, which only the version that wrote it reads", self._name, 0)
             raise JournalMismatchError("not a journal or snapshot, or one in another format", self._name, 0)
         self.end = len(MAGIC)
         while head := self._file.read(_HEAD.size):
@@ -91,26 +110,48 @@ class Reader:
                 return
             length, checksum, guard = _HEAD.unpack(head)
             if crc32(head[: _PAIR.size]) != guard:
-                return self._damaged(head)
-            body = self._file.read(length)
-            if len(body) < length:
-                self.torn = len(head) + len(body)
+                return self._damaged(len(head))
+            if self.end + len(head) + length > self._size:  # before memory is taken for it
+                self.torn = self._size - self.end
                 return
+            body = self._file.read(length)
             if crc32(body, self.chain) != checksum:
-                return self._damaged(head + body)
+                return self._damaged(len(head) + length)
             yield self.end, body
             self.end += _HEAD.size + length
             self.chain = checksum
 
-    def _damaged(self, record: bytes) -> None:
+    def _damaged(self, length: int) -> None:
         """Torn after all, if from a sector on within the record nothing of the file was ever written."""
-        rest = record + self._file.read()
-        written = len(rest.rstrip(b"\0"))
+        self._file.seek(self.end)
+        written = self._written()
         first = _SECTOR - self.end % _SECTOR
         sector = first + -(-max(written - first, 0) // _SECTOR) * _SECTOR
-        if written and sector >= len(record):
+        if written and sector >= length:
             raise CorruptJournalError("the record does not agree with its checksum", self._name, self.end)
-        self.torn = len(rest)
+        self.torn = self._size - self.end
+
+    def _written(self) -> int:
+        """Length of the rest of the file without the zeros at its end; read piece by piece."""
+        written = length = 0
+        while piece := self._file.read(_PIECE):
+            if kept := len(piece.rstrip(b"\0")):
+                written = length + kept
+            length += len(piece)
+        return written
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A regular file, open for reading: others may be endless, or wait for ever."""
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise JournalError("not a regular file", os.fspath(path))
+        file = open(path, "rb")
+    except (OSError, ValueError) as error:
+        raise JournalError(f"cannot be opened: {_why(error)}", os.fspath(path)) from error
+    with file:
+        yield file
 
 
 class Log:
@@ -119,7 +160,7 @@ class Log:
     Parameters
     ----------
     path : Path
-        Created if absent.
+        Created if absent; a symbolic link is followed once, here.
 
     Attributes
     ----------
@@ -129,13 +170,18 @@ class Log:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
         self._fd, self._failed = -1, ""
-        new = not path.exists()
-        self._fd = self._opened(path)
-        if new:
-            _sync_folder(path)
+        self.path = _real(path)
         self.size = self._chain = 0
+        new = not self.path.exists()
+        self._fd = self._opened(self.path)
+        self._process = os.getpid()
+        _LOGS.add(self)
+        if new:
+            _sync_folder(self.path)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError("a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)")
 
     @property
     def closed(self) -> bool:
@@ -153,9 +199,31 @@ class Log:
         os.lseek(self._fd, reader.end, os.SEEK_SET)
         self.size, self._chain = reader.end, reader.chain
         if not self.size:
-            self._write(MAGIC)
+            self._write(MAGIC, 0)
         if reader.torn:
             self.sync()
+
+    def check(self) -> None:
+        """Refuse to go on where a record could not be written, or would be lost.
+
+        Raises
+        ------
+        JournalError
+            The log is closed, failed or of another process, or its file is no longer what it was.
+        """
+        if self._fd < 0 or self._process != os.getpid():
+            raise JournalError("is closed" if self._fd < 0 else _FORKED, str(self.path))
+        if self._failed:
+            raise JournalError(self._failed, str(self.path), self.size)
+        mine = os.fstat(self._fd)
+        try:
+            known = os.path.samestat(mine, os.stat(self.path))
+        except OSError:
+            known = False
+        if not known or mine.st_size != self.size:
+            what = "was altered by others" if known else "was moved, removed or replaced"
+            self._failed = f"{what} while it was in use; what is written from here on would be lost"
+            raise JournalError(self._failed, str(self.path), self.size)
 
     def append(self, *bodies: bytes) -> None:
         """Write records at once; they survive the end of the process.
@@ -166,12 +234,12 @@ class Log:
             They could not be written; nothing more can be from now on.
         """
         data, chain = framed(bodies, self._chain)
-        self._write(data)
-        self._chain = chain
+        self.check()
+        self._write(data, chain)
 
     def sync(self) -> None:
         """What has been written survives the end of the machine, too."""
-        self._check()
+        self.check()
         try:
             _sync(self._fd)
         except OSError as error:
@@ -179,7 +247,7 @@ class Log:
 
     def restart(self, *bodies: bytes) -> None:
         """Replace everything by these records, as a whole or not at all."""
-        self._check()
+        self.check()
         data, chain = framed(bodies)
         beside = self.path.with_name(self.path.name + ".new")
         beside.unlink(missing_ok=True)
@@ -187,19 +255,31 @@ class Log:
         try:
             _write(fd, MAGIC + data)
             _sync(fd)
+            self._failed = _TORN
             os.replace(beside, self.path)
-        except OSError as error:
+        except BaseException as error:
+            if self._failed and not self._replaced(fd):
+                self._failed = ""
             os.close(fd)
-            raise JournalError(f"could not be started anew: {error.strerror}", str(self.path)) from error
-        os.close(self._fd)
-        self._fd, self._chain, self.size = fd, chain, len(MAGIC) + len(data)
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise JournalError(f"could not be started anew: {_why(error)}", str(self.path)) from error
+            raise
+        old, self._fd = self._fd, fd
+        self._chain, self.size, self._failed = chain, len(MAGIC) + len(data), ""
+        os.close(old)
         _sync_folder(self.path)
+
+    def _replaced(self, fd: int) -> bool:
+        """Whether the path names the new file already."""
+        return os.path.samestat(os.fstat(fd), os.stat(self.path))
 
     def close(self) -> None:
         """Let another process have it."""
         if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+            fd, self._fd = self._fd, -1
+            os.close(fd)
 
     def __del__(self) -> None:
         self.close()
@@ -207,9 +287,11 @@ class Log:
     def _opened(self, path: Path) -> int:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
+            if path.exists() and not path.is_file():
+                raise JournalError("not a regular file", str(path))
             fd = os.open(path, flags, 0o644)
-        except OSError as error:
-            raise JournalError(f"cannot be opened: {error.strerror}", str(path)) from error
+        except (OSError, ValueError) as error:
+            raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
         if sys.platform != "win32":
             import fcntl
 
@@ -223,29 +305,48 @@ class Log:
                 raise JournalError("in use by another scheduler", str(path))
         return fd
 
-    def _write(self, data: bytes) -> None:
-        self._check()
+    def _write(self, data: bytes, chain: int) -> None:
+        self._failed = _TORN
         try:
             _write(self._fd, data)
         except OSError as error:
-            try:
-                os.ftruncate(self._fd, self.size)
-            except OSError:
-                pass  # what was written of it is a torn tail
+            with suppress(OSError):
+                os.ftruncate(self._fd, self.size)  # else what was written of it is a torn tail
             self._fail("written", error)
-        self.size += len(data)
-
-    def _check(self) -> None:
-        if self._fd < 0:
-            raise JournalError("is closed", str(self.path))
-        if self._failed:
-            raise JournalError(self._failed, str(self.path), self.size)
+        self._chain, self.size, self._failed = chain, self.size + len(data), ""
 
     def _fail(self, what: str, error: OSError) -> NoReturn:
         self._failed = (
             f"could not be {what} ({error.strerror}), so the scheduler is ahead of it; start again from the journal"
         )
         raise JournalError(self._failed, str(self.path), self.size) from error
+
+
+_FORKED = "belongs to the process that this one was forked from"
+_LOGS: WeakSet[Log] = WeakSet()
+"""All that are open in this process."""
+
+
+def _close_in_child() -> None:
+    """A descriptor that lived on in a child would keep the lock when the parent is gone."""
+    for log in list(_LOGS):
+        log.close()
+        log._failed = _FORKED
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def _real(path: Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except (OSError, ValueError) as error:
+        raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _write(fd: int, data: bytes) -> None:

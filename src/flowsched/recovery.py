@@ -15,16 +15,20 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol
 
 from flowsched.cluster.events import Event, from_dict
-from flowsched.exceptions import FlowschedError, JournalMismatchError, UnknownIdError
+from flowsched.exceptions import FlowschedError, InputError, JournalMismatchError, UnknownIdError
 from flowsched.image import Extras, unpack_accounts, with_own_accounts
 from flowsched.journal import Header, Journal, Seal
-from flowsched.log import Reader
+from flowsched.log import Reader, reading
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.wire import as_ids, decode, deltas_of
 
 __all__ = ["Difference", "Recovery", "Target", "attach", "policy_of", "read_header", "recover"]
+
+
+NONSENSE = (AttributeError, ArithmeticError, FlowschedError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of data that agrees with its checksum and still makes no sense."""
 
 
 class Target(Protocol):
@@ -56,6 +60,10 @@ class Target(Protocol):
 
     def _load(self, image: bytes, policy: Policy) -> None:
         """Take over the state of an image."""
+        ...
+
+    def _distrust(self) -> None:
+        """Build anew what mirrors the cluster, as after a round that raised an error."""
         ...
 
     @property
@@ -136,18 +144,18 @@ class Recovery:
 def read_header(file: BinaryIO, path: str) -> Header:
     """The header of a journal or snapshot."""
     for _, body in Reader(file, path):
-        return Header.read(body)
+        return Header.read(body, path)
     raise JournalMismatchError("nothing is in it", path, 0)
 
 
 def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
     """Let a new scheduler go on where a journal ends; what is in it, None where it is new."""
     try:
-        with open(journal.log.path, "rb") as file:
+        with reading(journal.log.path) as file:
             reader = journal.log.reader(file)
             if not any(True for _ in reader):
                 journal.log.go_on(reader)
-                journal.begin(header, target.policy, target._learnt)
+                journal.begin(header, target.policy, target._learnt, target._extras)
                 return None
             file.seek(0)
             path = str(journal.path)
@@ -176,7 +184,10 @@ def policy_of(
             f"the policy has a part of the caller's own, {error}, and none of the policies given has it"
             + (f": {difference(description, describe(given[0]))}" if given else ""), path, offset,
         ) from None  # fmt: skip
-    assert isinstance(policy, Policy)
+    except NONSENSE as error:
+        raise JournalMismatchError(f"a policy that cannot be: {error}", path, offset) from error
+    if not isinstance(policy, Policy):
+        raise JournalMismatchError("a policy expected", path, offset)
     return policy
 
 
@@ -209,10 +220,14 @@ def recover(
     reader = Reader(file, path)
     records = iter(reader)
     _, body = next(records)
-    learnt = _accounts(body, target)
+    header = Header.read(body, path)
+    learnt = _accounts(body, target, path, 0)
     if learnt is not None:
-        target._relearn(learnt)
-    rerun = _Rerun(target, Recovery(Header.read(body), path), (target.policy, *policies), last)
+        try:
+            target._relearn(learnt)
+        except NONSENSE as error:
+            raise JournalMismatchError(f"what the adapter had learnt: {error}", path, 0) from error
+    rerun = _Rerun(target, Recovery(header, path), (target.policy, *policies), last)
     for offset, body in records:
         rerun.step(offset, body)
     found = rerun.found
@@ -225,14 +240,20 @@ def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
     last: dict[int, int] = {}
     for offset, body in Reader(file, path):
         if body[:1] == b"C":
-            last[int(body[2 : body.index(b",")])] = offset
+            try:
+                last[int(body[2 : body.index(b",")])] = offset
+            except ValueError:
+                raise JournalMismatchError("a commit of no round", path, offset) from None
     return last
 
 
-def _accounts(body: bytes, target: Target, policy: Policy | None = None) -> Any:
+def _accounts(body: bytes, target: Target, path: str, offset: int, policy: Policy | None = None) -> Any:
     """Let the providers have the accounts that a record holds; what an adapter had learnt."""
     _, _, accounts = body.partition(b"\n")
-    return unpack_accounts(accounts, policy or target.policy, target._extras) if accounts else None
+    try:
+        return unpack_accounts(accounts, policy or target.policy, target._extras) if accounts else None
+    except InputError as error:
+        raise JournalMismatchError(f"accounts: {error}", path, offset) from error
 
 
 class _Rerun:
@@ -258,27 +279,48 @@ class _Rerun:
             raise JournalMismatchError(f"a record of unknown kind {body[:1]!r}", self.found.path, offset)
         step(offset, body[1:])
 
+    def _decoded(self, body: bytes, offset: int, *kinds: Any) -> Any:
+        """The values of a record, which is a list of such kinds."""
+        values = decode(body, self.found.path, offset)
+        if kinds:
+            right = isinstance(values, list) and len(values) == len(kinds)
+            if not (right and all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in zip(values, kinds, strict=True))):
+                raise self._mismatch("a record that means nothing", offset)
+        return values
+
+    def _mismatch(self, what: str, offset: int) -> JournalMismatchError:
+        return JournalMismatchError(what, self.found.path, offset)
+
     def _events(self, offset: int, body: bytes) -> None:
-        records = decode(body, self.found.path, offset)
+        records = self._decoded(body, offset)
         try:
             events = [from_dict(record) for record in records]
+        except NONSENSE as error:
+            raise self._mismatch(f"a record that is no event: {error}", offset) from error
+        try:
             self.target.apply(*events)
         except FlowschedError as error:
-            raise JournalMismatchError(f"an event that cannot happen here: {error}", self.found.path, offset) from error
+            raise self._mismatch(f"an event that cannot happen here: {error}", offset) from error
         for event in events:
             kind = type(event).__name__
             self.found.events[kind] = self.found.events.get(kind, 0) + 1
 
     def _round(self, offset: int, body: bytes) -> None:
-        number, now, limit, seal = decode(body, self.found.path, offset)
+        number, now, limit, seal = self._decoded(body, offset, int, int | float, int | float | None, list | None)
         self.found.rounds += 1
         if seal is None:
             try:
                 self.target.schedule(now)
             except Exception:  # as it did then, whatever a caller's cost function raises
                 pass
+            self.target._distrust()
             return
-        round = self.target.schedule(now, limit)
+        if len(seal) != len(fields(Seal)) or not all(type(value) is int for value in seal):
+            raise self._mismatch("a round without a seal", offset)
+        try:
+            round = self.target.schedule(now, limit)
+        except InputError as error:
+            raise self._mismatch(f"a round that cannot be made: {error}", offset) from error
         then, again = Seal(*seal), Seal.of(round)
         what = tuple(f.name for f in fields(Seal) if getattr(then, f.name) != getattr(again, f.name))
         if what:
@@ -288,16 +330,20 @@ class _Rerun:
             self._open[number] = round, not what
 
     def _commit(self, offset: int, body: bytes) -> None:
-        number, only, records = decode(body, self.found.path, offset)
+        number, only, records = self._decoded(body, offset, int, list | None, list)
+        if number not in self._open:
+            raise self._mismatch("a commit of a round that was not made", offset)
         round, same = self._open[number]
-        deltas = deltas_of(records)
-        if same:
-            same = self.target.commit(round, as_ids(only)).accepted == deltas
-            happened = same
-        else:
-            happened = self.target._impose(deltas, round)
+        try:
+            deltas = deltas_of(records)
+            if same:
+                happened = self.target.commit(round, as_ids(only)).accepted == deltas
+            else:
+                happened = self.target._impose(deltas, round)
+        except NONSENSE as error:
+            raise self._mismatch(f"a commit that cannot be: {error}", offset) from error
         if not happened:
-            raise JournalMismatchError("what was committed cannot happen here", self.found.path, offset)
+            raise self._mismatch("what was committed cannot happen here", offset)
         if self._last[number] == offset:
             del self._open[number]
         self.found.commits += 1
@@ -307,10 +353,13 @@ class _Rerun:
         self.found.placed += kinds["s"]
 
     def _heard(self, offset: int, body: bytes) -> None:
-        self.target._hear(as_ids(decode(body, self.found.path, offset)))
+        try:
+            self.target._hear(as_ids(self._decoded(body, offset)))
+        except NONSENSE as error:
+            raise self._mismatch(f"something that the adapter does not understand: {error}", offset) from error
 
     def _policy(self, offset: int, body: bytes) -> None:
-        description, number = decode(body.partition(b"\n")[0], self.found.path, offset)
+        description, number = self._decoded(body.partition(b"\n")[0], offset, object, int | None)
         policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
         if number in self.fairnesses:
             if policy.fairness is not self.fairnesses[number]:
@@ -318,8 +367,11 @@ class _Rerun:
         elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
             policy = with_own_accounts(policy)
         self._note(policy)
-        _accounts(body, self.target, policy)
-        self.target.policy = policy
+        _accounts(body, self.target, self.found.path, offset, policy)
+        try:
+            self.target.policy = policy
+        except NONSENSE as error:
+            raise self._mismatch(f"a policy that cannot be: {error}", offset) from error
         self.found.policies += 1
 
     def _note(self, policy: Policy) -> None:
@@ -330,14 +382,17 @@ class _Rerun:
 
     def _state(self, offset: int, body: bytes) -> None:
         front, _, image = body.partition(b"\n")
-        made, description = decode(front, self.found.path, offset)
+        made, description = self._decoded(front, offset, int, object)
         if made != self.target._extras.form:
             raise JournalMismatchError(
                 f"a state in a form that only flowsched {self.found.header.version} reads, as it was then",
                 self.found.path, offset,
             )  # fmt: skip
         policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
-        self.target._load(image, policy)
+        try:
+            self.target._load(image, policy)
+        except NONSENSE as error:
+            raise self._mismatch(f"the state cannot be read: {error}", offset) from error
         self.found.snapshot = True
         self.fairnesses.clear()
         self._note(policy)

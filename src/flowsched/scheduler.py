@@ -21,15 +21,16 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Self
+from typing import Self, TypeVar
 
+from flowsched._guard import interruptible
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.checks import whole
 from flowsched.cluster.events import Event
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out, happen
-from flowsched.exceptions import TimeLimitError
+from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.gangs import Gangs
 from flowsched.image import State, twin
 from flowsched.journal import Header
@@ -52,6 +53,8 @@ from flowsched.verify import Verify
 
 __all__ = ["Scheduler", "replay"]
 
+_T = TypeVar("_T")
+
 
 @dataclass(slots=True)
 class _Clock:
@@ -70,7 +73,8 @@ class _Clock:
         limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
         self.solves += 1
         try:
-            solution = network.solve(time_limit=limit)
+            with interruptible():
+                solution = network.solve(time_limit=limit)
         except TimeLimitError:
             self.late = True
             return False
@@ -122,28 +126,65 @@ class Scheduler(Kept):
         self.builder = Builder(self.cluster, self.network, checked(Policy() if policy is None else policy))
         self.seed = whole("seed", seed, 0)
         self._verdicts = Verdicts(self.builder)
+        self._stale = self._read = False
         if journal is not None:
             self._open(journal)
 
-    def apply(self, *events: Event) -> None:
-        """Tell what happened; see `Cluster.apply`."""
+    def _apply(self, events: Sequence[Event]) -> None:
         if self.journal is None:  # there may be many, and each costs a microsecond only
             self.cluster.apply(*events)
         else:
-            super().apply(*events)
+            super()._apply(events)
 
     def look_anew(self, classes: Collection[int]) -> None:
         """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.books.rule``."""
-        self.builder.places.look_anew(list(classes))
+        if not self._stale:
+            self.builder.places.look_anew(list(classes))
+
+    # -- the mirror of the cluster ------------------------------------------------------------------------------
+
+    def _distrust(self) -> None:
+        self._stale = True
+
+    def _mirror(self) -> Builder:
+        """What mirrors the cluster; built anew after a round that did not come to its end."""
+        if self._stale:
+            self.cluster.everything()
+            self.network = FlowNetwork()
+            self.builder = Builder(self.cluster, self.network, self.builder.policy)
+            self._verdicts = Verdicts(self.builder)
+            self._stale = self._read = False
+        return self.builder
+
+    def _on_mirror(self, act: Callable[[], _T]) -> _T:
+        """Do something by what mirrors the cluster; what came from a file is a cache, and is dropped where it does not work."""
+        self.cluster.check_whole()
+        self._mirror()
+        if not self._read:
+            return act()
+        try:
+            return act()
+        except FlowschedError:
+            raise
+        except Exception:
+            self.cluster.check_whole()
+            self._stale = True
+            self._mirror()
+            return act()
 
     # -- a round ------------------------------------------------------------------------------------------------
 
     def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         """A round, and whether time has had a part in it."""
-        before = self.builder.edits.count
+        return self._on_mirror(lambda: self._make_round(now, time_limit))
+
+    def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         start = time.perf_counter()
+        self.cluster.date(now)  # first, so that it holds whatever becomes of the round
+        before = self.builder.edits.count
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
         trial = Trial(self.cluster, now)
+        self._stale = self.cluster.midway = True
         self.builder.begin_round(now)
         try:
             check = Verify(self.builder, trial)
@@ -157,6 +198,7 @@ class Scheduler(Kept):
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
         finally:
             trial.undo()
+            self.cluster.midway = False
             self.builder.end_round()
         stats = RoundStats(
             nodes=self.network.num_nodes,
@@ -169,7 +211,9 @@ class Scheduler(Kept):
             gap=clock.gap,
             cost=clock.cost,
         )
-        return out.round(now, waiting, stats, shares or MappingProxyType({})), clock.late or clock.gap > 0
+        round = out.round(now, waiting, stats, shares or MappingProxyType({}))
+        self._stale = False
+        return round, clock.late or clock.gap > 0
 
     def _settle(self, check: Verify, clock: _Clock) -> set[int]:
         """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
@@ -228,12 +272,13 @@ class Scheduler(Kept):
             Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is room,
             but its job or user was at its share in the last round; likewise `GANG_SHORT`.
         """
-        return self._verdicts.explain(task, machine)
+        with self._calls:
+            return self._on_mirror(lambda: self._verdicts.explain(task, machine))
 
     # -- what is kept -------------------------------------------------------------------------------------------
 
-    def copy(self) -> Self:
-        """A scheduler in the same state, without journal: given the same, both make the same rounds from now on."""
+    def _copy(self) -> Self:
+        self.cluster.check_whole()
         other = type(self)(self.policy, self.cluster.resources, self.seed)
         other._take(twin(self._state()))
         return other
@@ -251,7 +296,7 @@ class Scheduler(Kept):
         return self.builder.policy
 
     def _aim_at(self, policy: Policy) -> None:
-        self.builder.replace_policy(policy)
+        self._on_mirror(lambda: self.builder.replace_policy(policy))
 
     def _live(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
         for event in events:
@@ -262,11 +307,18 @@ class Scheduler(Kept):
         return self.cluster.apply
 
     def _state(self) -> State:
-        return State(self.cluster, self.network, self.builder)
+        self.cluster.check_whole()
+        builder = self._mirror()
+        return State(self.cluster, self.network, builder)
 
     def _take(self, state: State) -> None:
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
         self._verdicts = Verdicts(self.builder)
+        self._stale = False
+
+    def _load(self, image: bytes, policy: Policy) -> None:
+        super()._load(image, policy)
+        self._read = True
 
 
 def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:

@@ -21,6 +21,8 @@ __all__ = ["as_ids", "decode", "deltas_of", "encode", "plain", "plain_delta"]
 
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+_LONGEST = 10_000
+"""Bits of an integer; JSON's readers refuse more than some thousand digits."""
 _FIELDS: dict[type, list[tuple[str, Any]]] = {}
 _DELTAS: dict[str, Callable[..., Delta]] = {"p": Preempt, "m": Migrate, "s": Place}
 
@@ -34,7 +36,7 @@ def decode(body: bytes, path: str, offset: int) -> Any:
     """The JSON of a record."""
     try:
         return json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise JournalError(f"a record that cannot be read: {error}", path, offset) from None
 
 
@@ -47,6 +49,10 @@ def plain(value: Any) -> Any:
         It could not be read back.
     """
     kind = type(value)
+    if kind is str:
+        return value if value.isascii() else _carried(value)
+    if kind is int and value.bit_length() > _LONGEST:
+        raise InputError(f"a journal can only hold integers of at most {_LONGEST} bits")
     if kind in _ATOMS:
         return value
     if kind is tuple or kind is list:
@@ -54,16 +60,29 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
             raise InputError(f"a journal can only hold names that are strings, not {dict(value)!r}")
-        return {name: plain(v) for name, v in value.items()}
+        return {plain(name): plain(v) for name, v in value.items()}
     if isinstance(value, Event | Task):
         return _terse(value)
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, np.ndarray):
         return value.tolist()
-    if isinstance(value, str | int | float | tuple):
-        return [plain(v) for v in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, str):
+        return plain(str.__str__(value))
+    if isinstance(value, int | float):
+        return value
     raise InputError(f"a journal can only hold ids that are strings, numbers, None or tuples of them, not {value!r}")
+
+
+def _carried(text: str) -> str:
+    """Refuse what does not come back: of a pair of surrogates JSON makes one character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"a journal can only hold strings without lone surrogates, not {text!r}") from None
+    return text
 
 
 def _terse(value: Event | Task) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
 An event is checked whole before anything moves, so a refused event leaves the cluster as it was.  The cluster also
 remembers what changed, so that whoever mirrors it (the network) pays for changes only: see `Cluster.changes`.
+
+Rule: `Cluster.midway` is true from before the first change of an event, commit or trial until after its last one.  An
+exception that nothing could foresee (out of memory) leaves it true, and whoever finds it so refuses: `TornStateError`.
 """
 
 from __future__ import annotations
@@ -20,7 +23,15 @@ from flowsched.cluster.dense import Indices
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.moves import Changes, Moves
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
-from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
+from flowsched.exceptions import (
+    DuplicateIdError,
+    FlowschedError,
+    InputError,
+    TornStateError,
+    UnknownIdError,
+    UnknownMachineError,
+    UnknownTaskError,
+)
 
 __all__ = ["Cluster"]
 
@@ -44,6 +55,8 @@ class Cluster(Moves):
         See `Moves`.
     events : int
         How many have happened.
+    midway : bool
+        In the middle of a change.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
@@ -59,6 +72,7 @@ class Cluster(Moves):
         self._idle: dict[tuple[Any, ...], None] = {}
         self._indices = Indices()
         self.events = 0
+        self.midway = False
         self._serial = 0
 
     # -- looking ------------------------------------------------------------------------------------------------
@@ -96,9 +110,7 @@ class Cluster(Moves):
     def changes(self, now: float | None = None) -> Changes:
         """What changed since the last call, which is forgotten here; tasks submitted at no stated time wait since `now`."""
         if now is not None:
-            for task in self._timeless:
-                task.since = now if task.since is None else task.since
-            self._timeless.clear()
+            self.date(now)
         changes, self._changes = self._changes, Changes()
         while len(self._idle) > IDLE_CLASSES:
             key = next(iter(self._idle))
@@ -111,6 +123,20 @@ class Cluster(Moves):
             self.books.drop_machine(row)
         return changes
 
+    def date(self, now: float) -> None:
+        """Tasks submitted at no stated time wait since now."""
+        for task in self._timeless:
+            task.since = now if task.since is None else task.since
+        self._timeless.clear()
+
+    def everything(self) -> None:
+        """Let all that is count as changed, for a mirror that begins with nothing; nothing is held for a class."""
+        self.changes()
+        groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.groups.values()}
+        self._changes = Changes(groups, machines=dict.fromkeys(self.by_row))
+        for row in np.flatnonzero(self.books.held >= 0).tolist():
+            self.books.hold(row, -1)
+
     # -- events -------------------------------------------------------------------------------------------------
 
     def apply(self, *events: ev.Event) -> None:
@@ -122,14 +148,28 @@ class Cluster(Moves):
             An event names something unknown, a duplicate, or something impossible.  It then did nothing; the events
             before it stand, those after it did not happen.
         """
+        self.check_whole()
         for event in events:
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InputError(f"event: an event expected, got {event!r}")
             if event.time is not None:
                 number(f"{type(event).__name__}: time", event.time)
-            handler(self, event)
+            self.midway = True
+            try:
+                handler(self, event)
+            except FlowschedError:
+                self.midway = False  # it was refused, and had not changed anything
+                raise
+            self.midway = False
             self.events += 1
+
+    def check_whole(self) -> None:
+        """Refuse to go on after a change that did not come to its end."""
+        if self.midway:
+            raise TornStateError(
+                "an exception ended an earlier call in the middle of a change; go on from a journal, snapshot or export"
+            )
 
     def _machine_added(self, event: ev.MachineAdded) -> None:
         machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)

@@ -211,8 +211,11 @@ class FineGrained(Kept):
 
         Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
         """
+        super().apply(*events)
+
+    def _apply(self, events: Sequence[ev.Event]) -> None:
         try:
-            super().apply(*events)
+            super()._apply(events)
         except BaseException:
             if self.journal is not None and (tried := self._world.tried) is not None:
                 self.journal.heard(("try", tried.task, tried.machine, tried.devices, tried.time))
@@ -250,9 +253,12 @@ class FineGrained(Kept):
 
     def learn(self, most: int | None = None) -> None:
         """Take in what was observed; called after every commit, so that no decision waits for it."""
-        self._learn(most)
-        if self.journal is not None:
-            self.journal.heard(("learn", most))
+        with self._calls:
+            self.cluster.check_whole()
+            if self.journal is None:
+                self._learn(most)
+            else:
+                self.journal.learning(("learn", most), lambda: self._learn(most))
 
     def _learn(self, most: int | None) -> None:
         stale = self.learner.learn(most)
@@ -312,8 +318,8 @@ class FineGrained(Kept):
 
     # -- what is kept -------------------------------------------------------------------------------------------
 
-    def copy(self) -> FineGrained:
-        """One in the same state, without journal, over a scheduler of its own; see `Scheduler.copy`."""
+    def _copy(self) -> FineGrained:
+        """Over a scheduler of its own."""
         flow = self._flow
         other = FineGrained(Scheduler(resources=self.cluster.resources, seed=flow.seed), **self._settings)
         policy = rebuild(describe(self.policy), makers(other), parts(self.policy))
@@ -344,8 +350,15 @@ class FineGrained(Kept):
     def _aim_at(self, policy: Policy) -> None:
         self._flow._aim_at(policy)
 
+    def _distrust(self) -> None:
+        self._flow._distrust()
+
     def _state(self) -> State:
         return self._flow._state()
+
+    def _load(self, image: bytes, policy: Policy) -> None:
+        super()._load(image, policy)
+        self._flow._read = True
 
     def _take(self, state: State) -> None:
         self._flow._take(state)

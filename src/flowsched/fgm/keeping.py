@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from flowsched.cluster import Cluster
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.cost import StageCost
-from flowsched.fgm.estimate import DemandEstimator
+from flowsched.fgm.estimate import DemandEstimator, _Estimate, _Seen, _Sized
 from flowsched.fgm.futures import Futures
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MachineWatch, TaskTrace
-from flowsched.fgm.needs import Needs
-from flowsched.fgm.rule import StageRule
+from flowsched.fgm.needs import Catalog, Needs, Stock
+from flowsched.fgm.rule import StageRule, _Refused
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages
-from flowsched.fgm.timeline import Timelines
+from flowsched.fgm.timeline import Classes, Timelines
 from flowsched.kept import Extras
 from flowsched.policy.describe import Makers, describe, rebuild
 
@@ -61,7 +61,10 @@ def _things() -> list[Any]:
 
 
 EXTRAS = Extras(
-    [f"flowsched.fgm.{name}" for name in "adjust estimate futures learning monitor needs rule stages timeline".split()],
+    (
+        Adjustment, Level, DemandEstimator, _Estimate, _Seen, _Sized, Futures, Learner, MachineWatch, TaskTrace, Catalog,
+        Needs, Stock, StageRule, _Refused, Stages, Classes, Timelines,
+    ),
     _things,
-)
+)  # fmt: skip
 """What `StageRule` refers to."""

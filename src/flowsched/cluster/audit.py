@@ -1,0 +1,265 @@
+"""Does a cluster hold together?  For one that was read from a file, before anything goes by it.
+
+The records are compared with each other, and the books with books that are made anew from the records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from flowsched.cluster.books import UNLIMITED, Books
+from flowsched.cluster.dense import Indices
+from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.state import Cluster
+from flowsched.exceptions import InputError
+
+__all__ = ["audit"]
+
+
+def audit(cluster: Cluster) -> None:
+    """Refuse a cluster that contradicts itself.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Its attributes are of the right types; nothing else is taken for granted.
+
+    Raises
+    ------
+    InputError
+        What contradicts what.
+    """
+    if cluster.midway:
+        raise InputError("cluster: in the middle of a change")
+    _machines(cluster)
+    _classes(cluster)
+    _tasks(cluster)
+    _groups(cluster)
+    _changes(cluster)
+    _books(cluster)
+
+
+def _must(holds: Any, what: str) -> None:
+    if not holds:
+        raise InputError(f"cluster: {what}")
+
+
+def _indices(indices: Indices, used: Iterable[int], what: str) -> None:
+    """Every index below the count is in use or free, and just once."""
+    seen = Counter(used)
+    seen.update(indices._free)
+    most = max(seen.values(), default=1)
+    whole = all(type(index) is int and 0 <= index < indices.count for index in seen)
+    _must(whole and len(seen) == indices.count and most == 1, f"numbers of {what} are given twice, lost or unknown")
+
+
+def _machines(cluster: Cluster) -> None:
+    records, books = cluster.machines, cluster.books
+    _must(all(type(r) is MachineRecord and r.machine.id == id for id, r in records.items()), "a machine under another id")
+    rows = {record.row: record for record in records.values()}
+    _must(rows == cluster.by_row and len(rows) == len(records), "machines and their rows differ")
+    gone = cluster._changes.gone
+    _indices(books._rows, [*rows, *gone], "rows")
+    count = books.rows
+    for name in ("capacity", "free", "devices", "slots", "running", "usable", "held", "version", "running_at"):
+        _must(len(getattr(books, name)) >= count, f"books.{name} is too short")
+    width = len(cluster.resources.names)
+    _must(books.resources is cluster.resources, "the books have other resources")
+    for array in (books.capacity, books.free, books.demand):
+        _must(array.shape[1] == width, "the books have other resources")
+    _must(books.total.shape == (width,), "the books have other resources")
+    _must(len(books.makes.of) >= count or not rows, "shapes of rows are missing")
+
+
+def _classes(cluster: Cluster) -> None:
+    books = cluster.books
+    by_class, by_key = cluster.by_class, cluster._classes
+    _must(all(type(c) is ClassRecord and c.index == i for i, c in by_class.items()), "a class under another number")
+    _must(all(type(key) is tuple and cls.key == key for key, cls in by_key.items()), "a class under another key")
+    _must({id(c) for c in by_key.values()} == {id(c) for c in by_class.values()}, "classes by key and by number differ")
+    _indices(books._classes, [*by_class, *cluster._changes.classes], "classes")
+    for name in ("demand", "priority", "level"):
+        _must(len(getattr(books, name)) >= books._classes.count, f"books.{name} is too short")
+    _must(all(type(level) is int for level in books.levels), "a priority that is no number")
+    _must(len(set(books.levels)) == len(books.levels) == len(books._running_by_level), "priorities are told twice")
+    _must(books.running_at.shape[1] >= len(books.levels), "books.running_at is too narrow")
+    width = len(cluster.resources.names)
+    for cls in by_class.values():
+        _must(cls.demand.shape == (width,) and (cls.demand >= 0).all(), "a demand for other resources")
+        _must(cls.priority in books.levels, "a class of unknown priority")
+        _must(all(type(label) is str for label in cls.constraints), "a constraint on no label")
+    _must(cluster._idle.keys() == {c.key for c in by_class.values() if not c.tasks}, "idle classes differ")
+
+
+def _tasks(cluster: Cluster) -> None:
+    books, tasks = cluster.books, cluster.tasks
+    _must(all(type(t) is TaskRecord and t.id == id for id, t in tasks.items()), "a task under another id")
+    known = {record.index: record for record in tasks.values()}
+    _indices(cluster._indices, known, "tasks")
+    there = {i: record for i, record in enumerate(cluster.by_index) if record is not None}
+    _must(known == there, "tasks and their numbers differ")
+    turns = {record.turn for record in known.values()}
+    _must(len(turns) == len(known) and max(turns, default=0) <= cluster._turn, "turns of tasks are not in order")
+    width = books.devices.shape[1]
+    running: dict[int, list[TaskRecord]] = {}
+    for record in known.values():
+        _must(not record.gone, "a task that has left is still there")
+        place = record.place
+        if place is not None:
+            row, devices, since = place
+            _must(type(row) is int and type(devices) is tuple and type(since) is float | int, "a task runs nowhere")
+            _must(row in cluster.by_row, "a task runs on no machine")
+            _must(all(type(d) is int and 0 <= d < width for d in devices), "a task runs on no device")
+            running.setdefault(row, []).append(record)
+    for row, machine in cluster.by_row.items():
+        on = running.get(row, [])
+        _must(set(machine.tasks) == set(on), "a machine and its tasks differ")
+    size = len(books.task_row)
+    for name in ("task_row", "task_class", "task_turn", "task_since"):
+        _must(len(getattr(books, name)) == size, f"books.{name} has another length")
+    rows = np.full(size, -1, np.int64)
+    for on in running.values():
+        for record in on:
+            _must(record.index < size, "a running task is not in the books")
+            rows[record.index] = record.place.row  # type: ignore[union-attr]
+    _must(np.array_equal(rows, books.task_row), "the books have tasks elsewhere")
+    for on in running.values():
+        for record in on:
+            i = record.index
+            here = int(books.task_class[i]), int(books.task_turn[i]), float(books.task_since[i])
+            _must(here == (record.group.cls.index, record.turn, record.place.since), "the books tell other tasks")  # type: ignore[union-attr]
+
+
+def _groups(cluster: Cluster) -> None:
+    members: dict[Group, list[TaskRecord]] = {}
+    for record in cluster.tasks.values():
+        members.setdefault(record.group, []).append(record)
+    _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
+    groups: dict[Group, None] = {}
+    for job in cluster.jobs.values():
+        for (cls, data), group in job.groups.items():
+            same = type(group) is Group and group.job is job and group.cls is cls and frozenset(group.data) == data
+            _must(same, "a group under another key")
+            groups[group] = None
+        mine = {t for group in job.groups.values() for t in members.get(group, ())}
+        _must(mine == set(job.tasks) and job.most >= len(mine), "a job and its tasks differ")
+        _must(job.job.user is None or job.job.user in cluster.users, "a job of an unknown user")
+    _must(members.keys() == groups.keys(), "groups and tasks differ")
+    serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
+    _must(len(set(serials)) == len(serials) and max(serials, default=0) <= cluster._serial, "serials are not in order")
+    count: Counter[ClassRecord] = Counter()
+    waiting: dict[ClassRecord, dict[Group, None]] = {}
+    for group, tasks in members.items():
+        _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
+        count[group.cls] += len(tasks)
+        queue = sorted((t for t in tasks if t.place is None), key=lambda t: t.turn)
+        _must(group.tasks == len(tasks) and group.waiting == queue, "a group and its tasks differ")
+        on: dict[int, list[float]] = {}
+        for task in tasks:
+            if task.place is not None:
+                on.setdefault(task.place.row, []).append(task.place.since)
+        known = {row: sorted(since) for row, since in group.on.items()}
+        _must(known == {row: sorted(since) for row, since in on.items()}, "a group runs elsewhere")
+        if queue:
+            waiting.setdefault(group.cls, {})[group] = None
+    _must(cluster.waiting == waiting, "what waits differs")
+    _must(all(cls.tasks == count[cls] for cls in cluster.by_class.values()), "a class and its tasks differ")
+    for cls, ids in cluster._waiting_ids.items():
+        of = [task.id for group in cluster.waiting.get(cls, ()) for task in group.waiting]
+        _must(list(ids) == of, "what waits differs")
+    _must(all(type(t) is TaskRecord for t in cluster._timeless), "what waits since no time is no task")
+    _must(all(user.id == id for id, user in cluster.users.items()), "a user under another id")
+
+
+def _changes(cluster: Cluster) -> None:
+    changes = cluster._changes
+    rows = range(cluster.books.rows)
+    for group, touched in changes.groups.items():
+        _must(type(group) is Group and group.tasks > 0 and all(row in rows for row in touched), "a change of no group")
+    _must(all(type(group) is Group and not group.tasks for group in changes.removed), "a group that is not gone")
+    _must(all(row in cluster.by_row for row in changes.machines), "a change of no machine")
+
+
+def _books(cluster: Cluster) -> None:
+    """Made anew from the records, they must be the same."""
+    books, fresh = cluster.books, Books(cluster.resources)
+    for priority in books.levels:  # numbered in the order in which they were met
+        fresh._classes._free = [0]
+        fresh.add_class(np.zeros(len(cluster.resources.names), np.int64), {}, priority)
+        fresh.drop_class(0)
+    for index, cls in cluster.by_class.items():
+        fresh._classes._free, fresh._classes.count = [index], max(fresh._classes.count, index + 1)
+        fresh.add_class(cls.demand, cls.constraints, cls.priority)
+        kind, spread, avoids = _wishes(cls)
+        fresh.company.add_class(index, kind, spread, avoids)
+    fresh._rows.count = books.rows
+    for row, record in cluster.by_row.items():
+        fresh._rows._free = [row]
+        fresh.add_machine()
+        capacity = cluster.resources.capacity("capacity", record.machine.capacity)
+        fresh.describe(row, capacity, record.machine.labels, record.machine.slots, record.machine.rack)
+        fresh.usable[row] = not (record.failed or record.drained)
+        for task in record.tasks:
+            assert task.place is not None
+            fresh.take(row, task.group.cls.index, task.place.devices)
+    rows = list(cluster.by_row)
+    for name in ("capacity", "free", "slots", "running", "usable"):
+        _must(np.array_equal(getattr(books, name)[rows], getattr(fresh, name)[rows]), f"books.{name} is not what the records tell")
+    wide = min(books.devices.shape[1], fresh.devices.shape[1])
+    same = np.array_equal(books.devices[rows, :wide], fresh.devices[rows, :wide])
+    _must(same and not books.devices[rows, wide:].any(), "books.devices is not what the records tell")
+    levels = len(books.levels)
+    _must(np.array_equal(books.running_at[rows, :levels], fresh.running_at[rows, :levels]), "books.running_at differs")
+    _must(books._running_by_level == fresh._running_by_level and books.levels == fresh.levels, "running tasks by priority differ")
+    live = list(cluster.by_class)
+    for name in ("demand", "priority", "level"):
+        _must(np.array_equal(getattr(books, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
+    _must(all(books._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
+    held = books.held[rows]
+    _must(np.isin(held[held >= 0], live).all(), "a machine is held for no class")
+    _must(books._holding == int((books.held[: books.rows] >= 0).sum()), "machines that are held are not counted")
+    _must(bool((books.version[: books.rows] <= books.clock).all()), "a row changed after now")
+    _must((books.slots[rows] >= 0).all() and (books.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
+    _company(books, fresh, set(live), bool(cluster._changes.gone))
+    _shapes(books, fresh, rows, live)
+
+
+def _wishes(cls: ClassRecord) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
+    """What `Cluster._group` told the company of it, from the class's key."""
+    _, _, _, kind, _, spread, _, avoids = cls.key
+    return kind, spread, avoids
+
+
+def _company(books: Books, fresh: Books, live: set[int], leaving: bool) -> None:
+    mine, made = books.company, fresh.company
+    _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
+    if mine._classes.keys() <= live and not leaving:
+        for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "_fussy"):
+            _must(getattr(mine, name) == getattr(made, name), f"company{name} is not what the records tell")
+    _must(mine._top >= made._top, "company has too few rows")
+
+
+def _shapes(books: Books, fresh: Books, rows: list[int], live: list[int]) -> None:
+    mine, made = books.makes, fresh.makes
+    _indices(mine._indices, mine._keys, "shapes")
+    _must(all(mine._shapes.get(key) == shape for shape, key in mine._keys.items()), "a shape under another key")
+    _must(len(mine._shapes) == len(mine._keys) and mine._users.keys() == mine._keys.keys(), "shapes differ")
+    _must(all(int(mine.of[row]) in mine._keys for row in rows), "a machine of no shape")
+    users = Counter(mine.of[mine.of >= 0].tolist())
+    _must(users == Counter(mine._users), "shapes and machines differ")
+    for row in rows:
+        _must(mine._keys[int(mine.of[row])] == made._keys[int(made.of[row])], "a machine of another shape")
+    size = mine._indices.count
+    big = max(live, default=-1) < len(mine._suits) and mine._suits.shape == mine._holds.shape and mine._suits.shape[1] >= size
+    _must(big, "what suits classes is missing")
+    _must(all(mine._wants.get(cls) == made._wants[cls] for cls in live), "what classes want differs")
+    for shape, key in mine._keys.items():
+        other = made._shapes.get(key)
+        if other is not None:
+            same = (mine._suits[live, shape] == made._suits[live, other]) & (mine._holds[live, shape] == made._holds[live, other])
+            _must(same.all(), "what suits classes differs")
+    _must(mine.device == made.device, "devices differ")
