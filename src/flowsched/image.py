@@ -98,8 +98,7 @@ class Extras:
             elif isinstance(thing, list | tuple | deque):
                 look += thing
         fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-        kernel, numbers, _ = network.__getstate__()
-        return crc32(repr((_MEANING, sorted(kept.items()), fields, list(kernel), len(numbers))).encode())
+        return crc32(repr((_MEANING, sorted(kept.items()), fields, sorted(network.state()))).encode())
 
 
 def _attributes(thing: Any) -> list[str]:
