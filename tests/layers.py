@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
 ROOMS = {
     "exceptions": "exceptions version _guard",
     "kernel": "_cs _ns",
-    "network": "network edits arrays simple",
+    "network": "network edits arrays simple flowstate",
     "dimacs": "dimacs dimacs_stream dimacs_live",
     "nx": "nx_backend nx_graph nx_numbers",
     "cluster": "cluster",

@@ -561,11 +561,14 @@ cdef class Network:
     # == mutations ============================================================================================
 
     cdef int tell(self, int32_t what) except -1:
-        """Note for the simplex's basis what changed: an arc, or ~v for the supply of v."""
+        """Note for the simplex's basis what changed: an arc, or ~v for the supply of v.
+
+        Too many changes make it useless, which is looked at when there are 0, 16, 48, 112, ... of them.
+        """
         if self.based:
+            if self.nnews % 16 == 0 and (self.nnews // 16 & self.nnews // 16 + 1) == 0 and self.nnews > self.live_arcs // 4:
+                return self.drop_basis()
             if self.nnews == self.news.shape[0]:
-                if self.nnews > self.live_arcs // 4:
-                    return self.drop_basis()
                 self.news = _grown(self.news, 2 * self.nnews + 16, 0)
             self.news[self.nnews] = what
             self.nnews += 1
@@ -1468,7 +1471,7 @@ cdef class Network:
         cdef int32_t excesses = self.nactive
         cdef int64_t work
         self.allowance = FAR
-        if self.based and algorithm == AUTO and excesses * self.repair_work > self.simplex_work:
+        if self.based and algorithm == AUTO and <double>excesses * <double>self.repair_work > <double>self.simplex_work:
             return SPENT
         status = self.unbend()
         if status != OK:
@@ -1912,47 +1915,310 @@ cdef class Network:
 
     # == copies ===================================================================================================
 
-    def __getstate__(self):
-        cdef int32_t n = self.n, m = self.m
+    def dump(self):
+        """All that later solves go by, as flat arrays and numbers, for `adopt`; flowstate.py says what they mean."""
         self.alone()
         with self.lock:
-            arrays = {name: _whole(a)[:k].copy() for name, a, k in (
-                ("pot", self.pot, n), ("exc", self.exc, n), ("sup", self.sup, n), ("node", self.node, n), ("active", self.active, self.nactive),
-                ("plog", self.plog, n), ("listed", self.listed, n), ("res", self.res, 2 * m), ("pos", self.pos, 2 * m), ("alog", self.alog, m),
-                ("low", self.low, m), ("half", self.half, self.top), ("spare", self.spare, CLASSES), ("jarc", self.jarc, self.njarc),
-                ("jflow", self.jflow, self.njarc), ("jnode", self.jnode, self.njnode), ("jpot", self.jpot, self.njnode),
-                ("bent", self.bent, self.nbent), ("news", self.news, self.nnews), ("known", self.known, self.known.shape[0]))}
-            return arrays, (
-                n, m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-                self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown,
-                self.reshaped, self.simplex_work, self.repair_work, self.solves[0], self.solves[1]), self.basis.state() if self.based else None
+            return self.write()
+
+    cdef object write(self):
+        cdef int32_t n = self.n, m = self.m, v, a, i, k = 0
+        cdef int64_t[::1] potential = np.zeros(n, np.int64), capacity = np.zeros(m, np.int64), flow = np.zeros(m, np.int64), cost = np.zeros(m, np.int64)
+        cdef int32_t[::1] degree = np.empty(n, np.int32), hint = np.zeros(n, np.int32), adjacent = np.empty(2 * self.live_arcs, np.int32)
+        cdef int32_t[::1] free_nodes = np.empty(n - self.live_nodes, np.int32), free_arcs = np.empty(m - self.live_arcs, np.int32)
+        cdef int32_t[::1] arcs = np.empty(self.njarc, np.int32), nodes = np.empty(self.njnode, np.int32)
+        cdef int64_t[::1] moved = np.empty(self.njarc, np.int64), raised = np.empty(self.njnode, np.int64)
+        for v in range(n):
+            degree[v] = self.node[v].d[3]
+            if degree[v] >= 0:
+                potential[v], hint[v] = self.pot[v], self.node[v].hint
+                for i in range(self.node[v].first, self.node[v].first + degree[v]):
+                    adjacent[k] = self.half[i].code
+                    k += 1
+                    if self.half[i].code & 1 == 0:
+                        a = self.half[i].code >> 1
+                        cost[a], flow[a] = self.half[i].cost, self.flow_of(a)
+                        capacity[a] = self.res[2 * a] + flow[a]
+        v = self.free_node
+        for i in range(n - self.live_nodes):
+            free_nodes[i], v = v, self.node[v].first
+        a = self.free_arc
+        for i in range(m - self.live_arcs):
+            free_arcs[i], a = a, self.pos[2 * a + 1]
+        k = 0
+        for i in range(self.njarc):
+            if self.jarc[i] >= 0:
+                arcs[k], moved[k] = self.jarc[i], self.jflow[i]
+                k += 1
+        arcs, moved = arcs[:k], moved[:k]
+        k = 0
+        for i in range(self.njnode):
+            if self.jnode[i] >= 0:
+                nodes[k], raised[k] = self.jnode[i], self.jpot[i]
+                k += 1
+        nodes, raised = nodes[:k], raised[:k]
+        kept = self.based and self.basis.reusable()
+        known = self.known if self.based else potential[:0]
+        return {
+            "form": 1, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
+            "free_nodes": free_nodes.base, "active": np.array(self.active[:self.nactive]), "capacity": capacity.base, "flow": flow.base,
+            "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
+            "bent": np.array(self.bent[:self.nbent]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
+            "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
+            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped),
+            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "simplex_work": self.simplex_work, "repair_work": self.repair_work,
+            "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
+            "known": np.array(known), "basis_kept": int(kept),
+        } | (self.basis.dump() if self.based else _NO_BASIS)
+
+    def adopt(self, state):
+        """Become what `dump` gave; names, kinds and lengths are known to be right, and the arrays to be nobody else's (`flowstate.checked`).
+
+        For a network that is new.  All words are checked before they are used; InputError leaves a network that is to be thrown away.
+        """
+        self.alone()
+        with self.lock:
+            wrong = self.read(state)
+            if wrong is None and state["based"]:
+                wrong = self.read_basis(state)
+        if wrong is not None:
+            raise InputError(f"state: {wrong}")
+
+    cdef object read(self, state):
+        """None, or what is wrong."""
+        cdef const int64_t[::1] supply = state["supply"], potential = state["potential"], capacity = state["capacity"], flow = state["flow"]
+        cdef const int64_t[::1] lower = state["lower"], cost = state["cost"], moved = state["moved_flow"], raised = state["moved_potential"]
+        cdef const int32_t[::1] hint = state["hint"], degree = state["degree"], adjacent = state["adjacent"], free_nodes = state["free_nodes"]
+        cdef const int32_t[::1] active = state["active"], free_arcs = state["free_arcs"], bent = state["bent"]
+        cdef const int32_t[::1] arcs = state["moved_arcs"], nodes = state["moved_nodes"]
+        cdef int32_t v, a, h, i, first = 0, last = 0, size, region, before
+        cdef int64_t lo = 0, top = 0, most = 0, bound = state["cost_bound"]
+        cdef int64_t[::1] high
+        cdef uint64_t[::1] down
+        cdef unsigned char[::1] seen
+        cdef bint lowers = lower.shape[0] > 0
+        if supply.shape[0] >= 2**31 - 2 or capacity.shape[0] >= 2**30 - 2:
+            return "supply, capacity: too many nodes or arcs"
+        cdef int32_t n = <int32_t>supply.shape[0], m = <int32_t>capacity.shape[0]
+        # -- ids and adjacency
+        for v in range(n):
+            if degree[v] >= 0:
+                self.live_nodes += 1
+                if degree[v] > adjacent.shape[0] - most:
+                    return f"degree[{v}]: more half-arcs than there are"
+                most += degree[v]
+                top += class_size(size_class(degree[v]))
+            elif degree[v] != -1 or supply[v] or potential[v] or hint[v]:
+                return f"degree[{v}]: -1 expected, and no supply, potential or hint, where an id is free"
+            if not -POT_MAX < potential[v] < POT_MAX:
+                return f"potential[{v}]: {potential[v]} is out of range"
+        if most != adjacent.shape[0] or adjacent.shape[0] % 2 or adjacent.shape[0] > 2 * <int64_t>m:
+            return "adjacent: as many half-arcs as the degrees say, two for each arc, expected"
+        if top >= 2**31 - 2:
+            return "degree: too many half-arcs"
+        for v in range(n):
+            if not 0 <= hint[v] <= 2 * <int64_t>m or hint[v] >= 2**31 - 2 - top:
+                return f"hint[{v}]: {hint[v]} is out of range"
+        self.live_arcs = <int32_t>(adjacent.shape[0] // 2)
+        if free_nodes.shape[0] != n - self.live_nodes:
+            return "free_nodes: all ids of degree -1 expected"
+        if free_arcs.shape[0] != m - self.live_arcs:
+            return "free_arcs: all ids without half-arcs expected"
+        self.node, self.pos, self.half = np.zeros(n, NODE), np.full(2 * m, -1, np.int32), np.zeros(top, HALF)
+        for v in range(n):
+            self.node[v].d[3] = degree[v]
+            self.node[v].hint = hint[v]
+            if degree[v] < 0:
+                continue
+            self.node[v].first, self.node[v].size = first, class_size(size_class(degree[v]))
+            for i in range(degree[v]):
+                h = adjacent[last + i]
+                if not 0 <= h < 2 * <int64_t>m or self.pos[h] >= 0:
+                    return f"adjacent[{last + i}]: half-arc {h} does not exist, or occurs twice"
+                self.pos[h] = first + i
+                self.half[first + i].code = h
+            last += degree[v]
+            first += self.node[v].size
+        self.top = top
+        self.free_node = self.free_arc = -1
+        for i in range(<int32_t>free_nodes.shape[0] - 1, -1, -1):
+            v = free_nodes[i]
+            if not 0 <= v < n or self.node[v].d[3] != -1:
+                return f"free_nodes[{i}]: {v} is no free id, or occurs twice"
+            self.node[v].d[3] = -2              # for now: it is in the list
+            self.node[v].first, self.free_node = self.free_node, v
+        for v in range(n):
+            self.node[v].d[3] = max(self.node[v].d[3], -1)
+        seen = np.zeros(max(n, m), np.uint8)
+        for i in range(<int32_t>free_arcs.shape[0] - 1, -1, -1):
+            a = free_arcs[i]
+            if not 0 <= a < m or self.pos[2 * a] >= 0 or self.pos[2 * a + 1] >= 0 or seen[a]:
+                return f"free_arcs[{i}]: {a} is no free id, or occurs twice"
+            seen[a] = 1
+        # -- arcs: bounds, flow, cost, and with them the regions of the adjacency
+        for a in range(m):
+            lo = lower[a] if lowers else 0
+            if seen[a]:
+                if capacity[a] or flow[a] or cost[a] or lo:
+                    return f"capacity[{a}], flow, cost, lower: 0 expected where an id is free"
+                continue
+            if self.pos[2 * a] < 0 or self.pos[2 * a + 1] < 0:
+                return f"adjacent: a half-arc of arc {a} is missing"
+            if not 0 <= lo <= flow[a] <= capacity[a] <= CINF:
+                return f"flow[{a}]: 0 <= lower <= flow <= capacity <= 2**62 does not hold"
+            if not -bound <= cost[a] <= bound:
+                return f"cost[{a}]: {cost[a]} is above the bound"
+        if (self.live_nodes + 1) * int(bound) >= POT_MAX:
+            return "cost_bound: too large for so many nodes"
+        self.res = np.zeros(2 * m, np.int64)
+        high, down = np.zeros(n, np.int64), np.zeros(n, np.uint64)
+        for v in range(n):
+            if self.node[v].d[3] >= 0:
+                fs_muladd(&high[v], &down[v], supply[v], 1)
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+                h = self.half[i].code
+                a = h >> 1
+                lo = lower[a] if lowers else 0
+                self.res[h] = flow[a] - lo if h & 1 else capacity[a] - flow[a]
+                self.half[i].cost = -cost[a] if h & 1 else cost[a]
+                self.half[self.pos[h ^ 1]].head = v
+                fs_muladd(&high[v], &down[v], flow[a], 1 if h & 1 else -1)
+                if h & 1 == 0:
+                    fs_muladd(&self.cost_hi, &self.cost_lo, flow[a], cost[a])
+        for i in range(<int32_t>free_arcs.shape[0] - 1, -1, -1):
+            self.pos[2 * free_arcs[i] + 1], self.free_arc = self.free_arc, free_arcs[i]
+        for v in range(n):
+            before = 0
+            for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+                region = self.state(self.half[i].code)
+                if region < before:
+                    return f"adjacent: the half-arcs of node {v} do not stand in the order of their states"
+                before = region
+                for size in range(region, 3):
+                    self.node[v].d[size] += 1
+        # -- supplies, excesses
+        if (wrong := _too_much(supply, lower)) is not None:
+            return wrong
+        self.volume, self.supply_sum = 0, 0
+        for v in range(n):
+            self.volume += mag(supply[v])
+            self.supply_sum += supply[v]
+        for a in range(m if lowers else 0):
+            self.volume += lower[a]
+        self.sup, self.pot, self.exc = np.array(supply), np.array(potential), np.zeros(n, np.int64)
+        self.listed, self.active, self.nactive = np.zeros(n, np.uint8), np.zeros(n, np.int32), 0
+        self.overflown = state["overflown"]
+        for i in range(active.shape[0]):
+            v = active[i]
+            if not 0 <= v < n or self.listed[v]:
+                return f"active[{i}]: {v} is no node, or occurs twice"
+            self.listed[v] = 1
+            self.active[i] = v
+            self.nactive += 1
+        for v in range(n):
+            if high[v] == (-1 if down[v] >> 63 else 0) and -CINF < <int64_t>down[v] < CINF:
+                self.exc[v] = <int64_t>down[v]
+            elif not self.overflown:
+                return f"flow: the excess of node {v} is out of range"
+            if self.exc[v] and not self.listed[v]:
+                return f"active: node {v} has an excess and is not there"
+        # -- potentials: invariant (I)
+        self.bent, self.nbent = np.zeros(bent.shape[0] + 4, np.int32), <int32_t>bent.shape[0]
+        seen = np.zeros(2 * m, np.uint8)
+        for i in range(bent.shape[0]):
+            if not 0 <= bent[i] < 2 * <int64_t>m:
+                return f"bent[{i}]: {bent[i]} is no half-arc"
+            self.bent[i] = bent[i]
+            seen[bent[i]] = 1
+        for v in range(n):
+            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[1], 0)):
+                if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
+                    return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not bent"
+        # -- the last solution
+        self.solved, self.reshaped = state["solved"], state["reshaped"]
+        self.njarc, self.njnode = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
+        if not self.solved and (self.njarc or self.njnode):
+            return "moved_arcs, moved_nodes: none expected before the first solution"
+        self.alog, self.plog = np.full(m, -1, np.int32), np.full(n, -1, np.int32)
+        self.jarc, self.jflow = np.zeros(self.njarc + 16, np.int32), np.zeros(self.njarc + 16, np.int64)
+        self.jnode, self.jpot = np.zeros(self.njnode + 16, np.int32), np.zeros(self.njnode + 16, np.int64)
+        for i in range(self.njarc):
+            a = arcs[i]
+            if not 0 <= a < m or self.pos[2 * a] < 0 or self.alog[a] >= 0 or not 0 <= moved[i] <= CINF:
+                return f"moved_arcs[{i}]: {a} is no arc, occurs twice, or its flow is out of range"
+            self.alog[a], self.jarc[i], self.jflow[i] = i, a, moved[i]
+        for i in range(self.njnode):
+            v = nodes[i]
+            if not 0 <= v < n or self.node[v].d[3] < 0 or self.plog[v] >= 0 or not -POT_MAX < raised[i] < POT_MAX:
+                return f"moved_nodes[{i}]: {v} is no node, occurs twice, or its potential is out of range"
+            self.plog[v], self.jnode[i], self.jpot[i] = i, v, raised[i]
+        # -- numbers
+        if state["hub"] >= n:
+            return "hub: no such node"
+        self.hub, self.hub_seen, self.cost_bound, self.broken = state["hub"], state["hub_seen"], state["cost_bound"], state["broken"]
+        self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
+        self.simplex_work, self.repair_work = state["simplex_work"], state["repair_work"]
+        self.low, self.label, self.mark, self.order = np.array(lower), np.zeros(2 * n, LABEL), np.zeros(n, np.int32), np.zeros(n + 2, np.int32)
+        self.n, self.m = n, m
+        return None
+
+    cdef object read_basis(self, state):
+        """After `read`: None, or what is wrong.  What has not changed since the basis was made must be the same in both."""
+        cdef const int32_t[::1] news = state["news"]
+        cdef const int64_t[::1] known = state["known"], room, cost, flow
+        cdef int32_t a, v
+        cdef int64_t wide = state["basis_wide"], cap
+        cdef Py_ssize_t i
+        cdef unsigned char[::1] arc = np.zeros(self.m, np.uint8), node = np.zeros(self.n, np.uint8)
+        cdef int64_t[::1] tail = np.full(self.m, -1, np.int64), head = np.full(self.m, -1, np.int64)
+        if news.shape[0] >= 2**31 - 1:
+            return "news: too long"
+        for i in range(news.shape[0]):
+            a, v = news[i], ~news[i]
+            if (a >= self.m or self.pos[2 * a] < 0) if a >= 0 else (v >= self.n or self.node[v].d[3] < 0):
+                return f"news[{i}]: {news[i]} is no arc, and not that of a node"
+            if a >= 0:
+                arc[a] = 1
+            else:
+                node[v] = 1
+        if (wrong := _too_much(known, known[:0])) is not None:
+            return f"known, as {wrong}"
+        for v in range(self.n):
+            if not node[v] and known[v] != self.sup[v]:
+                return f"known[{v}]: another supply, which is not among the news"
+        basis = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False)
+        if state["basis_kept"]:
+            for a in range(self.m):
+                if self.pos[2 * a] >= 0:
+                    tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
+            if (wrong := basis.adopt(state, tail, head, self.low, known)) is not None:
+                return wrong
+            room, cost, flow = state["basis_room"], state["basis_cost"], state["basis_flow"]
+            placed = basis.has()
+            for a in range(self.m):
+                if tail[a] >= 0 and not arc[a]:
+                    cap = self.res[2 * a] + self.flow_of(a)
+                    cap = wide if cap >= CINF else min(cap - (self.low[a] if self.low.shape[0] else 0), wide)
+                    if room[a] != cap or (placed[a] and cost[a] != self.half[self.pos[2 * a]].cost):
+                        return f"basis_room[{a}], basis_cost: another capacity or cost, which is not among the news"
+        self.basis, self.based, self.news, self.nnews, self.known = basis, True, np.array(news), <int32_t>news.shape[0], np.array(known)
+        return None
 
     def __reduce__(self):
-        return Network, (), self.__getstate__()
+        raise TypeError("a kernel is not pickled: FlowNetwork is")
 
-    def __setstate__(self, state):
-        arrays, numbers, basis = state
-        (self.n, self.m, self.live_nodes, self.live_arcs, self.free_node, self.free_arc, self.supply_sum, self.volume, self.cost_bound,
-         self.broken, self.cost_hi, self.cost_lo, self.hub, self.hub_seen, self.budget, self.patience, self.solved, self.overflown,
-         self.reshaped, self.simplex_work, self.repair_work, self.solves[0], self.solves[1]) = numbers
-        # Copies: arrays that come out of a pickle may be read-only.
-        own = {name: np.array(array) for name, array in arrays.items()}
-        self.nactive, self.njarc, self.njnode, self.nbent = (len(own[k]) for k in ("active", "jarc", "jnode", "bent"))
-        self.top = len(own["half"])
-        self.pot, self.exc, self.sup, self.node = own["pot"], own["exc"], own["sup"], own["node"]
-        self.plog, self.listed, self.res, self.pos = own["plog"], own["listed"], own["res"], own["pos"]
-        self.alog, self.low, self.half, self.spare = own["alog"], own["low"], own["half"], own["spare"]
-        self.label = np.zeros(2 * self.n, LABEL)
-        self.mark = np.zeros(self.n, np.int32)
-        self.order = np.zeros(self.n + 2, np.int32)
-        self.active = _grown(own["active"], self.n, 0)
-        self.jarc, self.jflow = _grown(own["jarc"], self.njarc + 16, 0), _grown(own["jflow"], self.njarc + 16, 0)
-        self.jnode, self.jpot = _grown(own["jnode"], self.njnode + 16, 0), _grown(own["jpot"], self.njnode + 16, 0)
-        self.bent = _grown(own["bent"], self.nbent + 4, 0)
-        self.based, self.nnews, self.news, self.known = basis is not None, len(own["news"]), own["news"], own["known"]
-        if self.based:
-            self.basis = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False)
-            self.basis.take_over(basis)
+
+_NO_BASIS = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False).dump()
+
+
+cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):
+    """None, or what says that magnitudes add up to 2**60 or more."""
+    try:
+        if _magnitude(supply, "supply") + _magnitude(lower, "lower") >= 2 * POT_MAX:
+            return "supply, lower: they add up to 2**60 or more"
+    except CostRangeError as error:
+        return str(error)
+    return None
 
 
 def _whole(view):

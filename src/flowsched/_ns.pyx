@@ -64,7 +64,7 @@ References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minim
 
 cimport cython
 from libc.math cimport sqrt
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import time
 
@@ -1043,19 +1043,216 @@ cdef class Simplex:
         """Memory of all arrays."""
         return sum([array.nbytes for array in self.arrays()])
 
-    def state(self):
-        """A solved one as copies of its arrays, and numbers; for `take_over`."""
-        return [array.copy() for array in self.arrays()], (
-            self.n, self.m, self.slots, self.anchor, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel)
+    def reusable(self):
+        """Whether `resume` may be asked."""
+        return self.kept
 
-    def take_over(self, state):
-        """Become what `state` gave."""
-        arrays, numbers = state
-        (self.n, self.m, self.slots, self.anchor, self.spare, self.kept, self.placed, self.volume, self.negative, self.wide, self.top_cost, self.fuel) = numbers
-        own = [np.array(array) for array in arrays]
-        self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code = own[:11]
-        if self.placed:
-            self.place, self.ours = own[11:]
+    def has(self):
+        """Bool by arc: whether it is in the tree or in a slot."""
+        cdef int32_t v, e
+        out = np.zeros(self.m, bool)
+        for v in range(self.n):
+            if self.node[v].code >= 0:
+                out[self.node[v].code >> 1] = True
+        for e in range(self.slots):
+            if self.code[e] >= 0:
+                out[self.code[e] >> 1] = True
+        return out
+
+    # == as data =====================================================================================================
+
+    def dump(self):
+        """A solved one as flat arrays and numbers, for `adopt`: what follows from the tree and the arcs is left out (see flowstate.py)."""
+        cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
+        if not self.kept:       # it will not be asked again
+            return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
+        cdef int64_t[::1] cost = np.zeros(self.m, np.int64), room = np.zeros(self.m, np.int64)
+        cdef int32_t[::1] parent = np.empty(n, np.int32), tree = np.empty(n, np.int32)
+        for e in range(self.slots):
+            if self.code[e] >= 0:
+                a = self.code[e] >> 1
+                room[a], cost[a] = self.room[e], -self.slot[e].cost if self.code[e] & 1 else self.slot[e].cost
+        for v in range(n):
+            parent[v], tree[v] = self.link[v].parent, self.node[v].code
+            if tree[v] >= 0:
+                k += 1
+                a = tree[v] >> 1
+                room[a] = self.slack[v].up + self.slack[v].down
+                cost[a] = self.pot[parent[v]] - self.pot[v] if tree[v] & 1 == 0 else self.pot[v] - self.pot[parent[v]]
+        cdef int32_t[::1] spare = np.empty(k, np.int32)
+        for e in range(k):
+            spare[e], chain = chain, <int32_t>self.room[chain]
+        return {
+            "basis_name": np.array(self.name[:n]), "basis_parent": parent.base, "basis_next": np.array(self.next), "basis_tree": tree.base,
+            "basis_slot": np.array(self.code[:self.slots]), "basis_spare": spare.base, "basis_potential": np.array(self.pot[:n]),
+            "basis_flow": np.array(self.flow), "basis_room": room.base, "basis_cost": cost.base,
+            "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_volume": self.volume,
+            "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
+
+    def adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+        """Become what `dump` gave, of the arcs and supplies given (arc ids that are free have the tail -1); None, or what is wrong.
+
+        Every word is checked before it is used, and all that the proofs at the head of this file rest on: (T), (S), the flows and their balance, the bounds on
+        what they may become.  That the basis is optimal they do not need.
+        """
+        cdef const int32_t[::1] name = state["basis_name"], parent = state["basis_parent"], next_ = state["basis_next"], tree = state["basis_tree"]
+        cdef const int32_t[::1] slot = state["basis_slot"], spare = state["basis_spare"]
+        cdef const int64_t[::1] pot = state["basis_potential"], flow = state["basis_flow"], room = state["basis_room"], cost = state["basis_cost"]
+        cdef int32_t n = <int32_t>name.shape[0], m = <int32_t>tail.shape[0], v, u, e, a, code, i, real = 0
+        cdef int64_t lo = 0, x, total = 0, limited = 0, top
+        cdef bint lowers = lower.shape[0] > 0
+        cdef int32_t[::1] ours, path
+        cdef int64_t[::1] b
+        cdef double[::1] about
+        self.volume, self.negative, self.wide, top = state["basis_volume"], state["basis_negative"], state["basis_wide"], state["basis_top_cost"]
+        if not 0 < self.wide < HUGE or not self.volume < self.wide - self.negative:
+            return "basis_wide: not above all that can flow"
+        if top >= RISE_MAX // (n + 1):
+            return "basis_top_cost: too large"
+        if state["basis_anchor"] > n:
+            return "basis_anchor: no such node"
+        if not -DEPTH_MAX < state["basis_depth"] < DEPTH_MAX:
+            return "basis_depth: out of range"
+        # the nodes and the tree
+        ours, path = np.full(n + 1, -1, np.int32), np.empty(n + 1, np.int32)
+        self.name = np.full(n + 1, n, np.int32)
+        for v in range(n):
+            if not 0 <= name[v] < n or ours[name[v]] >= 0:
+                return f"basis_name[{v}]: {name[v]} is no node, or occurs twice"
+            ours[name[v]] = v
+            self.name[v] = name[v]
+            if not 0 <= parent[v] <= n:
+                return f"basis_parent[{v}]: {parent[v]} is no node"
+            if not -DRIFT_MAX < pot[v] < DRIFT_MAX:
+                return f"basis_potential[{v}]: {pot[v]} is out of range"
+        self.link, self.slack, self.node = np.zeros(n + 1, LINK), np.zeros(n + 1, SLACK), np.zeros(n + 1, NODE)
+        self.next, self.pot = np.array(next_), np.zeros(n + 1, np.int64)
+        self.pot[:n] = pot
+        self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
+        self.slack[n].up = self.slack[n].down = CINF
+        path[0], i, u = n, 0, n
+        for e in range(n):              # `next` is a preorder iff each node's parent is the one before it or above that
+            v = next_[u]
+            if not 0 <= v < n:
+                return f"basis_next[{u}]: {v} is no node"
+            while i >= 0 and path[i] != parent[v]:
+                self.node[path[i]].last = u
+                i -= 1
+            if i < 0:
+                return f"basis_next[{u}]: not a preorder of the tree"
+            self.node[v].prev, self.link[v].parent, self.link[v].depth = u, parent[v], self.link[parent[v]].depth + 1
+            i += 1
+            path[i] = v
+            u = v
+        if next_[u] != n:
+            return f"basis_next[{u}]: not a preorder of the tree"
+        while i >= 0:
+            self.node[path[i]].last = u
+            i -= 1
+        self.node[n].prev = u
+        # the arcs: each in the tree, in a slot, or fixed at its lower bound
+        cdef unsigned char[::1] seen = np.zeros(m, np.uint8)
+        b, about = np.array(balance), np.zeros(n)
+        for v in range(n):
+            code = tree[v]
+            if code == -1:
+                self.node[v].code = -1
+                self.slack[v].up, self.slack[v].down = CINF, 0
+                if parent[v] != n:
+                    return f"basis_tree[{v}]: only the root has artificial arcs"
+                continue
+            a = code >> 1
+            if not 0 <= a < m or tail[a] < 0 or seen[a] or parent[v] == n:
+                return f"basis_tree[{v}]: arc {a} cannot be there"
+            seen[a] = 1
+            u = name[parent[v]]
+            if not (tail[a] == name[v] and head[a] == u if code & 1 == 0 else tail[a] == u and head[a] == name[v]):
+                return f"basis_tree[{v}]: arc {a} does not join the node and its parent"
+            if not -top <= cost[a] <= top or cost[a] != (pot[parent[v]] - pot[v] if code & 1 == 0 else pot[v] - pot[parent[v]]):
+                return f"basis_cost[{a}]: not what the potentials say"
+            lo = lower[a] if lowers else 0
+            if not 0 <= room[a] <= self.wide or not lo <= flow[a] <= lo + room[a]:
+                return f"basis_flow[{a}]: out of bounds"
+            x = flow[a] - lo
+            if code & 1:
+                self.slack[v].up, self.slack[v].down = x, room[a] - x
+            else:
+                self.slack[v].up, self.slack[v].down = room[a] - x, x
+            if self.slack[v].up <= 0:
+                return f"basis_flow[{a}]: the tree is not strongly feasible"
+            self.node[v].code = code
+            real += 1
+        self.slots = <int32_t>slot.shape[0]
+        if self.slots % 4 or self.slots > m + 3:
+            return "basis_slot: wrong length"
+        self.slot, self.room, self.code = np.zeros(self.slots, SLOT), np.zeros(self.slots, np.int64), np.array(slot)
+        for e in range(self.slots):
+            code = slot[e]
+            if code == -1:
+                continue
+            a = code >> 1
+            if not 0 <= a < m or tail[a] < 0 or seen[a]:
+                return f"basis_slot[{e}]: arc {a} cannot be there"
+            seen[a] = 1
+            lo = lower[a] if lowers else 0
+            if not 0 <= room[a] <= self.wide or flow[a] != lo + (room[a] if code & 1 else 0):
+                return f"basis_flow[{a}]: not at the bound where its slot has it"
+            if not -top <= cost[a] <= top:
+                return f"basis_cost[{a}]: {cost[a]} is out of range"
+            u, v = ours[tail[a]], ours[head[a]]
+            if code & 1:
+                self.slot[e].tail, self.slot[e].head, self.slot[e].cost = v, u, -cost[a]
+            else:
+                self.slot[e].tail, self.slot[e].head, self.slot[e].cost = u, v, cost[a]
+            self.room[e] = room[a]
+        self.spare = -1
+        if spare.shape[0] != real:
+            return "basis_spare: as many as arcs in the tree expected"
+        for i in range(real - 1, -1, -1):
+            e = spare[i]
+            if not 0 <= e < self.slots or self.code[e] != -1:
+                return f"basis_spare[{i}]: {e} is no dead slot, or occurs twice"
+            self.code[e] = -2           # for now: it is in the chain
+            self.room[e], self.spare = self.spare, e
+        for e in range(self.slots):
+            if self.code[e] < 0:
+                self.code[e] = -1
+        # what flows, and what the bounds rest on
+        for a in range(m):
+            lo = lower[a] if lowers and tail[a] >= 0 else 0
+            if not seen[a] and (flow[a] != lo or room[a] or cost[a]):
+                return f"basis_flow[{a}]: not in the basis, so it must be at its lower bound, without cost or room"
+            if tail[a] < 0:
+                continue
+            if cost[a] < 0:
+                limited = min(limited + room[a], CINF)
+            # mod 2**64, and about: both are 0 only if the balance is
+            u, v = <int32_t>tail[a], <int32_t>head[a]
+            b[u] = <int64_t>(<uint64_t>b[u] - <uint64_t>flow[a])
+            b[v] = <int64_t>(<uint64_t>b[v] + <uint64_t>flow[a])
+            about[u] -= <double>flow[a]
+            about[v] += <double>flow[a]
+        for v in range(n):
+            if b[v] or not -4e18 < about[v] + <double>balance[v] < 4e18:
+                return f"basis_flow: what arrives at node {v} is not what leaves"
+        b = np.array(balance)
+        for a in range(m if lowers else 0):
+            if tail[a] >= 0:
+                b[tail[a]] -= lower[a]
+                b[head[a]] += lower[a]
+        for v in range(n):
+            total += b[v] if b[v] > 0 else -b[v]
+        if total > self.volume or limited > self.negative:
+            return "basis_volume, basis_negative: less than there is"
+        self.n, self.m, self.top_cost, self.worn = n, m, top, state["basis_worn"]
+        self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
+        self.flow, self.lower = np.array(flow), np.array(lower)
+        return None
+
+
+_ARRAYS32 = ("basis_name", "basis_parent", "basis_next", "basis_tree", "basis_slot", "basis_spare")
+_ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
+_NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
 def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,

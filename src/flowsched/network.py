@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched import _cs, _ns
+from flowsched import _cs, _ns, flowstate
 from flowsched.exceptions import CostRangeError, InputError
 
 __all__ = ["INF", "FlowNetwork", "FlowResult", "FlowSolution", "certify", "min_cost_flow"]
@@ -369,16 +369,48 @@ class FlowNetwork:
 
     def copy(self) -> FlowNetwork:
         """An independent copy with flow and potentials: its next solve is warm."""
-        twin = FlowNetwork()
-        twin.__setstate__(self.__getstate__())
-        return twin
+        return FlowNetwork.from_state(self.state())
 
-    def __getstate__(self) -> Any:
-        return self._core.__getstate__()
+    def state(self) -> dict[str, int | NDArray[np.int32] | Int64Array]:
+        """All of the network as data, for `from_state`: ids, flow, potentials, kept basis, and the order of everything.
+
+        Returns
+        -------
+        dict of str to int or ndarray
+            Flat: Python integers of up to 64 bits, and vectors of int64 or int32 that are nobody else's.  The names and what they mean are in
+            `flowsched.flowstate`; ``form`` is the number of that format.
+        """
+        return self._core.dump()
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """Make a network of what `state` returned; all its later solves are those of the original, bit for bit.
+
+        Parameters
+        ----------
+        state : mapping of str to int or ndarray
+            The vectors are copied; they may be read-only and from any memory.
+
+        Raises
+        ------
+        InputError
+            Not the state of a network: names what is wrong with it.  Every word is checked before it is used: kinds and lengths, ids, free
+            ids, adjacency, bounds, balances, that the potentials fit the flow, and the same for the kept basis.
+        """
+        own = flowstate.checked(state)
+        network = cls.__new__(cls)
+        core = _cs.Network()
+        core.adopt(own)
+        network._core = core
+        return network
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.state()
 
     def __setstate__(self, state: Any) -> None:
-        self._core = _cs.Network()
-        self._core.__setstate__(state)
+        core = _cs.Network()
+        core.adopt(flowstate.checked(state))
+        self._core = core
 
     def _set_budget(self, budget: int, patience: int = -1) -> None:
         """For tests: hand an excess to the search, and all to the simplex, after so many scanned half-arcs (-1: the usual)."""
