@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Self
 from weakref import WeakSet
 
@@ -17,6 +17,7 @@ from flowsched.cluster import Cluster
 from flowsched.cluster.books import FitRule
 from flowsched.cluster.checks import ids, number, truth
 from flowsched.cluster.events import Event
+from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import InputError, JournalMismatchError
 from flowsched.image import PLAIN, Extras, State, pack, twin, unpack
 from flowsched.journal import Header, Journal
@@ -27,9 +28,9 @@ from flowsched.portable import opened, read, written
 from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
-from flowsched.wire import encode
+from flowsched.wire import as_ids, encode, plain
 
-__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "checked", "policy_of", "twin"]
+__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "as_ids", "checked", "plain", "policy_of", "twin"]
 
 JournalOrPath = Journal | str | os.PathLike[str]
 
@@ -386,11 +387,13 @@ class Kept(ABC):
         """What an adapter knows before anything happens; to be written down."""
         return None
 
-    def _learnt_lines(self) -> Iterator[dict[str, Any]]:
-        """What an adapter has learnt, in lines of `flowsched.portable`."""
+    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+        """What an adapter has learnt, in lines of `flowsched.portable`; classes by index, as they are called there."""
         return iter(())
 
-    def _learn_lines(self, cluster: Cluster, learnt: Sequence[dict[str, Any]]) -> None:
+    def _learn_lines(
+        self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[dict[str, Any]]
+    ) -> None:
         """Let the rule of a rebuilt cluster know what an adapter had learnt; whatever is nonsense may raise anything."""
         if learnt:
             raise InputError(f"{self._of} learns nothing")

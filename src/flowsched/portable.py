@@ -40,7 +40,7 @@ hold       ``class``: a machine is kept for it (see `flowsched.holds`).  ``machi
 left out   ``groups``: of gangs that fell short, and are not tried again before there are news, or ``until`` [null]: time.
 account    ``of``: which provider of the policy's fairness kept it, "share" or "within".  ``provider``: as the policy
            describes it.  ``account``: see `flowsched.accounts`.
-learnt     ``what`` and more: what an adapter has learnt, see its `_learnt_lines`.
+learnt     ``what`` and more: what an adapter has learnt, see `flowsched.fgm.telling`.
 end        ``lines``: how many came before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
@@ -128,12 +128,12 @@ class Portable(Protocol):
         """An empty cluster like its own, with a fit rule of its own if there is one."""
         ...
 
-    def _learnt_lines(self) -> Iterator[_Line]:
-        """What an adapter has learnt."""
+    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[_Line]:
+        """What an adapter has learnt; classes by index, as they are called in lines."""
         ...
 
-    def _learn_lines(self, cluster: Cluster, learnt: Sequence[_Line]) -> None:
-        """A cluster with what was learnt: its rule comes to know this."""
+    def _learn_lines(self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[_Line]) -> None:
+        """The rule of a rebuilt cluster comes to know this; classes as they are called in lines."""
         ...
 
 
@@ -211,7 +211,7 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield {"is": "left out", "groups": serials, "until": due if due < float("inf") else None}
     for where, provider, account in accounts(builder.policy):
         yield {"is": "account", "of": where, "provider": provider, "account": account}
-    for learnt in kept._learnt_lines():
+    for learnt in kept._learnt_lines(numbers):
         yield {"is": "learnt", **learnt}
 
 
@@ -428,7 +428,7 @@ def _load(target: Portable, lines: _Source, head: Header, policy: Policy | None)
         builder = Builder(cluster, FlowNetwork(), policy)
         book = booked(policy, reading.accounts)
         reading.resume(builder, policy)
-        target._learn_lines(cluster, reading.learnt)
+        target._learn_lines(cluster, reading.rebuild.classes, reading.learnt)
     target._take(State(cluster, builder.network, builder))
     book()
 
