@@ -21,7 +21,7 @@ ROOMS = {
     "sharing": "sharing",
     "rounds": "rounds reasons sharereport",
     "builder": "builder places preemption verify turns shares claimants tally outlets gangs reclaim holds nearness proposals racks stays outcome",
-    "journal": "log wire graph journal image recovery",
+    "journal": "log wire graph journal image recovery portable accounts",
     "scheduler": "scheduler kept commits",
     "front": "__init__",
     "fgm": "fgm",

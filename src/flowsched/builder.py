@@ -155,6 +155,26 @@ class Builder:
             node.bucket = -1
             self._set_due(node, -_NEVER, group)
 
+    @property
+    def levels(self) -> list[int]:
+        """The priorities that costs allow for: those in use, and some that were."""
+        return sorted(self._level_cost)
+
+    def remember(self) -> tuple[list[Group], float]:
+        """Groups that are left out until there are news, and when time alone is to bring some."""
+        if not self.left_out or self._known != self._state():
+            return [], _NEVER
+        return list(self.left_out), min(self._due[0][0] if self._due else _NEVER, self.stays.due)
+
+    def resume(self, left_out: Sequence[Group], due: float, levels: Sequence[int]) -> None:
+        """Go on from what `remember` and `levels` told of another builder; the last step before its first round."""
+        self._level_cost = self.policy.levels(levels)
+        for group in left_out:
+            self.leave_out(group, until_news=True)
+        if left_out and due < _NEVER:
+            heapq.heappush(self._due, (due, 0, left_out[0]))
+        self._known = self._state()
+
     def begin_round(self, now: float) -> None:
         """Let in those that were left out, if there are news."""
         if self.left_out and (self._known != self._state() or self._time_tells(now)):

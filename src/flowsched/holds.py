@@ -9,7 +9,7 @@ task had waited when it was made, for another machine and for twice as long; so 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,6 +48,21 @@ class Holds:
     def time_tells(self, now: float) -> bool:
         """Whether a machine has been kept for long enough."""
         return any(now >= hold.until for hold in self._holds.values())
+
+    def remember(self) -> Iterator[tuple[ClassRecord, int, float, list[int]]]:
+        """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
+        held, by_row = self.cluster.books.held, self.cluster.by_row
+        for cls, hold in self._holds.items():
+            if cls.tasks:
+                kept = hold.row in by_row and held[hold.row] == cls.index
+                yield cls, hold.row if kept else -1, hold.until, list(hold.tried)
+
+    def resume(self, holds: Iterable[tuple[ClassRecord, int, float, Sequence[int]]]) -> None:
+        """Keep these machines."""
+        for cls, row, until, tried in holds:
+            self._holds[cls] = _Hold(row, until, dict.fromkeys(tried))
+            if row >= 0:
+                self.cluster.books.hold(row, cls.index)
 
     def update(self, patient: Iterable[Group], now: float) -> None:
         """Give machines back that are needed no more, and keep others.

@@ -16,27 +16,29 @@ from __future__ import annotations
 import io
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NoReturn, Self
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
 from flowsched.cluster import Cluster
 from flowsched.cluster.books import FitRule
-from flowsched.cluster.checks import ids, number
+from flowsched.cluster.checks import ids, number, truth
 from flowsched.cluster.events import Event
+from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import InputError, JournalMismatchError
 from flowsched.image import PLAIN, Extras, State, pack, twin, unpack
 from flowsched.journal import Header, Journal
 from flowsched.log import MAGIC, framed, reading
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
+from flowsched.portable import opened, read, written
 from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
-from flowsched.wire import encode
+from flowsched.wire import as_ids, encode, plain
 
-__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "checked", "policy_of", "twin"]
+__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "as_ids", "checked", "plain", "policy_of", "twin"]
 
 JournalOrPath = Journal | str | os.PathLike[str]
 
@@ -244,6 +246,59 @@ class Kept(ABC):
             sched.recovery, *_ = recover(sched, file, name, (*given, *policies))
         return sched
 
+    def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the state down in lines of JSON that every later version reads; see `flowsched.portable`.
+
+        Parameters
+        ----------
+        path : path
+            Compressed if it ends with ``.gz``.
+        overwrite : bool
+            Replace a file that is there already.
+
+        Raises
+        ------
+        JournalError
+            The file is there already, or cannot be written.
+        """
+        self._check_rule()
+        written(self, path, truth("overwrite", overwrite))
+
+    @classmethod
+    def import_state(
+        cls,
+        source: bytes | str | os.PathLike[str],
+        policy: Policy | None = None,
+        policies: Sequence[Policy] = (),
+    ) -> Self:
+        """One that goes on with what `export` wrote: machines, tasks, placements, ages, shares and debts; only warmth is lost.
+
+        Parameters
+        ----------
+        source : path or bytes
+            The file, or what is in it.
+        policy : Policy, optional
+            The one to go by; its providers get the accounts, so they must be those that kept them.  By default the one that
+            is described, made again.
+        policies : sequence of Policy
+            Where to find parts of the caller's own.
+
+        Returns
+        -------
+        Scheduler or adapter
+
+        Raises
+        ------
+        JournalError
+            Which of its kinds says what is wrong; the message names the line.
+        """
+        if not isinstance(source, bytes | str | os.PathLike):
+            raise InputError(f"source: the path of a file, or what is in it (bytes), expected, got {source!r}")
+        given = () if policy is None else (checked(policy),)
+        name = "" if isinstance(source, bytes) else os.fspath(source)
+        with opened(source) as file:
+            return read(lambda header: cls._as_told(header, policy, (*given, *policies), name), file, name)
+
     def compact(self) -> None:
         """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
         if self.journal is None:
@@ -263,6 +318,11 @@ class Kept(ABC):
         return Header(
             __version__, resources.names, resources.device, self._seed, describe(self.policy), self._description()
         )
+
+    def _check_rule(self) -> None:
+        """Refuse to be written down without what somebody else knows."""
+        if self.cluster.books.rule is not self._rule:
+            raise InputError("a fit rule decides here: its adapter knows more, and has to be asked instead")
 
     def _state_record(self) -> bytes:
         front = encode([self._extras.form, describe(self.policy)])
@@ -286,6 +346,13 @@ class Kept(ABC):
     @abstractmethod
     def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
         """A new one as it was when it was begun so; see `restore`."""
+
+    @classmethod
+    def _as_told(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+        """As `_as_begun`, if it was one of these."""
+        if header.of != cls._of:
+            raise JournalMismatchError(f"it is of a {header.of}, and is read by a {cls._of} here", path)
+        return cls._as_begun(header, policy, policies, path)
 
     @property
     @abstractmethod
@@ -336,6 +403,10 @@ class Kept(ABC):
     def _take(self, state: State) -> None:
         """Have this state instead."""
 
+    def _blank(self) -> Cluster:
+        """An empty cluster like this one's."""
+        return Cluster(self.cluster.resources)
+
     # -- an adapter's own ---------------------------------------------------------------------------------------
 
     def _description(self) -> Any:
@@ -351,6 +422,17 @@ class Kept(ABC):
     def _learnt(self) -> Any:
         """What an adapter knows before anything happens; to be written down."""
         return None
+
+    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+        """What an adapter has learnt, in lines of `flowsched.portable`; classes by index, as they are called there."""
+        return iter(())
+
+    def _learn_lines(
+        self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[dict[str, Any]]
+    ) -> None:
+        """Let the rule of a rebuilt cluster know what an adapter had learnt; whatever is nonsense may raise anything."""
+        if learnt:
+            raise InputError(f"{self._of} learns nothing")
 
     def _relearn(self, learnt: Any) -> None:
         """Know this, and nothing else."""

@@ -86,6 +86,11 @@ class Stays(Viewed):
         self._bucket[known], self._due[known] = -1, -inf
         self._next = -inf
 
+    @property
+    def due(self) -> float:
+        """When the next age bucket ends."""
+        return self._next
+
     def time_tells(self, now: float) -> bool:
         """Whether an age bucket has ended."""
         return now >= self._next

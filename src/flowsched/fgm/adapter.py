@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
 from flowsched.cluster.checks import mapping, number
+from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.amounts import part
@@ -34,6 +35,7 @@ from flowsched.fgm.keeping import EXTRAS, described, makers, settings
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stops import Stops
+from flowsched.fgm.telling import blank, learn, told
 from flowsched.fgm.timeline import Timelines
 from flowsched.fgm.world import World
 from flowsched.kept import Header, JournalOrPath, Kept, State, policy_of, twin
@@ -367,6 +369,19 @@ class FineGrained(Kept):
         self._go_by(rule)
         self._relearn(vars(rule.learner.estimator))
         rule.learner.estimator = self.estimator
+
+    def _blank(self) -> Cluster:
+        cluster = super()._blank()
+        blank(self._rule, cluster)
+        return cluster
+
+    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
+        return told(self._rule, classes)
+
+    def _learn_lines(
+        self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[dict[str, Any]]
+    ) -> None:
+        learn(cluster, classes, learnt)
 
     def _description(self) -> Any:
         return described({**self._settings, "estimator": self.estimator})

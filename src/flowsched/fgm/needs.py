@@ -115,17 +115,22 @@ class Catalog:
     def of(self, cls: ClassRecord) -> Needs:
         """What tasks of the class are taken to need."""
         need = self._needs.get(cls)
-        if need is None:
-            device = self._cluster.resources.device_index
-            amounts = cls.demand / MICRO
-            if device >= 0:
-                amounts[device] = 0  # devices are left to the books
-            request = Stages([np.inf], amounts[None, :])
-            fine = self._source.estimate(cls) or request
-            self._serial += 1
-            need = self._needs[cls] = Needs(fine, request if fine is request else fine.coarse(), request, self._serial)
-            self.entry = grown(self.entry, cls.index + 1)
-            self.entry[cls.index] = self.place(need, fine)
+        return self.take(cls, self._source.estimate(cls)) if need is None else need
+
+    def take(self, cls: ClassRecord, stages: Stages | None, entry: int | None = None) -> Needs:
+        """Tasks of the class need these stages, which have this entry if any; None for what they ask for."""
+        device = self._cluster.resources.device_index
+        amounts = cls.demand / MICRO
+        if device >= 0:
+            amounts[device] = 0  # devices are left to the books
+        request = Stages([np.inf], amounts[None, :])
+        fine = stages or request
+        self._serial += 1
+        need = self._needs[cls] = Needs(fine, request if fine is request else fine.coarse(), request, self._serial)
+        if entry is not None:
+            need.entries[fine] = entry
+        self.entry = grown(self.entry, cls.index + 1)
+        self.entry[cls.index] = self.place(need, fine)
         return need
 
     def knows(self, cls: ClassRecord) -> bool:

@@ -1,0 +1,314 @@
+"""A cluster from plain rows: what `flowsched.portable` reads comes in here.
+
+Every row is checked against those before it, and refused by an error of the package's own.  The cluster is the rebuilder's
+until `finish` returns it; no cluster is ever seen that is not consistent: no machine has more tasks than it has slots, or
+gives more of a device, or of a resource without a fit rule, than it has; a task waits or runs on one machine that has not
+failed; turns and serials occur once.  Labels, spreads and racks are not asked: they may have changed under a running task.
+
+Numbers that only order things (rows, indices of classes and tasks) are given anew in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from flowsched.cluster.checks import check_id, number, ordered, truth, whole
+from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
+from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.state import Cluster
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
+
+__all__ = ["MOST_DEVICES", "Rebuild"]
+
+_Thing = TypeVar("_Thing")
+
+MOST_DEVICES = 1 << 26
+"""Machines times the devices of the largest one: more are refused, for a file of a few bytes could ask for any amount of memory."""
+
+_LAST = (1 << 62) - 1
+"""No turn and no serial is larger."""
+
+_DEEPEST = -(1 << 62)
+"""Under a fit rule tasks may ask for more than there is, but not for more than this beyond it."""
+
+
+class Rebuild:
+    """Fills an empty cluster with users, machines, classes, jobs, groups and tasks, in this order, and lets tasks run.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Empty; with a fit rule, resources other than devices may be asked for beyond what there is.
+    events, turn, serial : int
+        How many events have happened, and the last turn and serial given.
+
+    Attributes
+    ----------
+    groups : dict of int to Group
+        By serial.
+    classes : dict of int to ClassRecord
+        By the number that the rows give them.
+    """
+
+    def __init__(self, cluster: Cluster, events: int, turn: int, serial: int) -> None:
+        if cluster.events or cluster.tasks or cluster.machines:
+            raise InputError("cluster: an empty one expected")
+        self.cluster = cluster
+        self.groups: dict[int, Group] = {}
+        self.classes: dict[int, ClassRecord] = {}
+        self._events = whole("events", events, 0, _LAST)
+        self._turn = whole("turn", turn, 0, _LAST)
+        self._serial = whole("serial", serial, 0, _LAST)
+        self._turns: set[int] = set()
+        self._serials: set[int] = set()
+        self._specs: dict[Hashable, tuple[int, Machine, Any, bool, bool]] = {}
+        self._seated = False
+        self._templates: dict[int, tuple[Task, Any, Hashable | None]] = {}
+        self._order: list[tuple[int, Group]] = []
+        self._most_devices = 0
+
+    # -- who and where ------------------------------------------------------------------------------------------
+
+    def user(self, user: User) -> None:
+        """A user."""
+        if user.id in self.cluster.users:
+            raise DuplicateIdError(f"user {user.id!r} is there twice")
+        self.cluster.users[user.id] = user
+
+    def machine(self, machine: Machine, row: int, failed: bool, drained: bool) -> None:
+        """A machine, in the order of joining; `row` orders machines where they are equally good."""
+        if self._seated:
+            raise InputError("a machine after the classes: machines come before them")
+        if machine.id in self._specs:
+            raise DuplicateIdError(f"machine {machine.id!r} is there twice")
+        what = f"machine {machine.id!r}"
+        capacity = self.cluster.resources.capacity(f"{what}: capacity", machine.capacity)
+        g = self.cluster.resources.device_index
+        self._most_devices = max(self._most_devices, int(capacity[g]) // MICRO if g >= 0 else 0)
+        if self._most_devices * (1 + len(self._specs)) > MOST_DEVICES:
+            raise InputError(f"{what}: {self._most_devices} devices on so many machines are too many")
+        whole(f"{what}: row", row, 0)
+        self._specs[machine.id] = (
+            row,
+            machine,
+            capacity,
+            truth(f"{what}: failed", failed),
+            truth(f"{what}: drained", drained),
+        )
+
+    def _seat(self) -> None:
+        """All machines are known: they get rows."""
+        self._seated = True
+        cluster, books = self.cluster, self.cluster.books
+        if len({row for row, *_ in self._specs.values()}) < len(self._specs):
+            raise InputError("two machines of one row")
+        seats: dict[Hashable, MachineRecord] = {}
+        for _, machine, capacity, failed, drained in sorted(self._specs.values(), key=lambda spec: spec[0]):
+            record = seats[machine.id] = MachineRecord(machine, books.add_machine())
+            cluster.by_row[record.row] = record
+            cluster._describe(record, machine, capacity, new=True)
+            record.failed, record.drained = failed, drained
+            books.usable[record.row] = not (failed or drained)
+        cluster.machines.update((id, seats[id]) for id in self._specs)
+        self._specs.clear()
+
+    # -- what ---------------------------------------------------------------------------------------------------
+
+    def task_class(
+        self, name: int, demand: Sequence[int], priority: int, like: Task, only: tuple[Hashable, ...]
+    ) -> None:
+        """A class of tasks, in the order of their indices.
+
+        Parameters
+        ----------
+        name : int
+            What `group` calls it.
+        demand : sequence of int
+            In micro-units, in the order of the resources.
+        priority : int
+        like : Task
+            With the wishes of such a task; its id, demand and data are not looked at.
+        only : tuple of hashable
+            The one job to which it belongs, if it does.
+        """
+        if not self._seated:
+            self._seat()
+        name = whole("class", name, 0, _LAST)
+        if name in self.classes:
+            raise DuplicateIdError(f"class {name} is there twice")
+        vector = self._demand(name, demand)
+        known = len(self.cluster.by_class)
+        job = JobRecord(Job(only[0] if only else None, priority=priority), 0)
+        cls = self.cluster._group(job, like, vector).cls
+        if len(self.cluster.by_class) == known:
+            raise DuplicateIdError(f"class {name} is the same as another one")
+        self.classes[name] = cls
+        self._templates[name] = like, vector, job.job.id
+
+    def _demand(self, name: int, demand: Sequence[int]) -> Any:
+        resources = self.cluster.resources
+        amounts = [whole(f"class {name}: demand", amount, 0, LARGEST * MICRO) for amount in ordered("demand", demand)]
+        if len(amounts) != len(resources.names):
+            raise InputError(f"class {name}: demand: {len(resources.names)} amounts expected, got {len(amounts)}")
+        g = resources.device_index
+        if g >= 0 and amounts[g] > MICRO and amounts[g] % MICRO:
+            raise InputError(f"class {name}: demand: a share of one device or whole devices expected, got {amounts[g]}")
+        vector = np.array(amounts, np.int64)
+        vector.flags.writeable = False
+        return vector
+
+    def job(self, job: Job, serial: int, most: int) -> None:
+        """A job, in the order in which they are known; `most` is how many tasks it has had at a time."""
+        if job.id in self.cluster.jobs:
+            raise DuplicateIdError(f"job {job.id!r} is there twice")
+        what = f"job {job.id!r}"
+        record = JobRecord(job, self._unused(f"{what}: serial", serial), most=whole(f"{what}: most", most, 0, _LAST))
+        self.cluster.jobs[job.id] = record
+
+    def group(self, serial: int, job: Hashable, name: int, data: Any, waits: int | None) -> None:
+        """Tasks of one job and class with the same data, in the order of their serials; `waits` orders those that wait."""
+        record = found(self.cluster.jobs, job, "job")
+        cls = found(self.classes, name, "class")
+        serial = self._unused("group", serial)
+        like, vector, only = self._templates[name]
+        groups = len(record.groups)
+        group = self.cluster._group(record, replace(like, data=data) if data else like, vector)
+        if group.cls is not cls:
+            raise InputError(
+                f"group {serial}: job {job!r} is of another priority than class {name}, or it belongs to job {only!r}"
+            )
+        if len(record.groups) == groups:
+            raise DuplicateIdError(f"group {serial} is the same as group {group.serial}")
+        group.serial = serial
+        self.groups[serial] = group
+        if waits is not None:
+            self._order.append((whole(f"group {serial}: waits", waits, 0), group))
+
+    def _unused(self, what: str, serial: int) -> int:
+        serial = whole(what, serial, 1, self._serial)
+        if serial in self._serials:
+            raise DuplicateIdError(f"{what}: serial {serial} is there twice")
+        self._serials.add(serial)
+        return serial
+
+    def task(self, id: Hashable, serial: int, turn: int, since: float | None, preempted: float | None) -> None:
+        """A task, in the order in which they are known; it waits, unless `run` follows."""
+        check_id("task", id)
+        cluster = self.cluster
+        if id in cluster.tasks:
+            raise DuplicateIdError(f"task {id!r} is there twice")
+        group = found(self.groups, serial, "group")
+        if type(turn) is not int or not 0 < turn <= self._turn or turn in self._turns:
+            raise InputError(f"task {id!r}: turn: a number of its own from 1 to {self._turn} expected, got {turn!r}")
+        self._turns.add(turn)
+        index = len(cluster.by_index)
+        record = TaskRecord(id, group, index, turn, None if since is None else time("since", since))
+        if preempted is not None:
+            record.preempted = time("preempted", preempted)
+        cluster.by_index.append(record)
+        cluster.tasks[id] = record
+        job = group.job
+        job.tasks[record] = None
+        group.tasks += 1
+        group.cls.tasks += 1
+        group.waiting.append(record)
+
+    # -- what runs where ----------------------------------------------------------------------------------------
+
+    def run(self, machine: Hashable, runs: Sequence[Sequence[Any]]) -> None:
+        """Tasks run on a machine, in this order: each is given with since when, and on which devices if it has any."""
+        record = found(self.cluster.machines, machine, "machine")
+        if record.failed or record.tasks:
+            raise InputError(
+                f"machine {machine!r} " + ("has failed: nothing runs there" if record.failed else "is there twice")
+            )
+        batch: list[TaskRecord] = []
+        at: Placement | None = None
+        taken: dict[TaskRecord, Placement] = {}
+        for run in ordered("runs", runs):
+            if not isinstance(run, list | tuple) or not 2 <= len(run) <= 3:
+                raise InputError(f"machine {machine!r}: a task, since when and on which devices expected, got {run!r}")
+            task = found(self.cluster.tasks, run[0], "task")
+            if task.place is not None or task in taken:
+                raise InputError(f"task {task.id!r} runs twice")
+            devices = tuple(run[2]) if len(run) == 3 and isinstance(run[2], list | tuple) else ()
+            if len(run) == 3 and not devices:
+                raise InputError(f"task {task.id!r}: devices expected, got {run[2]!r}")
+            since = time(f"task {task.id!r}", run[1])
+            if batch and (batch[0].group is not task.group or at is None or at.devices != devices or at.since != since):
+                self._place(batch, record, at)
+                batch, at = [], None
+            batch.append(task)
+            at = at or Placement(record.row, devices, since)
+            taken[task] = at
+        if batch:
+            self._place(batch, record, at)
+
+    def _place(self, tasks: Sequence[TaskRecord], machine: MachineRecord, place: Placement | None) -> None:
+        """Tasks of one group, on the same devices since the same time."""
+        assert place is not None
+        cluster, books, row, cls = self.cluster, self.cluster.books, place.row, tasks[0].group.cls.index
+        what = f"machine {machine.machine.id!r}"
+        count, g, share = len(tasks), cluster.resources.device_index, books.device_share(cls)
+        demand: list[int] = tasks[0].group.cls.demand.tolist()
+        wanted = -(-demand[g] // MICRO) if share else 0
+        have = int(books.capacity[row, g]) // MICRO if g >= 0 else 0
+        if len(place.devices) != wanted or len(set(place.devices)) != wanted:
+            raise InputError(f"task {tasks[0].id!r}: {wanted} devices expected, got {list(place.devices)}")
+        for device in place.devices:
+            if type(device) is not int or not 0 <= device < have:
+                raise InputError(f"task {tasks[0].id!r}: {what} has no device {device!r}")
+            if int(books.devices[row, device]) < count * share:
+                raise InputError(f"{what}: its tasks take more than there is of device {device}")
+        if int(books.slots[row]) - int(books.running[row]) < count:
+            raise InputError(f"{what}: more tasks than slots run there")
+        for d, (free, each) in enumerate(zip(books.free[row].tolist(), demand, strict=True)):
+            least = 0 if books.rule is None or d == g else _DEEPEST
+            if each and free - count * each < least:
+                raise InputError(f"{what}: its tasks take more than there is of {cluster.resources.names[d]!r}")
+        cluster._settle(tasks, place)
+
+    # -- at last ------------------------------------------------------------------------------------------------
+
+    def finish(self) -> Cluster:
+        """The cluster, as one to which everything has just happened."""
+        if not self._seated:
+            self._seat()
+        cluster = self.cluster
+        for serial, group in self.groups.items():
+            if not group.tasks:
+                raise InputError(f"group {serial} has no tasks")
+            if group.waiting:
+                group.waiting = sorted(task for task in group.waiting if task.place is None)
+        for job in cluster.jobs.values():
+            job.most = max(job.most, len(job.tasks))
+        ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]
+        for group in dict.fromkeys([*ranked, *self.groups.values()]):
+            cluster._changes.groups.setdefault(group, {})
+            if group.waiting:
+                cluster.waiting.setdefault(group.cls, {})[group] = None
+        for key, cls in cluster._classes.items():
+            if not cls.tasks:
+                cluster._idle[key] = None
+        cluster._timeless += [task for task in cluster.tasks.values() if task.since is None]
+        cluster.events, cluster._turn, cluster._serial = self._events, self._turn, self._serial
+        return cluster
+
+
+def found(things: Mapping[Any, _Thing], id: Any, kind: str) -> _Thing:
+    """One of these."""
+    try:
+        return things[id]
+    except (KeyError, TypeError):
+        raise UnknownIdError(f"unknown {kind} {id!r}") from None
+
+
+def time(what: str, value: Any) -> float:
+    """A finite time that an array can hold."""
+    if type(value) is not float and abs(number(what, value)) > 1 << 1000:
+        raise InputError(f"{what}: a time expected, got a number of {len(str(value))} digits")
+    return number(what, value)
