@@ -9,7 +9,8 @@ R     a round: number, now, time limit if it ran into that, and what `Seal` says
 C     a commit: number of the round, `only`, and the deltas that happened
 P     another policy, in words, and the number of its fairness object (null: none); accounts
 A     what an adapter was told that is none of these, in its own words
-S     in front of the others, after H: form of the state, policy in words; after a line feed the whole state (see `image`)
+S     in front of the others, after H: form of the image, policy in words, bytes of lines; after a line feed the whole state
+      in so many bytes of lines (see `portable`; none in a snapshot), and as an image beside them (see `image`)
 ====  ======================================================================================================
 
 Accounts are what the providers of a fairness object keep, the first time that it is seen, and in H what an adapter had

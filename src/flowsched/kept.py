@@ -32,7 +32,7 @@ from flowsched.journal import Header, Journal
 from flowsched.log import MAGIC, framed, reading
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
-from flowsched.portable import opened, read, written
+from flowsched.portable import lines, opened, read, written
 from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
@@ -202,10 +202,10 @@ class Kept(ABC):
     def snapshot(self) -> bytes:
         """The whole state with flow and potentials, for `restore`; written to a file, it may also begin a journal.
 
-        A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
+        Only the version that wrote it reads it (`export` is for all later ones).  A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
         """
         with self._calls:
-            return MAGIC + framed((self._header().body(), self._state_record()))[0]
+            return MAGIC + framed((self._header().body(), self._state_record(portable=False)))[0]
 
     @classmethod
     def restore(
@@ -261,8 +261,9 @@ class Kept(ABC):
         JournalError
             The file is there already, or cannot be written.
         """
-        self._check_rule()
-        written(self, path, truth("overwrite", overwrite))
+        with self._calls:
+            self._check_rule()
+            written(self, path, truth("overwrite", overwrite))
 
     @classmethod
     def import_state(
@@ -300,7 +301,10 @@ class Kept(ABC):
             return read(lambda header: cls._as_told(header, policy, (*given, *policies), name), file, name)
 
     def compact(self) -> None:
-        """Start the journal anew with a snapshot in front: atomically, and without those rounds not committed yet."""
+        """Start the journal anew with the state in front: atomically, and without those rounds not committed yet.
+
+        Another version of the package goes on from it, too; only warmth is lost then.
+        """
         if self.journal is None:
             raise InputError(f"compact: this {type(self).__name__} has no journal")
         with self._calls:
@@ -324,9 +328,11 @@ class Kept(ABC):
         if self.cluster.books.rule is not self._rule:
             raise InputError("a fit rule decides here: its adapter knows more, and has to be asked instead")
 
-    def _state_record(self) -> bytes:
-        front = encode([self._extras.form, describe(self.policy)])
-        return b"S" + front + b"\n" + pack(self._state(), self._extras)
+    def _state_record(self, portable: bool = True) -> bytes:
+        """The state as lines that every version reads, if asked for, and as an image beside them, which keeps it warm."""
+        told = b"".join(lines(self)) if portable else b""
+        front = encode([self._extras.form, describe(self.policy), len(told)])
+        return b"".join((b"S", front, b"\n", told, pack(self._state(), self._extras)))
 
     def _load(self, image: bytes, policy: Policy) -> None:
         """Be what the image says; for `recover`."""

@@ -15,12 +15,13 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, Protocol
 
 from flowsched.cluster.events import Event, from_dict
-from flowsched.exceptions import FlowschedError, InputError, JournalMismatchError, UnknownIdError
+from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError, UnknownIdError
 from flowsched.image import Extras, unpack_accounts, with_own_accounts
 from flowsched.journal import Header, Journal, Seal
 from flowsched.log import Reader, reading
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
+from flowsched.portable import load
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.wire import as_ids, decode, deltas_of
 
@@ -116,8 +117,8 @@ class Recovery:
         How many there are; rounds that raised an error are among them.
     preempted, migrated, placed : int
         What happened to tasks.
-    snapshot : bool
-        It begins with a state, not with nothing.
+    snapshot, warm : bool
+        It begins with a state, not with nothing; and the network with its flow was in that, too.
     differences : list of Difference
     size, torn : int
         Bytes; `torn` more at its end were never acknowledged, and were left out.
@@ -135,6 +136,7 @@ class Recovery:
     migrated: int = 0
     placed: int = 0
     snapshot: bool = False
+    warm: bool = False
     differences: list[Difference] = field(default_factory=list)
     size: int = 0
     torn: int = 0
@@ -381,18 +383,33 @@ class _Rerun:
             self.fairnesses[len(self.fairnesses)] = fairness
 
     def _state(self, offset: int, body: bytes) -> None:
-        front, _, image = body.partition(b"\n")
-        made, description = self._decoded(front, offset, int, object)
-        if made != self.target._extras.form:
-            raise JournalMismatchError(
-                f"a state in a form that only flowsched {self.found.header.version} reads, as it was then",
-                self.found.path, offset,
-            )  # fmt: skip
+        front, _, rest = body.partition(b"\n")
+        made, description, length = self._decoded(front, offset, int, object, int)
+        if not 0 <= length <= len(rest):
+            raise self._mismatch("a state that is longer than its record", offset)
+        if made != self.target._extras.form and not length:
+            raise self._mismatch(
+                f"a state in a form that only flowsched {self.found.header.version} reads, as it was then", offset
+            )
         policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
         try:
-            self.target._load(image, policy)
+            self.found.warm = made == self.target._extras.form and self._warm(rest[length:], policy, bool(length))
+            if not self.found.warm:
+                load(self.target, rest[:length].splitlines(keepends=True), policy, self.found.path, offset)
+        except JournalError:
+            raise
         except NONSENSE as error:
             raise self._mismatch(f"the state cannot be read: {error}", offset) from error
         self.found.snapshot = True
         self.fairnesses.clear()
         self._note(policy)
+
+    def _warm(self, image: bytes, policy: Policy, spare: bool) -> bool:
+        """Take the image; it is a cache, and may fail where there are lines to spare it."""
+        try:
+            self.target._load(image, policy)
+        except NONSENSE:
+            if not spare:
+                raise
+            return False
+        return True

@@ -50,7 +50,7 @@ def _must(holds: Any, what: str) -> None:
 
 def _indices(indices: Indices, used: Iterable[int], what: str) -> None:
     """Every index below the count is in use or free, and just once."""
-    seen = Counter(used)
+    seen = Counter([*used])
     seen.update(indices._free)
     most = max(seen.values(), default=1)
     whole = all(type(index) is int and 0 <= index < indices.count for index in seen)
@@ -111,7 +111,7 @@ def _tasks(cluster: Cluster) -> None:
         place = record.place
         if place is not None:
             row, devices, since = place
-            _must(type(row) is int and type(devices) is tuple and type(since) is float | int, "a task runs nowhere")
+            _must(type(row) is int and type(devices) is tuple and isinstance(since, float | int), "a task runs nowhere")
             _must(row in cluster.by_row, "a task runs on no machine")
             _must(all(type(d) is int and 0 <= d < width for d in devices), "a task runs on no device")
             running.setdefault(row, []).append(record)
