@@ -829,11 +829,11 @@ cdef class Network:
         for i in range(k):
             huge += capacity[i] >= BIG
         self.ready_to_bend(k, k, huge)
-        self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)
         out = _zeros(k, np.int64)
         ids = out
         try:
             self.grow_half(self.top + self.expect(tail, head))
+            self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # the last, as lower bounds can be seen in `dump`
         except BaseException:
             for i in range(k):
                 self.node[tail[i]].want = self.node[head[i]].want = 0
