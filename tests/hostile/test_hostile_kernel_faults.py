@@ -123,6 +123,9 @@ def check(net, name, call, after):
         state = net.state()
         before = same(state, NETWORKS[name])
         assert before or same(state, after.state()), "neither before nor after"
+        if before and after is not None:  # and now without a fault
+            CALLS[name][call](net)
+            assert same(net.state(), after.state())
     solvable(net)
     return "before" if before else "after"
 
