@@ -1,6 +1,7 @@
-"""The compiled kernel and its debug switch; everything else is in pyproject.toml.
+"""The compiled kernel and its debug switches; everything else is in pyproject.toml.
 
 ``FLOWSCHED_DEBUG=1`` builds it with bounds, overflow and initialisation checks on, for the tests.
+``FLOWSCHED_FAULTS=1`` builds it with fault points: tests make any allocation and any look for signals fail.
 """
 
 import os
@@ -8,7 +9,7 @@ import os
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-debug = os.environ.get("FLOWSCHED_DEBUG", "0") not in ("", "0")
+debug, faults = (os.environ.get(f"FLOWSCHED_{name}", "0") not in ("", "0") for name in ("DEBUG", "FAULTS"))
 
 setup(
     ext_modules=cythonize(
@@ -16,6 +17,7 @@ setup(
             Extension(
                 f"flowsched.{name}",
                 [f"src/flowsched/{name.replace('.', '/')}.pyx"],
+                define_macros=[("FLOWSCHED_FAULTS", "1")] if faults else [],
                 extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
             )
             for name in ("_guard", "_cs", "_ns", "fgm._course", "fgm._match")

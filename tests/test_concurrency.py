@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -77,9 +79,17 @@ def test_two_threads_solve_two_networks_at_once(no_forced_switches, algorithm):
 @pytest.mark.skipif(
     not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="relies on the GIL for its order of events"
 )
-def test_mutations_of_a_network_that_is_being_solved_wait(no_forced_switches):
+def test_every_use_of_a_network_that_is_being_solved_is_refused(no_forced_switches):
+    """At once, by name, and with nothing done: the answer is that of the network as it was."""
     tail, head, capacity, cost, supply = random_arrays(3000, 30_000, 3)
     net, arcs = network(tail, head, capacity, cost, supply)
+    uses = [
+        lambda: net.add_nodes([1, -1]), lambda: net.add_arcs([0], [1], 5, 3), lambda: net.remove_arcs(arcs[:1]), lambda: net.remove_nodes([0]),
+        lambda: net.set_supply([0, 1], [5, -5]), lambda: net.set_capacity(arcs, 10**6), lambda: net.set_lower(arcs, 1), lambda: net.set_cost(arcs, 7),
+        net.solve, net.certify, net.flow, net.potential, net.reduced_cost, net.nodes, net.arcs, net.supply, net.tail, net.head, net.capacity,
+        net.cost, net.lower, lambda: net.num_nodes, lambda: net.num_arcs, lambda: net.nbytes, net.state, net.copy,
+        lambda: pickle.dumps(net), lambda: copy.copy(net), lambda: copy.deepcopy(net),
+    ]  # fmt: skip
     begun = threading.Event()
     solutions = []
 
@@ -90,33 +100,52 @@ def test_mutations_of_a_network_that_is_being_solved_wait(no_forced_switches):
     thread = threading.Thread(target=solve)
     thread.start()
     begun.wait(PATIENCE)
-    net.set_cost(arcs[:50], cost[:50] + 7)  # gets its turn when the solve has released the GIL, so while it runs
-    flow = net.flow(arcs)
+    for use in uses:  # they get their turn when the solve has released the GIL, so while it runs
+        with pytest.raises(fs.exceptions.ConcurrentUseError):
+            use()
+    assert repr(net) == "<FlowNetwork: in use>"
+    assert not solutions, "the solve was over before all were tried"
     thread.join(PATIENCE)
+    flow = net.flow(arcs)
     assert not thread.is_alive()
-    assert solutions[0].cost == fs.min_cost_flow(tail, head, capacity, cost, supply).cost, "it saw a cost of later"
+    assert solutions[0].cost == fs.min_cost_flow(tail, head, capacity, cost, supply).cost
+    assert (net.num_nodes, net.num_arcs) == (3000, 30_000)
     assert (flow * cost).sum() == solutions[0].cost
     cost[:50] += 7
+    net.set_cost(arcs[:50], cost[:50])
     assert net.solve().cost == fs.min_cost_flow(tail, head, capacity, cost, supply).cost
     net.certify()
 
 
-def test_many_threads_on_one_network():
+@pytest.mark.parametrize("shared", ["with a lock of their own", "trying again"])
+def test_many_threads_on_one_network(shared):
     tail, head, capacity, cost, supply = random_arrays(200, 1500, 4)
     net, arcs = network(tail, head, capacity, cost, supply)
     parts, finished = np.array_split(arcs, 4), [0] * 4
+    lock, refused = threading.Lock(), []
+
+    def use(method, *arguments):
+        if shared == "with a lock of their own":
+            with lock:
+                return method(*arguments)
+        while True:
+            try:
+                return method(*arguments)
+            except fs.exceptions.ConcurrentUseError:
+                refused.append(method)
+                time.sleep(0)
 
     def work(number):
         rng = np.random.default_rng(number)
         for _ in range(60):
             mine = rng.choice(parts[number], 5, replace=False)
-            net.set_cost(mine, rng.integers(0, 10_000, 5))
-            [node] = net.add_nodes([0])
-            extra = net.add_arcs([node, 0], [1, node], 5, 3)
-            net.solve()
-            assert (net.flow(extra) >= 0).all()
-            net.copy()
-            net.remove_nodes([node])
+            use(net.set_cost, mine, rng.integers(0, 10_000, 5))
+            [node] = use(net.add_nodes, [0])
+            extra = use(net.add_arcs, [node, 0], [1, node], 5, 3)
+            use(net.solve)
+            assert (use(net.flow, extra) >= 0).all()
+            use(net.copy)
+            use(net.remove_nodes, [node])
             finished[number] += 1
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -209,9 +238,48 @@ def test_a_copy_of_a_network_that_is_being_solved_is_of_before_or_after():
     net, _ = network(*random_arrays(3000, 30_000, 7))
     thread = threading.Thread(target=net.solve)
     thread.start()
-    twins = [net.copy(), pickle.loads(pickle.dumps(net))]
-    thread.join(PATIENCE)
+    twins = []
+    while thread.is_alive() or not twins:
+        with contextlib.suppress(fs.exceptions.ConcurrentUseError):
+            twins += [net.copy(), pickle.loads(pickle.dumps(net))]
     cost = net.solve().cost
-    for twin in twins:
+    for twin in twins[:2] + twins[-2:]:
         assert twin.solve().cost == cost
         twin.certify()
+
+
+FORKED = """
+import os, sys, threading, time, signal
+from test_concurrency import network, random_arrays
+import flowsched as fs
+
+net, arcs = network(*random_arrays(4000, 40_000, 8))
+thread = threading.Thread(target=net.solve, kwargs={"algorithm": "cost_scaling"})
+thread.start()
+while repr(net) != "<FlowNetwork: in use>":
+    time.sleep(0)
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    try:
+        net.set_cost(arcs, 1)
+    except fs.exceptions.ConcurrentUseError:
+        other, _ = network(*random_arrays(40, 300, 9))
+        other.solve()
+        os._exit(7)
+    os._exit(8)
+_, status = os.waitpid(child, 0)
+thread.join()
+net.certify()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_forked_while_another_thread_solves_does_not_wait_for_it():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED],
+        check=False, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["7"]

@@ -46,6 +46,19 @@ Goldberg and Tarjan's successive approximation, with raw costs: epsilon = the la
 turns an epsilon'-optimal flow (rc >= -epsilon' on residual half-arcs) into an epsilon-optimal one by FIFO push-relabel.  The flow is then *not yet* optimal (that would take
 epsilon < 1/n); `repair` finishes it exactly: every residual half-arc of negative reduced cost is saturated, which restores (I), and the excesses are routed.
 
+What an exception leaves behind
+-------------------------------
+(E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
+     and only then assigns and changes, without an allocation, a Python call or a look for signals.  While solving, room is made at the start of every step
+     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  Whatever may break (I) on the way (cost scaling, `complete`) says so in
+     ``loose``, makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which mends it.
+     What a solve returns is laid out before the last solution is given up for the new one (`conclude`).
+(X)  One call at a time: ``busy`` is taken by every call and never waited for.  A second thread, a signal handler, a finaliser or a callback that comes while a call
+     is under way gets ConcurrentUseError at once, and so does the child of a fork that was made meanwhile.
+(A)  Arrays given are the caller's own no more: network.py hands over copies, so that what was checked is what is used.
+(U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``brimful``) and the answer rests on it, or if an excess
+     leaves its range (``overflown``), the network is solved once more from nothing, and CostRangeError says if that does not help.
+
 The simplex (_ns.pyx)
 ---------------------
 It takes over where repair has scanned so much that it is likely to be faster, and brings flow and potentials back with (I).  Its basis is kept as
@@ -69,7 +82,9 @@ import time
 import numpy as np
 
 from flowsched import _ns
-from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
+from flowsched.exceptions import ConcurrentUseError, CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
+
+include "_faults.pxi"
 
 cdef extern from *:
     """
@@ -77,6 +92,8 @@ cdef extern from *:
     #if defined(_MSC_VER)
     #include <intrin.h>
     #define fs_fetch(p) ((void)(p))
+    #define fs_take(p) (!_InterlockedExchange((p), 1))
+    #define fs_give(p) ((void)_InterlockedExchange((p), 0))
     static int fs_low_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return (int)i; }
     static int fs_high_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return (int)i; }
     static void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
@@ -86,6 +103,8 @@ cdef extern from *:
     }
     #else
     #define fs_fetch(p) __builtin_prefetch(p, 1)
+    #define fs_take(p) (!__atomic_exchange_n((p), 1, __ATOMIC_ACQUIRE))
+    #define fs_give(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
     static inline int fs_low_bit(uint64_t x) { return __builtin_ctzll(x); }
     static inline int fs_high_bit(uint64_t x) { return 63 - __builtin_clzll(x); }
     static inline void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
@@ -96,14 +115,11 @@ cdef extern from *:
     #endif
     """
     void fs_fetch(const void *p) nogil          # it will be written soon
+    bint fs_take(long *p)                       # whether it was free, and is ours now
+    void fs_give(long *p)
     int fs_low_bit(uint64_t x) nogil
     int fs_high_bit(uint64_t x) nogil
     void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) nogil
-
-
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() except -1
-    unsigned long PyThread_get_thread_ident()
 
 
 cdef struct Half:
@@ -118,6 +134,7 @@ cdef struct Node:
     # So [0, d1) is what flow can leave by and [d0, d2) what flow can arrive by.
     int32_t d[4]       # d[3] == -1: the id is free
     int32_t hint       # where in the block `walk` found its way last: it looks there first; any value will do
+    int32_t want       # while arcs are added: half-arcs to come, negative once room was counted for them; else 0
 
 cdef struct Label:
     int64_t dist
@@ -132,7 +149,7 @@ cdef struct Heap:      # a radix heap: bucket i > 0 holds keys that differ from 
     int32_t front[64]
 
 HALF = np.dtype([("cost", "i8"), ("head", "i4"), ("code", "i4")])
-NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,)), ("hint", "i4")])
+NODE = np.dtype([("first", "i4"), ("size", "i4"), ("d", "i4", (4,)), ("hint", "i4"), ("want", "i4")])
 LABEL = np.dtype([("dist", "i8"), ("par", "i4"), ("stamp", "i4"), ("next", "i4"), ("prev", "i4")])
 
 INF = 2**62            # an unlimited capacity, exactly
@@ -252,7 +269,8 @@ cdef class Network:
     cdef int64_t broken            # largest -rc that a mutation has caused since the last solution
     cdef int64_t cost_hi
     cdef uint64_t cost_lo          # sum of w(a) f(a), 128 bits
-    cdef bint overflown            # an excess left its range, which only flows near 2**60 can do: no answer is given any more
+    cdef bint overflown            # an excess left its range, which only flows near 2**60 can do, and is wrong: `start_anew` before the next answer
+    cdef bint brimful              # an unlimited arc may have no residual capacity left
     cdef int32_t hub
     cdef int64_t hub_seen          # supply and size at the last look for a hub
     cdef int32_t stamp
@@ -278,39 +296,41 @@ cdef class Network:
     cdef int64_t repair_work       # and of repair for each excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
-    cdef unsigned long solver      # the thread that holds the lock to solve
-    cdef cython.pymutex lock
+    cdef bint loose                # (I) may be broken; room for mending it has been made
+    cdef long busy                 # a call is under way
+    cdef int32_t[::1] none32       # of length 0: assigning them cannot fail
+    cdef int64_t[::1] none64
 
     def __init__(self):
-        self.pot = np.zeros(0, np.int64)
-        self.exc = np.zeros(0, np.int64)
-        self.sup = np.zeros(0, np.int64)
-        self.node = np.zeros(0, NODE)
-        self.label = np.zeros(0, LABEL)
-        self.mark = np.zeros(0, np.int32)
-        self.order = np.zeros(2, np.int32)
-        self.active = np.zeros(0, np.int32)
-        self.plog = np.zeros(0, np.int32)
-        self.listed = np.zeros(0, np.uint8)
-        self.res = np.zeros(0, np.int64)
-        self.pos = np.zeros(0, np.int32)
-        self.alog = np.zeros(0, np.int32)
-        self.low = np.zeros(0, np.int64)
-        self.half = np.zeros(0, HALF)
-        self.spare = np.full(CLASSES, -1, np.int32)
-        self.jarc = np.zeros(16, np.int32)
-        self.jflow = np.zeros(16, np.int64)
-        self.jnode = np.zeros(16, np.int32)
-        self.jpot = np.zeros(16, np.int64)
-        self.bent = np.zeros(4, np.int32)
+        cdef int i
+        self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
+        self.pot = self.exc = self.sup = self.res = self.low = self.known = self.none64
+        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.none32
+        self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
+        self.order = _zeros(2, np.int32)
+        self.spare = _zeros(CLASSES, np.int32)
+        for i in range(CLASSES):
+            self.spare[i] = -1
+        self.jarc, self.jflow = _zeros(16, np.int32), _zeros(16, np.int64)
+        self.jnode, self.jpot = _zeros(16, np.int32), _zeros(16, np.int64)
+        self.bent = _zeros(4, np.int32)
         self.free_node = self.free_arc = self.hub = -1
         self.budget = 3000
         self.patience = -1
-        self.cycle = np.zeros(0, np.int32)
-        self.news = np.zeros(0, np.int32)
-        self.known = np.zeros(0, np.int64)
 
     # == arrays that grow =====================================================================================
+
+    # Each grows all arrays of its kind, or raises and grows none.
+
+    cdef int take(self) except -1:
+        """Take the network for one call; never wait for it."""
+        if not fs_take(&self.busy):
+            raise ConcurrentUseError(
+                "this network is in use: another call on it is under way, in a thread or below this signal handler, finaliser or callback")
+        return 0
+
+    cdef void give(self) noexcept:
+        fs_give(&self.busy)
 
     cdef int grow_nodes(self, int64_t wanted) except -1:
         cdef int64_t size = self.pot.shape[0]
@@ -319,54 +339,111 @@ cdef class Network:
         if wanted >= 2**31 - 2:
             raise CostRangeError("the network would have more than 2**31 nodes")
         size = max(wanted, min(size + size // 8 + 64, 2**31 - 2))
-        self.pot = _grown(self.pot, size, 0)
-        self.exc = _grown(self.exc, size, 0)
-        self.sup = _grown(self.sup, size, 0)
-        self.node = _grown(self.node, size, 0)
-        self.label = _grown(self.label, 2 * size, 0)
-        self.mark = _grown(self.mark, size, 0)
-        self.order = np.zeros(size + 2, np.int32)
-        self.active = _grown(self.active, size, 0)
-        self.plog = _grown(self.plog, size, -1)
-        self.listed = _grown(self.listed, size, 0)
+        cdef int64_t[::1] pot = _grown(self.pot, size), exc = _grown(self.exc, size), sup = _grown(self.sup, size)
+        cdef Node[::1] node = _grown(self.node, size)
+        cdef Label[::1] label = _grown(self.label, 2 * size)
+        cdef int32_t[::1] mark = _grown(self.mark, size), order = _zeros(size + 2, np.int32), active = _grown(self.active, size)
+        cdef int32_t[::1] plog = _grown(self.plog, size)
+        cdef unsigned char[::1] listed = _grown(self.listed, size)
+        self.pot, self.exc, self.sup, self.node, self.label = pot, exc, sup, node, label
+        self.mark, self.order, self.active, self.plog, self.listed = mark, order, active, plog, listed
         return 0
 
-    cdef int grow_arcs(self, int64_t wanted) except -1:
+    cdef int grow_arcs(self, int64_t wanted, bint bounded) except -1:
+        """If `bounded`, with room for lower bounds."""
         cdef int64_t size = self.alog.shape[0]
-        if wanted <= size:
-            return 0
+        cdef int64_t[::1] low = self.low, res
+        cdef int32_t[::1] pos, alog
         if wanted >= 2**30 - 2:
             raise CostRangeError("the network would have more than 2**30 arcs")
-        size = max(wanted, min(size + size // 8 + 64, 2**30 - 2))
-        self.res = _grown(self.res, 2 * size, 0)
-        self.pos = _grown(self.pos, 2 * size, -1)
-        self.alog = _grown(self.alog, size, -1)
-        if self.low.shape[0]:
-            self.low = _grown(self.low, size, 0)
+        if wanted > size:
+            size = max(wanted, min(size + size // 8 + 64, 2**30 - 2))
+            if bounded or low.shape[0]:
+                low = _grown(low, size)
+            res, pos, alog = _grown(self.res, 2 * size), _grown(self.pos, 2 * size), _grown(self.alog, size)
+            self.res, self.pos, self.alog = res, pos, alog
+        elif bounded and not low.shape[0]:
+            low = _zeros(size, np.int64)
+        self.low = low
         return 0
 
     cdef int grow_half(self, int64_t wanted) except -1:
         cdef int64_t size = self.half.shape[0]
+        cdef Half[::1] half
         if wanted <= size:
             return 0
         if wanted >= 2**31 - 2:
             raise CostRangeError("the network would have more than 2**31 half-arcs")
-        self.half = _grown(self.half, max(wanted, min(size + size // 8 + 64, 2**31 - 2)), 0)
+        half = _grown(self.half, max(wanted, min(size + size // 8 + 64, 2**31 - 2)))
+        self.half = half
         return 0
 
-    cdef int grow_journal(self) except -1:
-        if self.njarc == self.jarc.shape[0]:
-            self.jarc = _grown(self.jarc, 2 * self.njarc, 0)
-            self.jflow = _grown(self.jflow, 2 * self.njarc, 0)
-        if self.njnode == self.jnode.shape[0]:
-            self.jnode = _grown(self.jnode, 2 * self.njnode, 0)
-            self.jpot = _grown(self.jpot, 2 * self.njnode, 0)
+    cdef int grow_journal(self, int64_t arcs, int64_t nodes) except -1:
+        """Make room for so many more entries of arcs and of nodes."""
+        cdef int64_t size
+        cdef int32_t[::1] jarc = self.jarc, jnode = self.jnode
+        cdef int64_t[::1] jflow = self.jflow, jpot = self.jpot
+        nodes = min(nodes, self.live_nodes)      # each once
+        if self.njarc + arcs > jarc.shape[0] or self.njnode + nodes > jnode.shape[0]:
+            self.tidy_journal()
+        size = self.njarc + arcs
+        if size > jarc.shape[0]:
+            size = max(size, 2 * jarc.shape[0])
+            jarc, jflow = _grown(jarc, size), _grown(jflow, size)
+        size = self.njnode + nodes
+        if size > jnode.shape[0]:
+            size = max(size, 2 * jnode.shape[0])
+            jnode, jpot = _grown(jnode, size), _grown(jpot, size)
+        self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        return 0
+
+    cdef int tidy_journal(self) except -1 nogil:
+        """Drop the entries of what was removed."""
+        cdef int32_t i, kept = 0
+        for i in range(self.njarc):
+            if self.jarc[i] >= 0:
+                self.jarc[kept], self.jflow[kept], self.alog[self.jarc[i]] = self.jarc[i], self.jflow[i], kept
+                kept += 1
+        self.njarc = kept
+        kept = 0
+        for i in range(self.njnode):
+            if self.jnode[i] >= 0:
+                self.jnode[kept], self.jpot[kept], self.plog[self.jnode[i]] = self.jnode[i], self.jpot[i], kept
+                kept += 1
+        self.njnode = kept
+        return 0
+
+    cdef int grow_bent(self, int64_t more) except -1:
+        cdef int64_t size = self.nbent + more
+        cdef int32_t[::1] bent
+        if size > self.bent.shape[0]:
+            bent = _grown(self.bent, max(size, 2 * self.bent.shape[0]))
+            self.bent = bent
+        return 0
+
+    cdef inline int ready(self, int64_t arcs, int64_t nodes) except -1 nogil:
+        """Before a step of solving: room in the journals for the flows and potentials that it may move."""
+        if self.solved and (self.njarc + arcs > self.jarc.shape[0] or self.njnode + nodes > self.jnode.shape[0]):
+            with gil:
+                self.grow_journal(arcs, nodes)
+        return 0
+
+    cdef int ready_for_all(self) except -1:
+        """Before what may move everything: room for that, and for mending all of it afterwards."""
+        cdef int32_t a
+        cdef int64_t large = 0
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0 and self.res[2 * a] + self.res[2 * a + 1] >= BIG:
+                large += 2
+        self.grow_bent(large)
+        if self.solved:
+            self.grow_journal(self.live_arcs, self.live_nodes)
         return 0
 
     # == adjacency ============================================================================================
 
-    cdef int reserve(self, int32_t v, int32_t degree) except -1:
-        """Make v's block large enough for `degree` half-arcs."""
+    cdef int reserve(self, int32_t v, int32_t degree) except -1 nogil:
+        """Make v's block large enough for `degree` half-arcs; the arena has room for it."""
         cdef int32_t k, first, old = self.node[v].first, size = self.node[v].size, i
         if degree <= size:
             return 0
@@ -375,7 +452,6 @@ cdef class Network:
             first = self.spare[k]
             self.spare[k] = self.half[first].head
         else:
-            self.grow_half(self.top + class_size(k))
             first = <int32_t>self.top
             self.top += class_size(k)
         for i in range(self.node[v].d[3]):
@@ -386,7 +462,7 @@ cdef class Network:
         self.node[v].size = class_size(k)
         return 0
 
-    cdef int free_block(self, int32_t first, int32_t size) except -1:
+    cdef int free_block(self, int32_t first, int32_t size) except -1 nogil:
         if size:
             self.half[first].head = self.spare[size_class(size)]
             self.spare[size_class(size)] = first
@@ -424,10 +500,17 @@ cdef class Network:
             self.place(hole, rec)
         return 0
 
-    cdef int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost) except -1:
+    cdef int lay(self, int32_t v) except -1 nogil:
+        """Let v's block have the size for all half-arcs to come."""
+        cdef int32_t more = self.node[v].want
+        self.node[v].want = 0
+        return self.reserve(v, self.node[v].d[3] + (more if more > 0 else -more))
+
+    cdef inline int attach(self, int32_t v, int32_t h, int32_t head, int64_t cost) except -1 nogil:
         """Append half-arc h to v's block, in the region of its state."""
         cdef Half rec
-        self.reserve(v, self.node[v].d[3] + 1)
+        if self.node[v].want:
+            self.lay(v)
         rec.cost, rec.head, rec.code = cost, head, h
         self.place(self.node[v].first + self.node[v].d[3], rec)
         self.shift(v, h, 4, self.state(h))
@@ -443,16 +526,13 @@ cdef class Network:
         cdef Half rec = self.half[self.pos[h]]
         return rec.cost + self.pot[self.tail(h)] - self.pot[rec.head]
 
-    # == flow and potentials, with their journals ==============================================================
+    # == flow and potentials, with their journals, which have room (`ready`) ==============================================================
 
     cdef inline int64_t flow_of(self, int32_t k) except? -1 nogil:
         return self.res[2 * k + 1] + (self.low[k] if self.low.shape[0] else 0)
 
     cdef inline int note_flow(self, int32_t k) except -1 nogil:
         if self.solved and self.alog[k] < 0:
-            if self.njarc == self.jarc.shape[0]:
-                with gil:
-                    self.grow_journal()
             self.jarc[self.njarc] = k
             self.jflow[self.njarc] = self.flow_of(k)
             self.alog[k] = self.njarc
@@ -461,9 +541,6 @@ cdef class Network:
 
     cdef inline int set_pot(self, int32_t v, int64_t p) except -1 nogil:
         if self.solved and self.plog[v] < 0:
-            if self.njnode == self.jnode.shape[0]:
-                with gil:
-                    self.grow_journal()
             self.jnode[self.njnode] = v
             self.jpot[self.njnode] = self.pot[v]
             self.plog[v] = self.njnode
@@ -494,6 +571,8 @@ cdef class Network:
         after = self.state(h)
         self.count[PUSHES] += 1
         if before != after:
+            if self.res[h] == 0 and self.res[h ^ 1] >= CINF - 2 * POT_MAX:
+                self.brimful = True
             self.shift(u, h, before, after)
             self.shift(v, h ^ 1, before ^ 2 if before & 1 == 0 else before, after ^ 2 if after & 1 == 0 else after)
         return 0
@@ -536,7 +615,7 @@ cdef class Network:
         self.set_pot(v, self.pot[v] + amount)
         return 1
 
-    cdef int bend(self, int32_t h) except -1:
+    cdef int bend(self, int32_t h) except -1 nogil:
         """Restore invariant (I) for half-arc h."""
         cdef int64_t rc
         cdef int32_t u, v
@@ -552,13 +631,19 @@ cdef class Network:
         if self.res[h] < BIG:
             self.push(h, self.res[h])
         else:
-            if self.nbent == self.bent.shape[0]:
-                self.bent = _grown(self.bent, 2 * self.nbent, 0)
             self.bent[self.nbent] = h
             self.nbent += 1
         return 0
 
     # == mutations ============================================================================================
+
+    cdef int ready_to_tell(self, int64_t more) except -1:
+        """Room for so many pieces of news."""
+        cdef int32_t[::1] news
+        if self.based and self.nnews + more > self.news.shape[0]:
+            news = _grown(self.news, max(self.nnews + more, 2 * self.nnews + 16))
+            self.news = news
+        return 0
 
     cdef int tell(self, int32_t what) except -1:
         """Note for the simplex's basis what changed: an arc, or ~v for the supply of v.
@@ -568,8 +653,6 @@ cdef class Network:
         if self.based:
             if self.nnews % 16 == 0 and (self.nnews // 16 & self.nnews // 16 + 1) == 0 and self.nnews > self.live_arcs // 4:
                 return self.drop_basis()
-            if self.nnews == self.news.shape[0]:
-                self.news = _grown(self.news, 2 * self.nnews + 16, 0)
             self.news[self.nnews] = what
             self.nnews += 1
         return 0
@@ -582,7 +665,7 @@ cdef class Network:
     cdef int drop_basis(self) except -1:
         if self.based:
             self.basis, self.based, self.nnews = None, False, 0
-            self.news, self.known = np.zeros(0, np.int32), np.zeros(0, np.int64)
+            self.news, self.known = self.none32, self.none64
         return 0
 
     cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
@@ -622,137 +705,180 @@ cdef class Network:
             raise CostRangeError(f"{name}: supplies and lower bounds must add up to less than 2**60")
         return 0
 
-    cdef int check_cost(self, const int64_t[::1] cost, object nodes) except -1:
-        """Keep (nodes + 1) * max |cost| below POT_MAX, and `cost_bound` up to date."""
-        cdef int64_t exact = 0
+    cdef int64_t check_cost(self, const int64_t[::1] cost, int64_t nodes) except -1:
+        """Keep (nodes + 1) * max |cost| below POT_MAX; return what `cost_bound` becomes."""
+        cdef int64_t exact = 0, bound = 0, most = (POT_MAX - 1) // (nodes + 1)
         cdef int32_t a
         cdef Py_ssize_t i, largest = -1
         for i in range(cost.shape[0]):
             if not -POT_MAX < cost[i] < POT_MAX:
                 raise CostRangeError(f"cost[{i}]: {cost[i]} is too large for exact arithmetic; |cost| must stay below 2**59")
-            if largest < 0 or mag(cost[i]) > mag(cost[largest]):
-                largest = i
-        bound = int(mag(cost[largest])) if largest >= 0 else 0
-        if (nodes + 1) * max(bound, self.cost_bound) >= POT_MAX:
-            for a in range(self.m):
-                if self.pos[2 * a] >= 0:
-                    exact = max(exact, mag(self.half[self.pos[2 * a]].cost))
-            if (nodes + 1) * max(bound, exact) >= POT_MAX:
-                which = f"cost[{largest}]: {cost[largest]}" if bound > exact else f"cost: {exact}"
-                raise CostRangeError(
-                    f"{which} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
-            self.cost_bound = exact
-        self.cost_bound = max(self.cost_bound, bound)
+            if largest < 0 or mag(cost[i]) > bound:
+                largest, bound = i, mag(cost[i])
+        if max(bound, self.cost_bound) <= most:
+            return max(bound, self.cost_bound)
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                exact = max(exact, mag(self.half[self.pos[2 * a]].cost))
+        if max(bound, exact) > most:
+            which = f"cost[{largest}]: {cost[largest]}" if bound > exact else f"cost: {exact}"
+            raise CostRangeError(f"{which} is too large for exact arithmetic on {nodes} nodes; (nodes + 1) * |cost| must stay below 2**59")
+        return max(bound, exact)
+
+    cdef int64_t large(self, const int64_t[::1] arcs) except -1:
+        """How many half-arcs of these arcs may be, or become, too large to saturate."""
+        cdef Py_ssize_t i
+        cdef int64_t count = 0
+        for i in range(arcs.shape[0]):
+            if self.res[2 * arcs[i]] + self.res[2 * arcs[i] + 1] >= BIG:
+                count += 2
+        return count
+
+    cdef int ready_to_bend(self, int64_t arcs, int64_t nodes, int64_t bends) except -1:
+        """Before a mutation: room in the journals and in ``bent``."""
+        if self.nbent + bends > self.bent.shape[0]:
+            self.grow_bent(bends)
+        if self.solved:
+            self.grow_journal(arcs, nodes)
         return 0
 
     def add_nodes(self, const int64_t[::1] supply):
+        self.take()
+        try:
+            return self.more_nodes(supply)
+        finally:
+            self.give()
+
+    cdef object more_nodes(self, const int64_t[::1] supply):
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
         cdef int64_t[::1] ids
-        self.alone()
-        with self.lock:
-            self.check_volume(supply, "supply")
-            self.check_cost(supply[:0], self.live_nodes + k)
-            self.grow_nodes(self.live_nodes + k if self.free_node >= 0 else self.n + k)
-            self.reshape()
-            out = np.empty(k, np.int64)
-            ids = out
-            for i in range(k):
-                if self.free_node >= 0:
-                    v = self.free_node
-                    self.free_node = self.node[v].first
-                else:
-                    self.grow_nodes(self.n + 1)
-                    v = self.n
-                    self.n += 1
-                ids[i] = v
-                self.node[v].first = self.node[v].size = self.node[v].hint = 0
-                self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = self.node[v].d[3] = 0
-                self.pot[v] = 0
-                self.plog[v] = -1
-                self.exc[v] = 0
-                self.sup[v] = supply[i]
-                self.supply_sum += supply[i]
-                self.volume += mag(supply[i])
-                if supply[i]:
-                    self.book(v, supply[i])
-            self.live_nodes += k
-            return out
+        cdef int64_t bound
+        self.check_volume(supply, "supply")
+        bound = self.check_cost(supply[:0], self.live_nodes + k)
+        self.grow_nodes(max(self.n, self.live_nodes + k))
+        out = _zeros(k, np.int64)
+        ids = out
+        # Nothing can fail from here on.
+        self.cost_bound = bound
+        self.reshape()
+        for i in range(k):
+            if self.free_node >= 0:
+                v = self.free_node
+                self.free_node = self.node[v].first
+            else:
+                v = self.n
+                self.n += 1
+            ids[i] = v
+            self.node[v].first = self.node[v].size = self.node[v].hint = 0
+            self.node[v].d[0] = self.node[v].d[1] = self.node[v].d[2] = self.node[v].d[3] = 0
+            self.pot[v] = 0
+            self.plog[v] = -1
+            self.exc[v] = 0
+            self.sup[v] = supply[i]
+            self.supply_sum += supply[i]
+            self.volume += mag(supply[i])
+            if supply[i]:
+                self.book(v, supply[i])
+        self.live_nodes += k
+        return out
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower):
         """Arrays of one length; `lower` may be of length 0 for all 0."""
-        cdef Py_ssize_t i, k = tail.shape[0], run = 0
+        self.take()
+        try:
+            return self.more_arcs(tail, head, capacity, cost, lower)
+        finally:
+            self.give()
+
+    cdef int64_t expect(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
+        """Let every node know in `want` how many half-arcs it will get; return the room that their blocks may take in the arena."""
+        cdef Py_ssize_t i, k = tail.shape[0]
+        cdef int64_t room = 0
+        for i in range(k):
+            if i + 2 * AHEAD < k:
+                fs_fetch(&self.node[head[i + 2 * AHEAD]])
+            self.node[tail[i]].want += 1
+            self.node[head[i]].want += 1
+        for i in range(k):
+            room += self.block_of(<int32_t>tail[i]) + self.block_of(<int32_t>head[i])
+        return room
+
+    cdef inline int64_t block_of(self, int32_t v) except -1 nogil:
+        """The size of the new block that v needs for what it expects; 0 the second time."""
+        cdef int32_t more = self.node[v].want
+        if more <= 0:
+            return 0
+        self.node[v].want = -more
+        more += self.node[v].d[3]
+        return class_size(size_class(more)) if more > self.node[v].size else 0
+
+    cdef object more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                          const int64_t[::1] cost, const int64_t[::1] lower):
+        cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
-        cdef int64_t cap, lo, room
+        cdef int64_t cap, lo, bound, huge = 0
         cdef int64_t[::1] ids
-        cdef int32_t[::1] want
-        self.alone()
-        with self.lock:
-            self.check_nodes(tail, "tail")
-            self.check_nodes(head, "head")
-            self.check_bounds(capacity, lower)
-            if lower.shape[0]:
-                self.check_volume(lower, "lower")
-            self.check_cost(cost, self.live_nodes)
-            self.grow_arcs(self.live_arcs + k if self.free_arc >= 0 else self.m + k)
-            if lower.shape[0] and not self.low.shape[0]:
-                self.low = np.zeros(self.alog.shape[0], np.int64)
-            self.reshape()
-            if k > 1000 and k > self.n // 8:    # in bulk: every block is laid out once, at its size
-                want = np.zeros(self.n, np.int32)
-                for i in range(k):
-                    want[tail[i]] += 1
-                    want[head[i]] += 1
-                room = self.top
-                for i in range(self.n):
-                    want[i] += self.node[i].d[3]
-                    if want[i] > self.node[i].size:
-                        room += class_size(size_class(want[i]))
-                self.grow_half(room)
-                for i in range(self.n):
-                    self.reserve(<int32_t>i, want[i])
-            out = np.empty(k, np.int64)
-            ids = out
+        self.check_nodes(tail, "tail")
+        self.check_nodes(head, "head")
+        self.check_bounds(capacity, lower)
+        if lower.shape[0]:
+            self.check_volume(lower, "lower")
+        bound = self.check_cost(cost, self.live_nodes)
+        for i in range(k):
+            huge += capacity[i] >= BIG
+        self.ready_to_bend(k, k, huge)
+        out = _zeros(k, np.int64)
+        ids = out
+        try:
+            self.grow_half(self.top + self.expect(tail, head))
+            self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # the last, as lower bounds can be seen in `dump`
+        except BaseException:
             for i in range(k):
-                if i + 2 * AHEAD < k:
-                    fs_fetch(&self.node[head[i + 2 * AHEAD]])
-                    fs_fetch(&self.node[head[i + 2 * AHEAD]].d[3])
-                if i + AHEAD < k:
-                    v = <int32_t>head[i + AHEAD]
-                    self.fetch_half(self.node[v].first + self.node[v].d[3])
-                if i == run:        # arcs of one tail often come together: its block gets room for them at once
-                    while run < k and tail[run] == tail[i]:
-                        run += 1
-                    self.reserve(<int32_t>tail[i], self.node[tail[i]].d[3] + <int32_t>(run - i))
+                self.node[tail[i]].want = self.node[head[i]].want = 0
+            raise
+        # Nothing can fail from here on.
+        self.cost_bound = bound
+        self.reshape()
+        if k > 1000 and k > self.n // 8:    # in bulk: the blocks are laid out in the order of the nodes
+            for i in range(self.n):
+                if self.node[i].want:
+                    self.lay(<int32_t>i)
+        for i in range(k):
+            if i + 2 * AHEAD < k:
+                fs_fetch(&self.node[head[i + 2 * AHEAD]])
+                fs_fetch(&self.node[head[i + 2 * AHEAD]].d[3])
+            if i + AHEAD < k:
+                v = <int32_t>head[i + AHEAD]
+                self.fetch_half(self.node[v].first + self.node[v].d[3])
+            if self.free_arc >= 0:
+                a = self.free_arc
+                self.free_arc = self.pos[2 * a + 1]
                 if self.free_arc >= 0:
-                    a = self.free_arc
-                    self.free_arc = self.pos[2 * a + 1]
-                    if self.free_arc >= 0:
-                        fs_fetch(&self.pos[2 * self.free_arc])
-                        fs_fetch(&self.res[2 * self.free_arc])
-                        fs_fetch(&self.alog[self.free_arc])
-                else:
-                    self.grow_arcs(self.m + 1)
-                    a = self.m
-                    self.m += 1
-                ids[i] = a
-                u, v = <int32_t>tail[i], <int32_t>head[i]
-                lo = lower[i] if lower.shape[0] else 0
-                cap = min(capacity[i], CINF)
-                self.alog[a] = -1
-                if self.low.shape[0]:
-                    self.low[a] = 0
-                self.res[2 * a] = cap
-                self.res[2 * a + 1] = 0
-                self.attach(u, 2 * a, v, cost[i])
-                self.attach(v, 2 * a + 1, u, -cost[i])
-                if lo:
-                    self.raise_lower(a, lo)
-            self.live_arcs += k
-            for i in range(k):
-                self.bend(<int32_t>(2 * ids[i]))
-            return out
+                    fs_fetch(&self.pos[2 * self.free_arc])
+                    fs_fetch(&self.res[2 * self.free_arc])
+                    fs_fetch(&self.alog[self.free_arc])
+            else:
+                a = self.m
+                self.m += 1
+            ids[i] = a
+            u, v = <int32_t>tail[i], <int32_t>head[i]
+            lo = lower[i] if lower.shape[0] else 0
+            cap = min(capacity[i], CINF)
+            self.alog[a] = -1
+            if self.low.shape[0]:
+                self.low[a] = 0
+            self.res[2 * a] = cap
+            self.res[2 * a + 1] = 0
+            self.attach(u, 2 * a, v, cost[i])
+            self.attach(v, 2 * a + 1, u, -cost[i])
+            if lo:
+                self.raise_lower(a, lo)
+        self.live_arcs += k
+        for i in range(k):
+            self.bend(<int32_t>(2 * ids[i]))
+        return out
 
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
         """Set the lower bound of arc a; flow below it is raised to it."""
@@ -791,13 +917,15 @@ cdef class Network:
 
     def remove_arcs(self, const int64_t[::1] arcs):
         cdef Py_ssize_t i
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             self.check_arcs(arcs, "arcs")
             _unique(arcs, "arcs")
             self.reshape()
             for i in range(arcs.shape[0]):
                 self.drop_arc(<int32_t>arcs[i], -1)
+        finally:
+            self.give()
 
     cdef inline int fetch_half(self, int64_t at) except -1 nogil:
         if 0 <= at < self.half.shape[0]:
@@ -833,47 +961,54 @@ cdef class Network:
         return 0
 
     def remove_nodes(self, const int64_t[::1] nodes):
+        self.take()
+        try:
+            self.fewer_nodes(nodes)
+        finally:
+            self.give()
+
+    cdef int fewer_nodes(self, const int64_t[::1] nodes) except -1:
         cdef Py_ssize_t i
         cdef int32_t v, k
-        self.alone()
-        with self.lock:
-            self.check_nodes(nodes, "nodes")
-            self.next_stamp()
-            for i in range(nodes.shape[0]):
-                if self.mark[nodes[i]] == self.stamp:
-                    raise InputError(f"nodes[{i}]: {nodes[i]} occurs twice")
-                self.mark[nodes[i]] = self.stamp
-            self.reshape()
-            for i in range(min(nodes.shape[0], AHEAD)):
-                self.fetch_block(<int32_t>nodes[i])
-            for i in range(nodes.shape[0]):
-                if i + AHEAD < nodes.shape[0]:
-                    self.fetch_block(<int32_t>nodes[i + AHEAD])
-                v = <int32_t>nodes[i]
-                self.fetch_mates(v)
-                for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
-                    if self.pos[self.half[k].code & ~1] >= 0:      # a loop is here twice
-                        self.drop_arc(self.half[k].code >> 1, v)
-                self.supply_sum -= self.sup[v]
-                self.volume -= mag(self.sup[v])
-                self.sup[v] = self.exc[v] = 0
-                if self.plog[v] >= 0:
-                    self.jnode[self.plog[v]] = -1
-                    self.plog[v] = -1
-                self.free_block(self.node[v].first, self.node[v].size)
-                self.node[v].size = 0
-                self.node[v].d[3] = -1
-                self.node[v].first = self.free_node
-                self.free_node = v
-                self.live_nodes -= 1
+        self.check_nodes(nodes, "nodes")
+        self.next_stamp()
+        for i in range(nodes.shape[0]):
+            if self.mark[nodes[i]] == self.stamp:
+                raise InputError(f"nodes[{i}]: {nodes[i]} occurs twice")
+            self.mark[nodes[i]] = self.stamp
+        self.reshape()
+        for i in range(min(nodes.shape[0], AHEAD)):
+            self.fetch_block(<int32_t>nodes[i])
+        for i in range(nodes.shape[0]):
+            if i + AHEAD < nodes.shape[0]:
+                self.fetch_block(<int32_t>nodes[i + AHEAD])
+            v = <int32_t>nodes[i]
+            self.fetch_mates(v)
+            for k in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
+                if self.pos[self.half[k].code & ~1] >= 0:      # a loop is here twice
+                    self.drop_arc(self.half[k].code >> 1, v)
+            self.supply_sum -= self.sup[v]
+            self.volume -= mag(self.sup[v])
+            self.sup[v] = self.exc[v] = 0
+            if self.plog[v] >= 0:
+                self.jnode[self.plog[v]] = -1
+                self.plog[v] = -1
+            self.free_block(self.node[v].first, self.node[v].size)
+            self.node[v].size = 0
+            self.node[v].d[3] = -1
+            self.node[v].first = self.free_node
+            self.free_node = v
+            self.live_nodes -= 1
+        return 0
 
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply):
         cdef Py_ssize_t i
         cdef int32_t v
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             self.check_nodes(nodes, "nodes")
             self.check_volume(supply, "supply")
+            self.ready_to_tell(nodes.shape[0])
             for i in range(nodes.shape[0]):
                 v = <int32_t>nodes[i]
                 if supply[i] != self.sup[v]:
@@ -882,20 +1017,24 @@ cdef class Network:
                     self.supply_sum += supply[i] - self.sup[v]
                     self.volume += mag(supply[i]) - mag(self.sup[v])
                     self.sup[v] = supply[i]
+        finally:
+            self.give()
 
     def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity):
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
-        cdef int64_t flow, cap
-        self.alone()
-        with self.lock:
+        cdef int64_t flow, cap, huge = 0
+        self.take()
+        try:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(capacity, capacity[:0])
-            if self.low.shape[0]:
-                for i in range(arcs.shape[0]):
-                    if capacity[i] < self.low[arcs[i]]:
-                        raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
-            for i in range(arcs.shape[0]):
+            for i in range(k):
+                if self.low.shape[0] and capacity[i] < self.low[arcs[i]]:
+                    raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
+                huge += capacity[i] >= BIG
+            self.ready_to_tell(k)
+            self.ready_to_bend(k, k, huge)
+            for i in range(k):
                 h = <int32_t>(2 * arcs[i])
                 self.tell(h >> 1)
                 flow = self.flow_of(h >> 1)
@@ -905,36 +1044,44 @@ cdef class Network:
                     flow = cap
                 self.resize(h, cap - flow)
                 self.bend(h)
+        finally:
+            self.give()
 
     def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower):
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
         cdef int64_t cap
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             self.check_arcs(arcs, "arcs")
             self.check_bounds(lower[:0], lower)
             self.check_volume(lower, "lower")
-            if not self.low.shape[0]:
-                self.low = np.zeros(self.alog.shape[0], np.int64)
-            for i in range(arcs.shape[0]):
+            for i in range(k):
                 a = <int32_t>arcs[i]
                 cap = self.res[2 * a] + self.flow_of(a)
                 if lower[i] > cap:
                     raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
+            self.ready_to_bend(k, k, self.large(arcs))
+            self.grow_arcs(self.m, True)
             self.drop_basis()
-            for i in range(arcs.shape[0]):
+            for i in range(k):
                 self.raise_lower(<int32_t>arcs[i], lower[i])
                 self.bend(<int32_t>(2 * arcs[i] + 1))
+        finally:
+            self.give()
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost):
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
-        self.alone()
-        with self.lock:
+        cdef int64_t bound
+        self.take()
+        try:
             self.check_arcs(arcs, "arcs")
-            self.check_cost(cost, self.live_nodes)
-            for i in range(arcs.shape[0]):
+            bound = self.check_cost(cost, self.live_nodes)
+            self.ready_to_tell(k)
+            self.ready_to_bend(k, 2 * k, self.large(arcs))
+            self.cost_bound = bound
+            for i in range(k):
                 h = <int32_t>(2 * arcs[i])
                 self.tell(h >> 1)
                 fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
@@ -942,21 +1089,17 @@ cdef class Network:
                 self.half[self.pos[h ^ 1]].cost = -cost[i]
                 self.bend(h)
                 self.bend(h ^ 1)
+        finally:
+            self.give()
 
     # == solving ==============================================================================================
 
-    cdef int alone(self) except -1:
-        """A signal handler that runs inside `solve` would wait for its own thread's lock for ever."""
-        if self.solver and self.solver == PyThread_get_thread_ident():
-            raise RuntimeError("this thread is solving the network: a signal handler cannot use it now")
-        return 0
-
     cdef int poll(self) except -1 nogil:
         """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
-        self.fuel = 1000000
+        self.fuel = FS_FUEL
         with gil:
             try:
-                PyErr_CheckSignals()
+                fs_look()
             except BaseException as error:  # a flow in mid-scaling must be mended before it is raised
                 self.pending = error
                 return INTERRUPTED
@@ -1111,6 +1254,7 @@ cdef class Network:
                 if best > most and best < FAR:
                     if not -POT_MAX < p - (best + eps) * sign < POT_MAX:
                         return RANGE
+                    self.ready(0, 1)
                     self.set_pot(tip, p - (best + eps) * sign)
                     self.count[RELABELS] += 1
                     if depth:
@@ -1127,6 +1271,7 @@ cdef class Network:
         """Push along order[0..depth]; the path shrinks to what comes before the first half-arc that this saturates."""
         cdef int32_t length = depth[0] + 1, i, h, t
         cdef int64_t amount = mag(self.exc[s])
+        self.ready(length, 0)
         t = self.head(self.order[length - 1])
         if t != self.hub:
             amount = min(amount, mag(self.exc[t]))
@@ -1303,18 +1448,36 @@ cdef class Network:
         if meet < 0 and length >= FAR:
             return INFEASIBLE
         radius = min(top[0], length)
+        other = length - radius
+        self.ready(0, settled[0] + settled[1])
         for i in range(settled[0]):
             v = self.order[i]
             if self.label[2 * v].dist < radius:
+                if not -2 * POT_MAX < self.pot[v] - sign * (radius - self.label[2 * v].dist) < 2 * POT_MAX:
+                    return self.put_back(i, 0, radius, other, sign)
                 self.set_pot(v, self.pot[v] - sign * (radius - self.label[2 * v].dist))
-        other = length - radius
         for i in range(settled[1]):
             v = self.order[n - 1 - i]
             if self.label[2 * v + 1].dist < other:
+                if not -2 * POT_MAX < self.pot[v] + sign * (other - self.label[2 * v + 1].dist) < 2 * POT_MAX:
+                    return self.put_back(settled[0], i, radius, other, sign)
                 self.set_pot(v, self.pot[v] + sign * (other - self.label[2 * v + 1].dist))
         if meet < 0:
             return HANDOVER        # nothing nearer than the limit
         return self.augment_search(s, meet, sign, goal, sides)
+
+    cdef int put_back(self, int32_t near, int32_t far, int64_t radius, int64_t other, int sign) except -1 nogil:
+        """Undo the first moves of potentials, because the next one would leave the range."""
+        cdef int32_t i, v
+        for i in range(near):
+            v = self.order[i]
+            if self.label[2 * v].dist < radius:
+                self.set_pot(v, self.pot[v] + sign * (radius - self.label[2 * v].dist))
+        for i in range(far):
+            v = self.order[<int32_t>self.order.shape[0] - 1 - i]
+            if self.label[2 * v + 1].dist < other:
+                self.set_pot(v, self.pot[v] - sign * (other - self.label[2 * v + 1].dist))
+        return RANGE
 
     cdef int trace(self, int32_t s, int32_t meet, int sign, int sides, int32_t *end) except -1 nogil:
         """Write the half-arcs of the path found, in the direction in which flow takes them, to `order`; return their number."""
@@ -1341,6 +1504,7 @@ cdef class Network:
         if goal >= 0:
             self.stuck = length
             return OK
+        self.ready(length, 0)
         if end != self.hub:
             amount = min(amount, mag(self.exc[end]))
         for i in range(length):
@@ -1363,6 +1527,7 @@ cdef class Network:
                 self.nbent -= 1
                 continue
             if self.res[h] < BIG:
+                self.ready(1, 0)
                 self.push(h, self.res[h])
                 continue
             self.stuck = 0
@@ -1379,6 +1544,7 @@ cdef class Network:
                     amount = min(amount, self.res[self.order[i]])
             if amount == CINF:
                 return UNBOUNDED
+            self.ready(self.stuck + 1, 0)
             for i in range(self.stuck + 1):
                 self.move(self.order[i], amount)
         return OK
@@ -1407,8 +1573,9 @@ cdef class Network:
     # -- cost scaling ----------------------------------------------------------------------------------------------
 
     cdef int mend(self) except -1 nogil:
-        """Saturate every residual half-arc of negative reduced cost, so that (I) holds."""
+        """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `ready_for_all`."""
         cdef int32_t v, i, h
+        self.nbent = 0
         for v in range(self.n):
             if self.node[v].d[3] < 0:
                 continue
@@ -1419,10 +1586,34 @@ cdef class Network:
                     if self.res[h] < BIG:
                         self.push(h, self.res[h])       # another half-arc takes place i
                         continue
-                    with gil:
-                        self.bend(h)
+                    self.bend(h)
                 i += 1
+        self.loose = False
         return 0
+
+    cdef int start_anew(self) except -1:
+        """Forget flow and potentials; the last solution stays."""
+        cdef int32_t v, a
+        cdef int64_t low
+        self.ready_for_all()
+        self.loose = True
+        self.clear_active()
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0:
+                self.exc[v] = self.sup[v]
+                self.set_pot(v, 0)
+                if self.sup[v]:
+                    self.book(v, 0)
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                if self.res[2 * a + 1]:
+                    self.move(2 * a + 1, self.res[2 * a + 1])
+                low = self.low[a] if self.low.shape[0] else 0
+                if low:
+                    self.book(self.tail(2 * a), -low)
+                    self.book(self.head(2 * a), low)
+        self.overflown = self.brimful = False
+        return self.mend()
 
     cdef int refine(self, int64_t eps) except -1 nogil:
         """Make the flow eps-optimal: saturate what has rc < 0, then route all excesses and deficits at eps."""
@@ -1430,6 +1621,7 @@ cdef class Network:
         cdef int sign
         self.count[REFINES] += 1
         self.mend()
+        self.loose = True
         status = self.unbend()
         if status != OK:
             return status
@@ -1493,6 +1685,9 @@ cdef class Network:
                 self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
             return status
         self.settle_hub()
+        with gil:
+            self.ready_for_all()
+        self.loose = True
         status = self.scale(max(self.broken if warm else self.cost_bound, 1))
         if status != OK and status != HANDOVER and status != SPENT:
             return status
@@ -1506,35 +1701,46 @@ cdef class Network:
         `algorithm`: 0 repair, and the simplex if that takes too long, 1 repair, 2 cost scaling, 3 the simplex.  `time_limit` in seconds, negative
         for none.
         """
-        self.alone()
-        with self.lock:
-            start = time.perf_counter()
-            self.solver = PyThread_get_thread_ident()
-            try:
-                return self.optimise(algorithm, time_limit, start)
-            finally:
-                self.solver = 0
+        start = time.perf_counter()
+        self.take()
+        try:
+            return self.optimise(algorithm, time_limit, start)
+        finally:
+            self.give()
 
     cdef object optimise(self, int algorithm, double time_limit, double start):
         cdef int status, i
-        cdef int32_t h
-        cdef bint warm, late
+        cdef bint late = False, warm = self.solved
         if self.supply_sum:
             raise InfeasibleError(
-                f"the supplies sum to {self.supply_sum}, not to 0", self.alive() if self.supply_sum > 0 else np.zeros(self.n, bool))
-        if self.overflown:
-            raise CostRangeError("capacity: flows of 2**60 and more met in one node; the network cannot be solved exactly")
+                f"the supplies sum to {self.supply_sum}, not to 0", self.living() if self.supply_sum > 0 else _zeros(self.n, bool))
         for i in range(COUNTERS):
             self.count[i] = 0
         self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
-        self.fuel = 1000000
-        warm = self.solved
+        self.fuel = FS_FUEL
         self.told = {}
+        try:
+            if self.overflown:
+                self.start_anew()
+            status = self.attempt(algorithm, warm, &late)
+            if self.worn(status):
+                self.start_anew()
+                status = self.attempt(algorithm, False, &late)
+                if self.worn(status):
+                    status = RANGE
+            if status != OK:
+                self.fail(status)
+            return self.conclude(late, warm, start)
+        except BaseException:       # the one way out of every failure
+            if self.loose:
+                self.mend()
+            raise
+
+    cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
+        """Look for an optimum; or, when it is `late`, for any flow."""
+        cdef int status
         with nogil:
             status = self.run(algorithm, warm)
-            if status == RANGE:     # potentials that drifted away over many rounds: start anew from 0
-                self.forget_potentials()
-                status = self.run(algorithm, False)
         if status == SPENT:
             status = self.simplex(warm or algorithm == SCALING, warm or algorithm == SIMPLEX)
         if status == SPENT:
@@ -1543,24 +1749,100 @@ cdef class Network:
                 status = self.unbend()
                 if status == OK:
                     status = self.repair()
-        with nogil:
-            late = status == LATE and self.nbent == 0
-            if late:
+        late[0] = status == LATE and self.nbent == 0
+        if late[0]:
+            self.ready_for_all()
+            self.loose = True
+            with nogil:
                 status = self.complete()
-        if status != OK:
-            self.fail(status)
-        gap, hasty = self.violations() if late else (0, ())
-        cost, changed = self.total_cost(), self.close_round()
-        for h in hasty:
-            self.bend(h)
+        return status
+
+    cdef bint worn(self, int status) except -1:
+        """Whether the present flow and potentials are of no use: out of range, or an unlimited arc is full and the answer rests on that."""
+        cdef int32_t a
+        cdef bint full = False
+        if status == UNBOUNDED or status == LATE or status == INTERRUPTED:
+            return False
+        if status == RANGE or self.overflown:
+            return True
+        for a in range(self.m if self.brimful else 0):
+            if self.pos[2 * a] >= 0 and self.res[2 * a] == 0 and self.unlimited(2 * a):
+                full = True
+                if status == INFEASIBLE or self.reduced(2 * a) < 0:
+                    return True
+        self.brimful = full
+        return False
+
+    cdef object conclude(self, bint late, bint warm, double start):
+        """Let the present flow be the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
+        cdef int32_t i, a, h, changed = 0, hasty = 0, wild = 0
+        cdef int64_t gap_hi = 0
+        cdef int64_t[2] solves
+        cdef uint64_t gap_lo = 0
+        cdef int64_t[::1] ids
+        cdef int32_t[::1] half = self.none32, jarc = self.jarc, jnode = self.jnode
+        cdef int64_t[::1] jflow = self.jflow, jpot = self.jpot
+        # 1. What may fail.
+        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
+            a = self.jarc[i] if self.solved else i
+            if a < 0 or self.pos[2 * a] < 0:
+                continue
+            changed += self.flow_of(a) != (self.jflow[i] if self.solved else 0)
+            for h in range(2 * a, 2 * a + 2 if late else 2 * a):
+                if self.res[h] > 0 and self.reduced(h) < 0:         # `complete` has no regard to cost
+                    fs_muladd(&gap_hi, &gap_lo, -self.reduced(h), self.res[h])
+                    hasty += 1
+        out = _zeros(changed, np.int64)
+        ids = out
+        changed = 0
+        for i in range(self.njarc if self.solved else self.m):
+            a = self.jarc[i] if self.solved else i
+            if a >= 0 and self.pos[2 * a] >= 0 and self.flow_of(a) != (self.jflow[i] if self.solved else 0):
+                ids[changed] = a
+                changed += 1
+        if self.solved:
+            out.sort()
+        if hasty:
+            half = _zeros(hasty, np.int32)
+            for i in range(self.njarc if self.solved else self.m):
+                a = self.jarc[i] if self.solved else i
+                if a < 0 or self.pos[2 * a] < 0:
+                    continue
+                for h in range(2 * a, 2 * a + 2):
+                    if self.res[h] > 0 and self.reduced(h) < 0:
+                        half[wild] = h
+                        wild += 1
+            self.grow_bent(hasty)
+        # A large round need not be paid for with memory for ever.
+        if self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > jarc.shape[0]:
+            jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
+        if self.jnode.shape[0] > 1024 and self.jnode.shape[0] > self.n // 8 or hasty > jnode.shape[0]:
+            jnode, jpot = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
+        solves[0], solves[1] = self.solves[0] + (not warm), self.solves[1] + warm
         stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
         stats.update(self.told)
         stats["algorithm"] = "network_simplex" if self.told else "cost_scaling" if self.count[REFINES] else "repair"
-        self.solves[warm] += 1
-        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0], self.solves[1]
-        stats["gap"] = gap
+        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, solves[0], solves[1]
+        stats["gap"] = (int(gap_hi) << 64) + int(gap_lo)
         stats["seconds"] = time.perf_counter() - start
-        return cost, changed, stats
+        answer = self.total_cost(), out, stats
+        # 2. What cannot.
+        if self.solved:
+            for i in range(self.njarc):
+                if self.jarc[i] >= 0:
+                    self.alog[self.jarc[i]] = -1
+            for i in range(self.njnode):
+                if self.jnode[i] >= 0:
+                    self.plog[self.jnode[i]] = -1
+            self.broken = 0
+        self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
+        self.njarc = self.njnode = 0
+        self.solved, self.reshaped = True, False
+        self.solves[0], self.solves[1] = solves[0], solves[1]
+        for i in range(wild):
+            self.bend(half[i])
+        self.loose = False
+        return answer
 
     cdef int simplex(self, bint warm, bint kept) except -1:
         """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
@@ -1569,9 +1851,9 @@ cdef class Network:
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
-        cdef int64_t[::1] flow, pot
-        cdef int32_t v, a
-        cdef int64_t delta
+        cdef int64_t[::1] flow, pot, known
+        cdef int32_t v, a, i
+        cdef int64_t delta, work
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
         basis = self.basis
         outcome = self.resume(limit) if self.based else None
@@ -1584,14 +1866,17 @@ cdef class Network:
         if status == _ns.LATE:
             return LATE
         if status == _ns.INFEASIBLE:
-            raise InfeasibleError("no flow meets the supplies", answer & self.alive())
+            raise InfeasibleError("no flow meets the supplies", answer & self.living())
         if status == _ns.UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        known = self.supplies() if kept else self.none64
+        work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
+        flow, pot = answer, potential
+        self.ready_for_all()
+        # Nothing can fail from here on.
         self.told = told
         if kept:
-            self.basis, self.based, self.known = basis, True, self.supplies()
-            self.simplex_work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
-        flow, pot = answer, potential
+            self.basis, self.based, self.known, self.simplex_work = basis, True, known, work
         for v in range(self.n):
             if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
                 self.set_pot(v, pot[v])
@@ -1599,9 +1884,12 @@ cdef class Network:
             if self.pos[2 * a] >= 0:
                 delta = flow[a] - self.flow_of(a)
                 if delta > 0:
-                    self.push(2 * a, delta)
+                    self.move(2 * a, delta)
                 elif delta < 0:
-                    self.push(2 * a + 1, -delta)
+                    self.move(2 * a + 1, -delta)
+        for i in range(self.nactive):       # all is even now
+            self.exc[self.active[i]] = 0
+        self.overflown = False
         self.clear_active()
         self.nbent = 0
         self.allowance = FAR
@@ -1611,6 +1899,7 @@ cdef class Network:
     cdef object resume(self, double limit):
         """Let the simplex go on from its last basis, which is ours again only when that has succeeded; None if that does not go."""
         basis, known = self.basis, _whole(self.known)
+        fs_allocate()
         changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
         self.drop_basis()
         nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
@@ -1618,10 +1907,12 @@ cdef class Network:
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
-        return np.where(self.alive(), _whole(self.sup)[:self.n], 0)
+        fs_allocate()
+        return np.where(self.living(), _whole(self.sup)[:self.n], 0)
 
     cdef object basis_of_all(self, bint warm, bint kept):
         """The network as the simplex takes it; arc ids that are free become arcs of capacity 0."""
+        fs_allocate()
         cdef int64_t[:, ::1] arc = np.zeros((5, self.m), np.int64)
         cdef int32_t v, i, a
         for v in range(self.n):
@@ -1631,9 +1922,9 @@ cdef class Network:
                     arc[0, a], arc[1, a], arc[2, a] = v, self.half[i].head, self.half[i].cost
                     arc[3, a] = self.flow_of(a)
                     arc[4, a] = self.res[2 * a] + arc[3, a]
-        none = np.zeros(0, np.int64)
+        none = self.none64
         return _ns.Simplex(
-            arc[0], arc[1], arc[4], arc[2], self.supplies(), np.array(self.low[:self.m]) if self.low.shape[0] else none,
+            arc[0], arc[1], arc[4], arc[2], self.supplies(), _copy(self.low[:self.m]) if self.low.shape[0] else none,
             arc[3] if warm else none, self.pot[:self.n] if warm else none, kept)
 
     cdef int centre(self) except -1 nogil:
@@ -1646,6 +1937,11 @@ cdef class Network:
         k = <int32_t>(self.count[SETTLED] - before)
         radius = self.label[2 * self.order[k - 1]].dist
         if radius < POT_MAX // 4:
+            for i in range(k):
+                v = self.order[i]
+                if not -2 * POT_MAX < self.pot[v] + (radius - self.label[2 * v].dist) < 2 * POT_MAX:
+                    return OK
+            self.ready(0, k)
             for i in range(k):
                 v = self.order[i]
                 self.set_pot(v, self.pot[v] + (radius - self.label[2 * v].dist))
@@ -1723,27 +2019,6 @@ cdef class Network:
                 tip = self.tail(self.order[depth])
         return 0
 
-    cdef object violations(self):
-        """Residual half-arcs of negative reduced cost, and sum of -rc * res over them: how far the cost may be from the optimum."""
-        cdef int32_t a, h, i
-        hasty, gap = [], 0
-        for i in range(self.njarc if self.solved else self.m):      # only arcs whose flow moved can be among them
-            a = self.jarc[i] if self.solved else i
-            if a < 0 or self.pos[2 * a] < 0:
-                continue
-            for h in range(2 * a, 2 * a + 2):
-                if self.res[h] > 0 and self.reduced(h) < 0:
-                    hasty.append(h)
-                    gap -= int(self.reduced(h)) * int(self.res[h])
-        return gap, hasty
-
-    cdef int forget_potentials(self) except -1 nogil:
-        cdef int32_t v
-        for v in range(self.n):
-            if self.node[v].d[3] >= 0:
-                self.set_pot(v, 0)
-        return self.mend()
-
     cdef int fail(self, int status) except -1:
         cdef int32_t i
         if status == INTERRUPTED:
@@ -1762,40 +2037,10 @@ cdef class Network:
             raise InfeasibleError(
                 f"no flow meets the supplies: node {self.stuck} " +
                 ("cannot send all it has" if self.stuck_sign > 0 else "cannot get all it needs"),
-                marked if self.stuck_sign > 0 else self.alive() & ~marked)
+                marked if self.stuck_sign > 0 else self.living() & ~marked)
+        if self.overflown or self.brimful:
+            raise CostRangeError("capacity: flows of 2**60 and more meet in one node, or of 2**62 in an unlimited arc; there is no exact answer to that")
         raise CostRangeError("potentials out of range: the costs are too large for exact arithmetic")
-
-    cdef object close_round(self):
-        """Forget the last solution: the present flow takes its place; the ids of arcs whose flow differs from it, ascending."""
-        cdef int32_t i, a, kept = 0
-        cdef int64_t[::1] ids
-        self.reshaped = False
-        if not self.solved:
-            self.solved = True
-            flows = self.flows(None)
-            return self.arc_ids()[flows != 0]
-        for i in range(self.njarc):
-            a = self.jarc[i]
-            if a >= 0:
-                self.alog[a] = -1
-                if self.flow_of(a) != self.jflow[i]:
-                    self.jarc[kept] = a
-                    kept += 1
-        out = np.empty(kept, np.int64)
-        ids = out
-        for i in range(kept):
-            ids[i] = self.jarc[i]
-        out.sort()
-        for i in range(self.njnode):
-            if self.jnode[i] >= 0:
-                self.plog[self.jnode[i]] = -1
-        if self.njarc > 1024 and self.njarc > self.m // 8:      # a large round need not be paid for with memory for ever
-            self.jarc, self.jflow = np.zeros(16, np.int32), np.zeros(16, np.int64)
-        if self.njnode > 1024 and self.njnode > self.n // 8:
-            self.jnode, self.jpot = np.zeros(16, np.int32), np.zeros(16, np.int64)
-        self.njarc = self.njnode = 0
-        self.broken = 0
-        return out
 
     cdef object total_cost(self):
         return (int(self.cost_hi) << 64) + int(self.cost_lo)
@@ -1804,40 +2049,56 @@ cdef class Network:
 
     def cost_of_flow(self):
         """Cost of the present flow; that of the last solution if nothing changed since."""
-        return self.total_cost()
+        self.take()
+        try:
+            return self.total_cost()
+        finally:
+            self.give()
 
-    def alive(self):
+    cdef object living(self):
         """Bool by node id: whether it is in use."""
+        fs_allocate()
         return _whole(self.node)[:self.n]["d"][:, 3] >= 0
 
     def node_ids(self):
-        return np.flatnonzero(self.alive())
+        self.take()
+        try:
+            return self.chosen_nodes(None)
+        finally:
+            self.give()
 
     def arc_ids(self):
-        return np.flatnonzero(_whole(self.pos)[:2 * self.m:2] >= 0)
+        self.take()
+        try:
+            return self.chosen_arcs(None)
+        finally:
+            self.give()
 
     cdef object chosen_arcs(self, ids):
         if ids is None:
-            return self.arc_ids()
+            fs_allocate()
+            return np.flatnonzero(_whole(self.pos)[:2 * self.m:2] >= 0)
         self.check_arcs(ids, "arcs")
         return ids
 
     cdef object chosen_nodes(self, ids):
         if ids is None:
-            return self.node_ids()
+            return np.flatnonzero(self.living())
         self.check_nodes(ids, "nodes")
         return ids
 
     def flow(self, ids):
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             return self.flows(ids)
+        finally:
+            self.give()
 
     cdef object flows(self, ids):
         cdef const int64_t[::1] arcs = self.chosen_arcs(ids)
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
-        out = np.zeros(k, np.int64)
+        out = _zeros(k, np.int64)
         cdef int64_t[::1] flow = out
         if self.solved:
             for i in range(k):
@@ -1846,13 +2107,14 @@ cdef class Network:
         return out
 
     def potential(self, ids):
-        self.alone()
-        with self.lock:
-            chosen = self.chosen_nodes(ids)
-            out = np.zeros(len(chosen), np.int64)
-            return self.read_nodes(chosen, out, 0)
+        self.take()
+        try:
+            return self.read_nodes(self.chosen_nodes(ids), 0)
+        finally:
+            self.give()
 
-    cdef object read_nodes(self, const int64_t[::1] nodes, out, int what):
+    cdef object read_nodes(self, const int64_t[::1] nodes, int what):
+        out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         cdef int32_t v
@@ -1867,22 +2129,25 @@ cdef class Network:
         return out
 
     def supply(self, ids):
-        self.alone()
-        with self.lock:
-            chosen = self.chosen_nodes(ids)
-            return self.read_nodes(chosen, np.zeros(len(chosen), np.int64), 1)
+        self.take()
+        try:
+            return self.read_nodes(self.chosen_nodes(ids), 1)
+        finally:
+            self.give()
 
     def arc_data(self, ids, int what):
         """0 tail, 1 head, 2 capacity, 3 cost, 4 lower bound of the arcs."""
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             return self.read_arcs(self.chosen_arcs(ids), what)
+        finally:
+            self.give()
 
     cdef object read_arcs(self, const int64_t[::1] arcs, int what):
         cdef int64_t[::1] value
         cdef Py_ssize_t i
         cdef int32_t a
-        out = np.zeros(arcs.shape[0], np.int64)
+        out = _zeros(arcs.shape[0], np.int64)
         value = out
         for i in range(arcs.shape[0]):
             a = <int32_t>arcs[i]
@@ -1900,26 +2165,41 @@ cdef class Network:
 
     def sizes(self):
         """(live nodes, live arcs)."""
-        return self.live_nodes, self.live_arcs
+        self.take()
+        try:
+            return self.live_nodes, self.live_arcs
+        finally:
+            self.give()
 
     def nbytes(self):
         """Memory of all arrays."""
+        self.take()
+        try:
+            return self.weight()
+        finally:
+            self.give()
+
+    cdef object weight(self):
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent,
                   self.news, self.known]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
     def set_budget(self, int64_t budget, int64_t patience):
+        self.take()
         self.budget = budget
         self.patience = patience
+        self.give()
 
     # == copies ===================================================================================================
 
     def dump(self):
         """All that later solves go by, as flat arrays and numbers, for `adopt`; flowstate.py says what they mean."""
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             return self.write()
+        finally:
+            self.give()
 
     cdef object write(self):
         cdef int32_t n = self.n, m = self.m, v, a, i, k = 0
@@ -1976,11 +2256,13 @@ cdef class Network:
 
         For a network that is new.  All words are checked before they are used; InputError leaves a network that is to be thrown away.
         """
-        self.alone()
-        with self.lock:
+        self.take()
+        try:
             wrong = self.read(state)
             if wrong is None and state["based"]:
                 wrong = self.read_basis(state)
+        finally:
+            self.give()
         if wrong is not None:
             raise InputError(f"state: {wrong}")
 
@@ -2010,7 +2292,7 @@ cdef class Network:
                 top += class_size(size_class(degree[v]))
             elif degree[v] != -1 or supply[v] or potential[v] or hint[v]:
                 return f"degree[{v}]: -1 expected, and no supply, potential or hint, where an id is free"
-            if not -POT_MAX < potential[v] < POT_MAX:
+            if not -2 * POT_MAX < potential[v] < 2 * POT_MAX:
                 return f"potential[{v}]: {potential[v]} is out of range"
         if most != adjacent.shape[0] or adjacent.shape[0] % 2 or adjacent.shape[0] > 2 * <int64_t>m:
             return "adjacent: as many half-arcs as the degrees say, two for each arc, expected"
@@ -2080,6 +2362,7 @@ cdef class Network:
                 a = h >> 1
                 lo = lower[a] if lowers else 0
                 self.res[h] = flow[a] - lo if h & 1 else capacity[a] - flow[a]
+                self.brimful |= capacity[a] == CINF == flow[a]
                 self.half[i].cost = -cost[a] if h & 1 else cost[a]
                 self.half[self.pos[h ^ 1]].head = v
                 fs_muladd(&high[v], &down[v], flow[a], 1 if h & 1 else -1)
@@ -2149,7 +2432,7 @@ cdef class Network:
             self.alog[a], self.jarc[i], self.jflow[i] = i, a, moved[i]
         for i in range(self.njnode):
             v = nodes[i]
-            if not 0 <= v < n or self.node[v].d[3] < 0 or self.plog[v] >= 0 or not -POT_MAX < raised[i] < POT_MAX:
+            if not 0 <= v < n or self.node[v].d[3] < 0 or self.plog[v] >= 0 or not -2 * POT_MAX < raised[i] < 2 * POT_MAX:
                 return f"moved_nodes[{i}]: {v} is no node, occurs twice, or its potential is out of range"
             self.plog[v], self.jnode[i], self.jpot[i] = i, v, raised[i]
         # -- numbers
@@ -2226,10 +2509,10 @@ def _whole(view):
     return view if isinstance(view, np.ndarray) else view.base
 
 
-def _grown(array, size, fill):
-    """A copy of length `size`, the new part filled."""
-    array = _whole(array)
-    out = np.full(size, fill, array.dtype) if fill else np.zeros(size, array.dtype)
+cdef object _grown(view, int64_t size):
+    """A copy of length `size`, the new part filled with zeros."""
+    array = _whole(view)
+    out = _zeros(size, array.dtype)
     out[:len(array)] = array
     return out
 
@@ -2248,6 +2531,7 @@ cdef int64_t _magnitude(const int64_t[::1] values, str name) except -1:
 def _unique(ids, name):
     ids = np.asarray(ids)
     if len(ids) > 1:
+        fs_allocate()
         seen, first = np.unique(ids, return_index=True)
         if len(seen) < len(ids):
             i = np.setdiff1d(np.arange(len(ids)), first)[0]

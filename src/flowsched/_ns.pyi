@@ -19,6 +19,8 @@ UNBOUNDED: Final[int]
 RANGE: Final[int]
 LATE: Final[int]
 
+def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
+
 @final
 class Simplex:
     def __init__(self, *args: object, **kwargs: object) -> None: ...

@@ -70,8 +70,7 @@ import time
 
 import numpy as np
 
-cdef extern from "Python.h":
-    int PyErr_CheckSignals() except -1
+include "_faults.pxi"
 
 
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
@@ -108,7 +107,7 @@ cdef int32_t PATIENCE = 10               # one in so many slots is looked at bef
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
-cdef int64_t FUEL = 2000000                # work between two looks at clock and signals: some milliseconds
+cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
     CHUNK = 65536      # arcs between two looks at clock and signals
@@ -172,24 +171,24 @@ cdef class Simplex:
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
-        self.flow = np.empty(m, np.int64)
+        self.flow = _zeros(m, np.int64)
         self.before = flow
-        self.pot = np.zeros(n + 1, np.int64)
+        self.pot = _zeros(n + 1, np.int64)
         if potential.shape[0]:
             self.pot[:n] = potential
-        self.b = np.array(supply)
-        self.link = np.empty(n + 1, LINK)
-        self.slack = np.empty(n + 1, SLACK)
-        self.node = np.empty(n + 1, NODE)
-        self.next = np.empty(n + 1, np.int32)
+        self.b = _copy(supply)
+        self.link = _zeros(n + 1, LINK)
+        self.slack = _zeros(n + 1, SLACK)
+        self.node = _zeros(n + 1, NODE)
+        self.next = _zeros(n + 1, np.int32)
         self.name = np.arange(n + 1, dtype=np.int32)
-        self.first = np.zeros(n + 2, np.int32)
-        self.kind = np.zeros(n + 1, np.uint8)
-        self.slot = np.empty(m + 3, SLOT)
-        self.room = np.empty(m + 3, np.int64)
-        self.dist = np.empty(n, np.int64)
-        self.load = np.zeros(m + 3 if flow.shape[0] else 0, np.int64)
-        self.code = np.empty(m + 3, np.int32)
+        self.first = _zeros(n + 2, np.int32)
+        self.kind = _zeros(n + 1, np.uint8)
+        self.slot = _zeros(m + 3, SLOT)
+        self.room = _zeros(m + 3, np.int64)
+        self.dist = _zeros(n, np.int64)
+        self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
+        self.code = _zeros(m + 3, np.int32)
         self.cycle_slot = self.spare = -1
         self.anchor = n
         self.kept = kept
@@ -433,7 +432,7 @@ cdef class Simplex:
         for v in range(self.n):
             at[v + 1] += at[v]
         with gil:
-            self.entry = np.empty(at[self.n], np.int32)
+            self.entry = _zeros(at[self.n], np.int32)
         for e in range(self.slots):
             v = self.slot[e].head
             self.entry[at[v]] = e
@@ -553,8 +552,8 @@ cdef class Simplex:
         cdef Node[::1] node
         cdef int32_t[::1] name, number
         with gil:
-            pot, name, number = np.empty(root + 1, np.int64), np.empty(root + 1, np.int32), np.empty(root + 1, np.int32)
-            link, slack, node = np.empty(root + 1, LINK), np.empty(root + 1, SLACK), np.empty(root + 1, NODE)
+            pot, name, number = _zeros(root + 1, np.int64), _zeros(root + 1, np.int32), _zeros(root + 1, np.int32)
+            link, slack, node = _zeros(root + 1, LINK), _zeros(root + 1, SLACK), _zeros(root + 1, NODE)
         while True:
             number[v] = i
             i = i + 1 if i < root else 0
@@ -576,7 +575,7 @@ cdef class Simplex:
     cdef int poll(self) except -1 nogil:
         self.fuel = FUEL
         with gil:
-            PyErr_CheckSignals()
+            fs_look()
             if self.deadline >= 0 and time.monotonic() >= self.deadline:
                 return C_LATE
         return C_OK
@@ -907,8 +906,9 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place = np.full(self.m, NOWHERE, np.int32)
-            self.ours = np.empty(self.n + 1, np.int32)
+            self.place, self.ours = _zeros(self.m, np.int32), _zeros(self.n + 1, np.int32)
+        for e in range(self.m):
+            self.place[e] = NOWHERE
         for e in range(self.slots):
             if self.code[e] >= 0:
                 self.place[self.code[e] >> 1] = e
@@ -967,7 +967,7 @@ cdef class Simplex:
         """Bool by node: what hangs from the root by an arc v -> root."""
         cdef int32_t v = self.next[self.n]
         cdef bint inside = False
-        out = np.zeros(self.n, bool)
+        out = _zeros(self.n, bool)
         cdef unsigned char[::1] mark = out.view(np.uint8)
         while v != self.n:
             if self.link[v].parent == self.n:
@@ -1024,7 +1024,7 @@ cdef class Simplex:
     cdef object outcome(self, int status, bint resumed):
         answer = proof = None
         if status == C_OK:
-            answer, proof = self.flow.base, np.empty(self.n, np.int64)
+            answer, proof = self.flow.base, _zeros(self.n, np.int64)
             proof[self.name.base[:self.n]] = self.pot.base[:self.n]
         elif status == C_INFEASIBLE:
             answer = self.cut()

@@ -145,6 +145,7 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
     >>> assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
     (array([0, 1, 2]), array([1, 0, 2]))
     """
+    _refuse_masked("cost", cost)
     if not hasattr(cost, "tocsr"):
         cost = np.asarray(cost)
     n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
@@ -196,6 +197,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     >>> scale_costs([1 / 3, 2 / 3], decimals=3)
     (array([333, 667]), 1000)
     """
+    _refuse_masked("cost", cost)
     try:
         given = np.asarray(cost, np.float64)
     except (TypeError, ValueError) as error:
@@ -235,6 +237,7 @@ def _elements(
             rows.sum_duplicates()  # as SciPy reads an element that is stored twice
         lines = np.repeat(np.arange(shape[0]), np.diff(rows.indptr))
         return lines.astype(np.int64), rows.indices.astype(np.int64), rows.data
+    _refuse_masked(name, matrix)
     dense = np.asarray(matrix)
     if dense.shape != shape or dense.ndim != 2:
         raise InputError(f"{name}: a matrix of shape {shape} expected, got an array of shape {dense.shape}")
@@ -243,3 +246,8 @@ def _elements(
         return at[0].astype(np.int64), at[1].astype(np.int64), dense[at]
     at = np.divmod(np.arange(dense.size), max(shape[1], 1))
     return at[0].astype(np.int64), at[1].astype(np.int64), dense.ravel()
+
+
+def _refuse_masked(name: str, values: Any) -> None:
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{name}: a masked array, whose mask would be lost; fill or compress it first")

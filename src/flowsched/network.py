@@ -1,4 +1,9 @@
-"""Min-cost flow for callers: `min_cost_flow` once, `FlowNetwork` kept alive and re-optimised after changes."""
+"""Min-cost flow for callers: `min_cost_flow` once, `FlowNetwork` kept alive and re-optimised after changes.
+
+Three rules hold for every call here.  Arrays given are copied before they are looked at, and the copies are what is checked and used.  A call that
+raises has changed nothing that can be seen, whatever it raises and wherever: bad input, memory, Ctrl-C.  A network that is in use refuses a second
+call at once with ConcurrentUseError, and never lets it wait.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched import _cs, _ns, flowstate
-from flowsched.exceptions import CostRangeError, InputError
+from flowsched.exceptions import ConcurrentUseError, CostRangeError, InputError
 
 __all__ = ["INF", "FlowNetwork", "FlowResult", "FlowSolution", "certify", "min_cost_flow"]
 
@@ -21,7 +26,7 @@ INF: Final = _cs.INF
 
 Int64Array = NDArray[np.int64]
 
-_INT64 = np.dtype(np.int64)
+_INT64: Final = np.dtype(np.int64)
 _NO_LOWER = np.zeros(0, np.int64)
 _ALGORITHMS: Final = {"auto": 0, "repair": 1, "cost_scaling": 2, "network_simplex": 3}
 
@@ -69,9 +74,9 @@ class FlowSolution:
 
 
 def _integers(name: str, values: ArrayLike, size: int | None = None) -> Int64Array:
-    """`values` as a contiguous int64 vector; a scalar is repeated `size` times."""
-    if type(values) is np.ndarray and values.dtype is _INT64 and values.ndim == 1 and values.flags.c_contiguous:
-        array = values
+    """`values` as a contiguous int64 vector of our own; a scalar is repeated `size` times."""
+    if type(values) is np.ndarray and values.dtype is _INT64 and values.ndim == 1:
+        array = values.copy()
     else:
         array = _converted(name, values, size)
     if size is not None and len(array) != size:
@@ -80,8 +85,10 @@ def _integers(name: str, values: ArrayLike, size: int | None = None) -> Int64Arr
 
 
 def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
+    if isinstance(values, np.ma.MaskedArray):
+        raise InputError(f"{name}: a masked array, whose mask would be lost; fill or compress it first")
     try:
-        array = np.asarray(values)
+        array = np.array(values)
     except ValueError:
         raise InputError(f"{name}: a vector of integers expected, got rows of different lengths") from None
     if array.ndim == 0 and size is not None:
@@ -123,8 +130,11 @@ def _check_options(algorithm: str, time_limit: float | None) -> tuple[int, float
     if time_limit is None:
         return _ALGORITHMS[algorithm], -1.0
     if not isinstance(time_limit, Real) or isinstance(time_limit, bool) or not time_limit >= 0:
-        raise InputError(f"time_limit: seconds >= 0 expected, got {time_limit!r}")
-    return _ALGORITHMS[algorithm], float(time_limit)
+        raise InputError(f"time_limit: seconds >= 0 expected, got {time_limit!r:.80}")
+    try:
+        return _ALGORITHMS[algorithm], float(time_limit)
+    except OverflowError:
+        raise InputError("time_limit: seconds expected, got a number that no float holds") from None
 
 
 class FlowNetwork:
@@ -132,8 +142,10 @@ class FlowNetwork:
 
     Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of something removed is
     given to the next thing added.  A mutation costs what it touches; `solve` costs what the changes reach, not what exists.
-    Every method that takes ids takes arrays of them: batch the calls.  Bad input raises before anything is changed.
-    A lock per network makes each method atomic; `solve` releases the GIL.
+    Every method that takes ids takes arrays of them: batch the calls.  A method that raises, for bad input or anything else, has changed nothing.
+
+    One call at a time: `solve` releases the GIL, and while it (or any other method) is under way, every other use of the network raises
+    `ConcurrentUseError` at once: from another thread, a signal handler, a finaliser, a callback.  Threads that share a network hold a lock of their own.
 
     Examples
     --------
@@ -155,7 +167,10 @@ class FlowNetwork:
         self._core = _cs.Network()
 
     def __repr__(self) -> str:
-        nodes, arcs = self._core.sizes()
+        try:
+            nodes, arcs = self._core.sizes()
+        except ConcurrentUseError:
+            return "<FlowNetwork: in use>"
         return f"<FlowNetwork: {nodes} nodes, {arcs} arcs>"
 
     # -- mutations -------------------------------------------------------------------------------------------
@@ -275,7 +290,7 @@ class FlowNetwork:
         TimeLimitError
             The time limit passed before it was known that the cost has a minimum.  The network is as before.
         CostRangeError
-            Exact arithmetic could overflow.
+            Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
         """
         kernel, seconds = _check_options(algorithm, time_limit)
         cost, changed, stats = self._core.solve(kernel, seconds)
@@ -463,38 +478,37 @@ def min_cost_flow(
     """
     start = perf_counter()
     _, seconds = _check_options(algorithm, time_limit)
+    tails, supplies = _integers("tail", tail), np.atleast_1d(_integers("supply", supply))
+    m = len(tails)
+    heads, costs = _integers("head", head, m), _integers("cost", cost, m)
+    capacities = _integers("capacity", capacity, m)
+    lowers = _NO_LOWER if lower is None else _integers("lower", lower, m)
+    problem = (tails, heads, capacities, costs, supplies, lowers)
     if algorithm in ("auto", "network_simplex"):
-        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds)
+        result = _by_simplex(*problem, seconds)
         if result:
             return result
     if time_limit is not None:
         time_limit = max(seconds - (perf_counter() - start), 0.0)
     network = FlowNetwork()
-    network.add_nodes(np.atleast_1d(_integers("supply", supply)))
-    arcs = network.add_arcs(tail, head, capacity, cost, 0 if lower is None else lower)
+    network.add_nodes(supplies)
+    arcs = network.add_arcs(tails, heads, capacities, costs, 0 if lower is None else lowers)
     solution = network.solve(algorithm=algorithm, time_limit=time_limit)
     return FlowResult(network.flow(arcs), solution.cost, network.potential(), solution.stats)
 
 
 def _by_simplex(
-    tail: ArrayLike,
-    head: ArrayLike,
-    capacity: ArrayLike,
-    cost: ArrayLike,
-    supply: ArrayLike,
-    lower: ArrayLike | None,
+    tails: Int64Array,
+    heads: Int64Array,
+    capacities: Int64Array,
+    costs: Int64Array,
+    supplies: Int64Array,
+    lowers: Int64Array,
     time_limit: float,
 ) -> FlowResult | None:
     """Solve by the simplex without building a network; None if that is not for this problem, or there is no optimum to be found."""
     start = perf_counter()
-    tails, supplies = _integers("tail", tail), np.atleast_1d(_integers("supply", supply))
     m, n = len(tails), len(supplies)
-    heads, costs, capacities = (
-        _integers("head", head, m),
-        _integers("cost", cost, m),
-        _integers("capacity", capacity, m),
-    )
-    lowers = _NO_LOWER if lower is None else _integers("lower", lower, m)
     if not m or supplies.sum() or max(m, n) >= 2**30 - 2:
         return None
     if min(tails.min(), heads.min()) < 0 or max(tails.max(), heads.max()) >= n:
