@@ -119,11 +119,12 @@ cdef class Exclusive:
         self.name = name
 
     def __enter__(self):
+        global depth, opened
+        cdef bint main = main_thread().ident == this_thread()   # in Python, so a handler may still run, and raise, here
         if flowsched_swap(&self.busy, 1):
             raise ConcurrentUseError(f"{self.name}: used while another call on it is under way")
-        global depth, opened
-        self.main = main_thread().ident == this_thread()
-        if self.main:
+        self.main = main
+        if main:
             if depth == 0:
                 handlers.clear()
                 try:

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import FineGrained
+from flowsched.log import reading
 from flowsched.policy import Policy
 from flowsched.recovery import Difference, Recovery, read_header
 from flowsched.scheduler import replay as replay_journal
@@ -75,7 +76,7 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
 
 def _made_again(file: Path, policies: list[Policy]) -> Recovery:
-    with open(file, "rb") as stream:
+    with reading(file) as stream:
         of = read_header(stream, str(file)).of
     if of == "Scheduler":
         return replay_journal(file, policies=policies)

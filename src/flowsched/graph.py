@@ -185,7 +185,7 @@ class Graph:
         arrays = list(_arrays(view[8 + size :], head["arrays"]))
         own = _count(head["own"], len(arrays))
         graph = cls(schema, {name: given[name] for name in head["given"]}, None, head["root"])
-        rest = iter(arrays[own:])
+        rest = _Rest(arrays[own:])
         graph.arrays, graph.floats = arrays[:own], _vector(next(rest), "f8").tolist()
         graph.strings, graph.integers = head["strings"], head["integers"]
         if not all(type(text) is str for text in graph.strings) or not all(type(n) is int for n in graph.integers):
@@ -205,8 +205,7 @@ class Graph:
             if (names is None) != _stateful(kind):
                 raise ValueError(f"{kind.__name__} is told in another way")
             graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
-        if next(rest, None) is not None:
-            raise ValueError("there are more arrays than are used")
+        rest.end()
         return graph
 
 
@@ -240,7 +239,24 @@ def _arrays(view: memoryview, shapes: Any) -> Iterator[NDArray[Any]]:
         raise ValueError("there is more than the arrays")
 
 
-def _rows(arrays: Iterator[NDArray[Any]]) -> list[list[int]]:
+class _Rest:
+    """Arrays one by one."""
+
+    def __init__(self, arrays: list[NDArray[Any]]) -> None:
+        self._arrays = arrays[::-1]
+
+    def __next__(self) -> NDArray[Any]:
+        if not self._arrays:
+            raise ValueError("there are fewer arrays than are told")
+        return self._arrays.pop()
+
+    def end(self) -> None:
+        """Refuse more."""
+        if self._arrays:
+            raise ValueError("there are more arrays than are told")
+
+
+def _rows(arrays: _Rest) -> list[list[int]]:
     lengths, codes = _vector(next(arrays), "i8"), _vector(next(arrays), "i8").tolist()
     if len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes)) or lengths.sum() != len(codes):
         raise ValueError("the lengths of a table do not add up")

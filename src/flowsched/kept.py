@@ -26,14 +26,14 @@ from flowsched.cluster.books import FitRule
 from flowsched.cluster.checks import ids, number, truth
 from flowsched.cluster.events import Event
 from flowsched.cluster.records import ClassRecord
-from flowsched.exceptions import InputError, JournalMismatchError
+from flowsched.exceptions import InputError, JournalError, JournalMismatchError
 from flowsched.image import PLAIN, Extras, State, pack, twin, unpack
 from flowsched.journal import Header, Journal
 from flowsched.log import MAGIC, framed, reading
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
 from flowsched.portable import lines, opened, read, written
-from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
+from flowsched.recovery import NONSENSE, Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
 from flowsched.wire import as_ids, encode, plain
@@ -240,7 +240,12 @@ class Kept(ABC):
             if header.of != cls._of:
                 raise JournalMismatchError(f"it is of a {header.of}, and is read by a {cls._of} here", name, 0)
             given = () if policy is None else (checked(policy),)
-            sched = cls._as_begun(header, policy, policies, name)
+            try:
+                sched = cls._as_begun(header, policy, policies, name)
+            except NONSENSE as error:
+                if isinstance(error, JournalError):
+                    raise
+                raise JournalMismatchError(f"it was begun with what cannot be: {error}", name, 0) from error
             sched._header().check(header, name)
             file.seek(0)
             sched.recovery, *_ = recover(sched, file, name, (*given, *policies))

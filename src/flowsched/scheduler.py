@@ -30,7 +30,7 @@ from flowsched.cluster.checks import whole
 from flowsched.cluster.events import Event
 from flowsched.cluster.trial import Trial
 from flowsched.commits import carry_out, happen
-from flowsched.exceptions import FlowschedError, TimeLimitError
+from flowsched.exceptions import TimeLimitError, UnknownIdError
 from flowsched.gangs import Gangs
 from flowsched.image import State, twin
 from flowsched.journal import Header
@@ -164,7 +164,7 @@ class Scheduler(Kept):
             return act()
         try:
             return act()
-        except FlowschedError:
+        except UnknownIdError:
             raise
         except Exception:
             self.cluster.check_whole()
@@ -198,7 +198,7 @@ class Scheduler(Kept):
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
         finally:
             trial.undo()
-            self.cluster.midway = False
+            self.cluster.midway = trial.moving
             self.builder.end_round()
         stats = RoundStats(
             nodes=self.network.num_nodes,

@@ -18,34 +18,47 @@ class Trial:
     ----------
     before : dict of TaskRecord to Before
         What was touched, in the order of the first touch.
+    moving : bool
+        In the middle of one move: an exception there leaves what cannot be taken back.
     """
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self.cluster = cluster
         self.now = now
         self.before: dict[TaskRecord, Before] = {}
+        self.moving = False
 
     def start(self, tasks: Sequence[TaskRecord], row: int, devices: Sequence[int]) -> None:
         """Waiting tasks of one group run, each on these devices."""
         for task in tasks:
             self._remember(task)
+        self.moving = True
         self.cluster.start(tasks, row, tuple(devices), self.now)
+        self.moving = False
 
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
         self._remember(task)
+        self.moving = True
         self.cluster.stop(task, self.now)
+        self.moving = False
 
     def put_back(self, task: TaskRecord) -> None:
         """One task is as before the trial again."""
+        self.moving = True
         self.cluster.restore([task], [self.before[task]])
+        self.moving = False
 
     def undo(self) -> None:
-        """All tasks are as before the trial again."""
+        """All tasks are as before the trial again; nothing is done where that cannot be."""
+        if self.moving:
+            return
+        self.moving = True
         for _, alike in groupby(reversed(self.before.items()), _moved):
             tasks, before = (list(column) for column in zip(*alike, strict=True))
             self.cluster.restore(tasks, before)
         self.before.clear()
+        self.moving = False
 
     def _remember(self, task: TaskRecord) -> None:
         if task not in self.before:

@@ -1,0 +1,580 @@
+"""Exceptions and signals at every point of every call of a scheduler: the state is as before the call or as after it.
+
+Two kinds of fault at the n-th bytecode of the package within a call, for every n:
+
+* A signal whose handler raises.  The call must end before or after, and the next one must work.
+* An exception out of nowhere, like a MemoryError.  The call may leave a state that is neither, but then it says so.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from effort import FUZZ, effort
+from lives import POLICIES, operations, world_of
+
+import flowsched as fs
+from flowsched._guard import Exclusive, interruptible
+from flowsched.cluster.audit import audit
+
+PACKAGE = os.path.dirname(fs.__file__)
+
+
+class Stop(BaseException):
+    """What a handler raises."""
+
+
+class Fault(BaseException):
+    """An exception out of nowhere."""
+
+
+def small(journal: Path | None = None, policy: fs.Policy | None = None) -> fs.Scheduler:
+    """A scheduler with tasks that run, wait and would be preempted."""
+    sched = fs.Scheduler(policy or fs.Policy(), resources=("cpu", "gpu"), journal=journal)
+    sched.apply(fs.MachineAdded("m1", {"cpu": 4, "gpu": 1}), fs.MachineAdded("m2", {"cpu": 2}, rack="r", slots=2))
+    sched.apply(fs.JobSubmitted("old", [fs.Task(f"o{i}", {"cpu": 1}) for i in range(3)], user="u", priority=1))
+    sched.commit(sched.schedule(1.0))
+    sched.apply(fs.JobSubmitted("new", [fs.Task(f"n{i}", {"cpu": 2, "gpu": i % 2 / 2}) for i in range(2)], user="v"))
+    return sched
+
+
+def do_apply(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.apply(fs.TaskCompleted("o0", time=2.0))
+
+
+def do_submit(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.apply(fs.JobSubmitted("more", [fs.Task("x", {"cpu": 1}), fs.Task("y", {"cpu": 1}, kind="k", apart=1)], user="w"))
+
+
+def do_fail(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.apply(fs.MachineFailed("m1", time=2.0))
+
+
+def do_schedule(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.schedule(3.0)
+
+
+def do_commit(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.commit(rnd)
+
+
+def do_policy(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.policy = fs.Policy.named("pack")
+
+
+def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.compact()
+
+
+CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
+
+
+def state_of(sched: fs.Scheduler) -> tuple:
+    """What is, with the policy; tasks that no round has dated yet count as dated by the next one."""
+    machines, tasks, jobs, users = world_of(sched)
+    dated = [(t, place, turn, 3.0 if since is None else since, pre, i) for t, place, turn, since, pre, i in tasks]
+    return machines, dated, jobs, users, fs.policy.describe.describe(sched.policy)
+
+
+def interrupted(call, at: int, fault) -> tuple[int, BaseException | None]:
+    """Make a call, with a fault at its at-th bytecode within the package; how many there were, and what it raised."""
+    count = 0
+
+    def trace(frame, event, arg):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            count += 1
+            if count == at:
+                fault()
+        return trace
+
+    raised = None
+    gc.disable()
+    sys.settrace(trace)
+    try:
+        call()
+    except (Stop, Fault) as error:
+        raised = error
+    except fs.FlowschedError as error:
+        raised = error
+    finally:
+        sys.settrace(None)
+        gc.enable()
+    return count, raised
+
+
+@pytest.fixture
+def raising_handler():
+    def handler(number, frame):
+        raise Stop
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield
+    signal.signal(signal.SIGUSR1, before)
+
+
+def send() -> None:
+    signal.raise_signal(signal.SIGUSR1)
+
+
+def throw() -> None:
+    raise Fault
+
+
+def points(total: int, few: int) -> range | list[int]:
+    """All points under FLOWSCHED_FUZZ=1, else some."""
+    return range(1, total + 1) if FUZZ or total <= few else sorted(random.Random(total).sample(range(1, total + 1), few))
+
+
+def walk(call, fault, tmp_path: Path, few: int) -> Counter[str]:
+    """Each point of a call on a scheduler with a journal; what became of it."""
+    def fresh(name: str) -> tuple[fs.Scheduler, fs.Round]:
+        path = tmp_path / name
+        path.unlink(missing_ok=True)
+        sched = small(path)
+        return sched, sched.schedule(2.0)
+
+    reference, rnd = fresh("reference")
+    before = state_of(reference)
+    total, raised = interrupted(lambda: call(reference, rnd), 0, fault)
+    assert raised is None
+    after = state_of(reference)
+    then = reference.schedule(4.0)
+    reference.journal.close()
+    found: Counter[str] = Counter()
+    for at in points(total, few):
+        sched, rnd = fresh("journal")
+        _, raised = interrupted(lambda sched=sched, rnd=rnd: call(sched, rnd), at, fault)
+        refused = None
+        try:
+            sched.apply()
+            sched.schedule(3.0)
+        except fs.FlowschedError as error:
+            refused = error
+        if refused is None:
+            now = state_of(sched)
+            assert now in (before, after), (call.__name__, at)
+            audit(sched.cluster)
+            found["after" if now == after else "before"] += 1
+            if now == after != before:
+                assert sched.schedule(4.0).stats.cost == then.stats.cost
+        else:
+            assert isinstance(refused, fs.TornStateError | fs.JournalError), (call.__name__, at, refused)
+            found["refused from then on"] += 1
+        sched.journal.close()
+        again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
+        read = state_of(again)
+        assert read in (before, after), (call.__name__, at)
+        if refused is None:
+            assert read == now, (call.__name__, at)
+        elif raised is None:
+            assert read == after, (call.__name__, at)
+        again.schedule(5.0)
+        again.journal.close()
+    return found
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_signal_anywhere_comes_before_or_after(call, tmp_path: Path, raising_handler) -> None:
+    found = walk(call, send, tmp_path, 25)
+    print(call.__name__, dict(found))
+    assert found["refused from then on"] == 0
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path: Path) -> None:
+    found = walk(call, throw, tmp_path, 25)
+    print(call.__name__, dict(found))
+
+
+# -- real signals at random moments ---------------------------------------------------------------------------------
+
+CHILD = """
+import os, random, signal, sys
+sys.path.insert(0, {tests!r})
+from lives import POLICIES, Life, operations, world_of
+import flowsched as fs
+
+class Stop(BaseException): ...
+def handler(number, frame): raise Stop
+signal.signal(signal.SIGALRM, handler)
+seed, tries, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rnd = random.Random(seed)
+policy = POLICIES[seed % len(POLICIES)]
+sched = fs.Scheduler(policy(), journal=fs.Journal(path, fsync="never"))
+hit, life = 0, Life(seed)
+net, capacity = fs.FlowNetwork(), 100
+nodes = net.add_nodes([capacity] + [0] * 60 + [-capacity])
+arcs = net.add_arcs([0] * 60 + list(range(1, 61)), list(range(1, 61)) + [61] * 60, 5, list(range(120)))
+best = net.solve().cost
+for attempt in range(tries):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0001 + rnd.random() ** 2 * 0.02)
+        for name in operations(seed, sched, 25, [policy], life):
+            pass
+        while True:
+            more = net.add_nodes(3)
+            extra = net.add_arcs([more[0]] * 200, [61] * 200, 1, 5)
+            net.solve()
+            net.remove_nodes(more)
+    except Stop:
+        hit += 1
+    if rnd.random() < 0.2:
+        sched.compact()
+    ids = set(net.nodes().tolist())
+    net.remove_nodes([n for n in ids if n > 61])
+    assert net.num_nodes == 62 and net.num_arcs == 120, (net.num_nodes, net.num_arcs)
+    assert net.solve().cost == best
+state = world_of(sched)
+sched.journal.close()
+again = fs.Scheduler(policy(), journal=fs.Journal(path, fsync="never", policies=[policy()]))
+assert world_of(again) == state, "recovered otherwise"
+again.schedule(1e6)
+print("hit", hit)
+"""
+
+
+def test_signals_at_random_moments(tmp_path: Path) -> None:
+    """Every journal is readable and says what the scheduler that wrote it knew."""
+    tests = str(Path(__file__).resolve().parents[1])
+    hits = 0
+    for seed in range(effort(3, 40)):
+        code = CHILD.format(tests=tests)
+        command = [sys.executable, "-c", code, str(seed), str(effort(20, 60)), str(tmp_path / f"j{seed}")]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, (seed, done.stdout, done.stderr[-3000:])
+        hits += int(done.stdout.split()[-1])
+    print("signals that hit a call:", hits)
+    assert hits > 0
+
+
+# -- one call at a time ---------------------------------------------------------------------------------------------
+
+
+def test_a_second_thread_is_refused_and_nothing_is_lost() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    refused: Counter[str] = Counter()
+    accepted: list[str] = []
+
+    def submit(name: str) -> None:
+        for i in range(300):
+            try:
+                sched.apply(fs.JobSubmitted((name, i), [fs.Task((name, i), {"cpu": 1})]))
+                accepted.append((name, i))
+                if i % 20 == 0:
+                    sched.schedule(float(i))
+            except fs.ConcurrentUseError:
+                refused[name] += 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=submit, args=(f"t{k}",)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert set(sched.cluster.tasks) == set(accepted)
+    audit(sched.cluster)
+
+
+def test_a_policy_that_calls_back_is_refused() -> None:
+    errors = []
+
+    def cost(cluster, classes, rows):
+        try:
+            sched.apply(fs.MachineAdded("other", {"cpu": 1}))
+        except fs.ConcurrentUseError as error:
+            errors.append(str(error))
+        return np.zeros((len(classes), len(rows)))
+
+    sched = fs.Scheduler(fs.Policy(placement=(fs.CustomCost(cost),)), resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    assert len(sched.schedule(0.0).placements) == 1
+    assert errors and "Scheduler: used while another call on it is under way" in errors[0]
+    assert list(sched.cluster.machines) == ["m"]
+
+
+def test_a_finaliser_is_refused() -> None:
+    sched = small()
+    heard = []
+
+    class Last:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            try:
+                sched.apply(fs.TaskCompleted("o0"))
+            except fs.ConcurrentUseError:
+                heard.append("refused")
+            else:
+                heard.append("done")
+
+    calls = 0
+
+    def trace(frame, event, arg):
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            Last()
+            gc.collect()
+        return None
+
+    sys.setprofile(trace)
+    try:
+        sched.schedule(2.0)
+    finally:
+        sys.setprofile(None)
+    assert heard == ["refused"]
+    assert "o0" in sched.cluster.tasks
+
+
+def test_handlers_run_once_the_call_is_over_and_are_put_back(raising_handler) -> None:
+    guard, other, order = Exclusive("thing"), Exclusive("other"), []
+    mine = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(Stop):
+        with guard:
+            send()
+            with other:
+                order.append("inner")
+            order.append("outer")
+    assert order == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGUSR1) is mine
+    with guard:
+        with pytest.raises(fs.ConcurrentUseError, match="thing: used while"):
+            guard.__enter__()
+        with pytest.raises(Stop), interruptible():
+            send()
+            order.append("not reached")
+        with pytest.raises(Stop), other, interruptible():
+            send()
+    assert order == ["inner", "outer"]
+    with pytest.raises(Stop):
+        with guard:
+            with pytest.raises(Stop), interruptible():
+                send()
+            with other:
+                send()
+                order.append("kept")
+    assert order[-1] == "kept"
+
+
+def test_several_signals_all_run_their_handlers() -> None:
+    heard: list[int] = []
+    kinds = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+
+    def handler(number, frame):
+        heard.append(number)
+        raise Stop(number)
+
+    before = [signal.signal(kind, handler) for kind in kinds]
+    try:
+        with pytest.raises(Stop) as caught, Exclusive("thing"):
+            for kind in kinds:
+                signal.raise_signal(kind)
+        assert sorted(heard) == sorted(kinds) and caught.value.args[0] == heard[0]
+        assert all(signal.getsignal(kind) is handler for kind in kinds)
+    finally:
+        for kind, old in zip(kinds, before, strict=True):
+            signal.signal(kind, old)
+
+
+def test_in_other_threads_handlers_are_let_be() -> None:
+    seen = []
+
+    def look() -> None:
+        with Exclusive("thing"):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
+
+
+# -- copies, forks and files ----------------------------------------------------------------------------------------
+
+
+def test_copies_have_no_journal_and_leave_the_original_alone(tmp_path: Path) -> None:
+    sched = small(tmp_path / "journal")
+    for one in (copy.deepcopy(sched), copy.copy(sched)):
+        assert one.journal is None and world_of(one) == world_of(sched)
+    for thing in (sched, sched.journal, sched.journal.log):
+        with pytest.raises(fs.InputError):
+            pickle.dumps(thing)
+    with pytest.raises(fs.InputError, match="only writer"):
+        copy.deepcopy(sched.journal)
+    with open(tmp_path / "other", "wb") as other:
+        sched.commit(sched.schedule(2.0))
+        assert other.tell() == 0
+    state = world_of(sched)
+    sched.journal.close()
+    assert world_of(fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")) == state
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
+    sched = small(tmp_path / "journal")
+    there, back = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sched.apply(fs.MachineAdded("child", {"cpu": 1}))
+            os.write(back, b"acknowledged")
+        except fs.JournalError as error:
+            os.write(back, str(error).encode())
+        finally:
+            signal.pause()
+            os._exit(0)
+    try:
+        assert b"forked" in os.read(there, 1000)
+        sched.apply(fs.MachineAdded("parent", {"cpu": 1}))
+        sched.journal.close()
+        again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
+        assert "parent" in again.cluster.machines and "child" not in again.cluster.machines
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(there)
+        os.close(back)
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "journal"
+    link.symlink_to(tmp_path / "disk" / "real")
+    sched = small(link)
+    sched.compact()
+    sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
+    assert link.is_symlink() and (tmp_path / "disk" / "real").stat().st_size == sched.journal.size
+    for path in (link, tmp_path / "disk" / "real"):
+        with pytest.raises(fs.JournalError, match="in use"):
+            fs.Scheduler(resources=("cpu", "gpu"), journal=path)
+
+
+@pytest.mark.parametrize("what", ["removed", "moved", "replaced", "cut", "appended"])
+def test_a_file_that_others_touch_is_noticed_before_anything_is_acknowledged(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "journal"
+    sched = small(path)
+    match what:
+        case "removed":
+            path.unlink()
+        case "moved":
+            path.rename(tmp_path / "rotated")
+        case "replaced":
+            data = path.read_bytes()
+            path.unlink()
+            path.write_bytes(data)
+        case "cut":
+            os.truncate(path, 100)
+        case "appended":
+            with open(path, "ab") as file:
+                file.write(b"x")
+    state = world_of(sched)
+    for _ in range(2):
+        with pytest.raises(fs.JournalError, match="was altered by others|was moved, removed or replaced"):
+            sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
+    assert world_of(sched) == state
+
+
+@pytest.mark.parametrize("thing", ["/dev/zero", "/dev/null", "folder", "fifo"])
+def test_only_regular_files_are_journals(tmp_path: Path, thing: str) -> None:
+    path = Path(thing) if thing.startswith("/") else tmp_path / thing
+    if thing == "folder":
+        path.mkdir()
+    if thing == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(fs.JournalError, match="not a regular file"):
+        fs.Scheduler.restore(path)
+    with pytest.raises(fs.JournalError, match="not a regular file"):
+        fs.Scheduler(journal=path)
+
+
+def test_a_file_of_zeros_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "zeros"
+    path.touch()
+    os.truncate(path, 3 << 30)
+    code = f"""
+import resource, flowsched as fs
+resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+try: fs.Scheduler.restore({str(path)!r})
+except fs.JournalMismatchError as error: print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "nothing is in it" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("id", ["\ud83d\ude00", "\ud800", ("a", "\udfff")])
+def test_ids_that_no_file_carries_are_refused_before_anything_happens(tmp_path: Path, id) -> None:
+    sched = small(tmp_path / "journal")
+    state, size = world_of(sched), sched.journal.size
+    for event in (
+        fs.MachineAdded(id, {"cpu": 1}),
+        fs.MachineAdded("m9", {"cpu": 1}, labels={"zone": str(id)}) if isinstance(id, str) else fs.MachineAdded("m9", {"cpu": 1}, rack=id),
+        fs.JobSubmitted(id, [fs.Task("t", {"cpu": 1})]),
+        fs.JobSubmitted("j", [fs.Task(id, {"cpu": 1})]),
+    ):
+        with pytest.raises(fs.InputError, match="surrogate"):
+            sched.apply(event)
+    assert world_of(sched) == state and sched.journal.size == size
+    with pytest.raises(fs.InputError, match="can only hold integers"):
+        sched.apply(fs.MachineAdded(10**5000, {"cpu": 1}))
+    sched.apply(fs.MachineAdded("\U0001f600", {"cpu": 1}))
+    assert "\U0001f600" in fs.Scheduler.restore(tmp_path / "journal").cluster.machines
+
+
+def test_a_round_that_raises_leaves_a_scheduler_that_decides_as_a_new_one() -> None:
+    """Whatever the policy raises, and wherever, the next round has the optimum, the books agree, and it can be replayed."""
+    for seed in range(effort(12, 200)):
+        fail = [False]
+        rnd = random.Random(seed)
+
+        def cost(cluster, classes, rows):
+            if fail[0] and rnd.random() < 0.3:  # noqa: B023
+                raise ZeroDivisionError
+            return np.zeros((len(classes), len(rows)))
+
+        policy = POLICIES[seed % len(POLICIES)]()
+        policy = fs.Policy(
+            placement=(*policy.placement, fs.CustomCost(cost)), fairness=policy.fairness, waiting=policy.waiting, preemption=policy.preemption
+        )
+        sched = fs.Scheduler(policy)
+        for _ in operations(seed, sched, 30, [lambda policy=policy: policy]):
+            pass
+        fail[0] = True
+        before = world_of(sched)[0]
+        for now in range(1000, 1005):
+            try:
+                sched.schedule(float(now))
+            except ZeroDivisionError:
+                pass
+        fail[0] = False
+        assert world_of(sched)[0] == before
+        audit(sched.cluster)
+        mine, other = sched.schedule(2000.0), fs.Scheduler.import_state(_exported(sched), policy=policy).schedule(2000.0)
+        assert len(mine.placements) == len(other.placements)
+        assert mine.stats.cost == other.stats.cost
+
+
+def _exported(sched: fs.Scheduler) -> bytes:
+    from flowsched.portable import lines
+
+    return b"".join(lines(sched.copy()))

@@ -1,0 +1,293 @@
+"""Journals, snapshots and images whose checksums are right and whose content is not: refused by name, or a scheduler that works."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import random
+import sys
+from collections import Counter
+
+import fgm_lives
+import numpy as np
+import pytest
+from effort import effort
+from lives import POLICIES, Life, operations
+
+import flowsched as fs
+from flowsched.fgm import FineGrained
+from flowsched.graph import Graph, Schema
+from flowsched.log import MAGIC, Reader, framed
+
+WILD = [
+    None, True, -1, 0, 1, 2, 7, 2**31, -(2**31), 2**62, 2**70, -(2**70), 0.5, -3.0, 1e300, float("inf"), float("nan"), "", "m1", "cpu", "x" * 300,
+    "__class__", [], [[]], [1], {}, {"is": "Policy"}, {"is": "partial"}, {"kind": "MachineAdded"}, ["cpu"], [None], {"cpu": -1},
+]  # fmt: skip
+MUST_NOT_HAPPEN = "code from a file ran"
+
+
+def records(data: bytes) -> list[bytes]:
+    return [body for _, body in Reader(io.BytesIO(data), "")]
+
+
+def grow(seed: int) -> fs.Scheduler:
+    sched = fs.Scheduler(POLICIES[seed % len(POLICIES)]())
+    for _ in operations(seed, sched, 25 + seed % 20):
+        pass
+    return sched
+
+
+def grow_fine(seed: int) -> FineGrained:
+    fine = fgm_lives.born(seed)
+    for _ in fgm_lives.fine_operations(seed, fine, 25):
+        pass
+    return fine
+
+
+def altered(value, rnd: random.Random):
+    """A JSON value with one place in it altered."""
+    at, path = value, []
+    while isinstance(at, list | dict) and at and rnd.random() < 0.93:
+        key = rnd.choice(list(at) if isinstance(at, dict) else range(len(at)))
+        path.append((at, key))
+        at = at[key]
+    if not path:
+        return rnd.choice(WILD)
+    holder, key = path[-1]
+    match rnd.randrange(6):
+        case 0 if isinstance(holder, list):
+            del holder[key]
+        case 1 if isinstance(holder, list):
+            holder.insert(key, rnd.choice(WILD))
+        case 2 if isinstance(holder, dict):
+            holder[rnd.choice(["is", "kind", "time", "tasks", "extra", "capacity"])] = holder.pop(key)
+        case 3 if isinstance(holder[key], int):
+            holder[key] += rnd.choice([-1, 1, 256, 65536])
+        case _:
+            holder[key] = rnd.choice(WILD)
+    return value
+
+
+def altered_image(image: bytes, rnd: random.Random) -> bytes:
+    """An image with one or two numbers, or something in its head, altered."""
+    size = int.from_bytes(image[:8], "little")
+    head, blob = image[8 : 8 + size], bytearray(image[8 + size :])
+    for _ in range(rnd.choice([1, 1, 2])):
+        if rnd.random() < 0.35:
+            head = json.dumps(altered(json.loads(head), rnd)).encode()
+        elif len(blob) >= 8:
+            at = rnd.randrange(len(blob) // 8) * 8
+            word = int.from_bytes(blob[at : at + 8], "little", signed=True)
+            nearby = [word + rnd.choice([-1, 1, 256, -256, 512]), word ^ 1 << rnd.randrange(63), rnd.choice([0, -1, 2**31, 2**62, 5 << 8 | 3])]
+            blob[at : at + 8] = (rnd.choice(nearby) & 2**64 - 1).to_bytes(8, "little")
+    if rnd.random() < 0.03:
+        del blob[rnd.randrange(len(blob) + 1) :]
+    return len(head).to_bytes(8, "little") + head + bytes(blob)
+
+
+def altered_record(body: bytes, rnd: random.Random) -> bytes:
+    """A record that is still of its kind, mostly."""
+    kind, text, line, rest = body[:1], *body[1:].partition(b"\n")
+    if rest and rnd.random() < 0.8:
+        front = json.loads(text)
+        told = front[2] if kind == b"S" else 0
+        return kind + text + line + rest[:told] + altered_image(rest[told:], rnd)
+    if rnd.random() < 0.02:
+        return bytes([rnd.randrange(256)]) + body[1:]
+    return kind + json.dumps(altered(json.loads(text), rnd)).encode() + line + rest
+
+
+def use(sched) -> None:
+    """What a caller does with a scheduler that was restored."""
+    now = max((t.since or 0.0 for t in sched.cluster.tasks.values()), default=0.0) + 1.0
+    sched.apply(
+        fs.MachineAdded("new", {"cpu": 8, "mem": 8, "gpu": 1}),
+        fs.JobSubmitted("more", [fs.Task("one", {"cpu": 1}), fs.Task("two", {"cpu": 2, "mem": 1})], time=now),
+    )
+    for step in range(2):
+        rnd = sched.schedule(now + step)
+        sched.commit(rnd)
+        for task in list(sched.cluster.tasks)[:5]:
+            sched.explain(task)
+        dict(rnd.waiting)
+        running = [t for t, record in sched.cluster.tasks.items() if record.place][:3]
+        sched.apply(*(fs.TaskCompleted(t, time=now + step) for t in running))
+        lost = [m for m, record in sched.cluster.machines.items() if not record.failed][:1]
+        sched.apply(*(fs.MachineFailed(m, time=now + step) for m in lost))
+
+
+class Watch:
+    """Nothing that a file says is executed: neither an import, nor exec, nor a process."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self.found: Counter[str] = Counter()
+        sys.addaudithook(self._hear)  # for good, so that it sleeps outside of `attempt`
+
+    def _hear(self, event: str, args: tuple) -> None:
+        if self.on and event in ("exec", "compile", "import", "subprocess.Popen", "os.system", "pickle.find_class"):
+            raise AssertionError(MUST_NOT_HAPPEN)
+
+    def attempt(self, read, data: bytes) -> None:
+        """Read, and use what was read; an error that is not the package's own comes out."""
+        self.on = True
+        try:
+            sched = read(data)
+            self.found["read"] += 1
+            use(sched)
+            self.found["used"] += 1
+        except fs.FlowschedError as error:
+            self.found[type(error).__name__] += 1
+        except Exception as error:
+            import traceback
+            tb=traceback.extract_tb(error.__traceback__)
+            self.found["RAW "+type(error).__name__+" "+str(error)[:50]+" | "+" < ".join(f"{f.filename.rsplit('/',1)[-1]}:{f.lineno}" for f in reversed(tb[-3:]))+" "+next((f.name for f in tb if f.name in("restore","use")),"")] += 1
+        finally:
+            self.on = False
+
+
+WATCH = Watch()
+
+
+@pytest.fixture
+def watch() -> Watch:
+    WATCH.found.clear()
+    return WATCH
+
+
+@pytest.mark.parametrize("kind", ["plain", "fgm"])
+def test_altered_snapshots(kind: str, watch) -> None:
+    maker, cls = (grow, fs.Scheduler) if kind == "plain" else (grow_fine, FineGrained)
+    images = [records(maker(seed).snapshot()) for seed in range(effort(7, 40))]
+    use(cls.restore(MAGIC + framed(images[0])[0]))
+    for seed in range(effort(250, 4000)):
+        rnd = random.Random(seed)
+        bodies = list(rnd.choice(images))
+        which = 0 if rnd.random() < 0.1 else 1
+        bodies[which] = altered_record(bodies[which], rnd)
+        watch.attempt(cls.restore, MAGIC + framed(bodies)[0])
+    for k,v in watch.found.most_common(): print(kind, v, k)
+    assert watch.found["read"] > 0 and watch.found["JournalMismatchError"] > 0
+
+
+def test_altered_journals(tmp_path, watch) -> None:
+    journals = []
+    for seed in range(effort(7, 40)):
+        path = tmp_path / f"j{seed}"
+        sched = fs.Scheduler(POLICIES[seed % len(POLICIES)](), journal=path)
+        for _ in operations(seed, sched, 30):
+            pass
+        sched.journal.close()
+        journals.append(records(path.read_bytes()))
+
+    for seed in range(effort(250, 3000)):
+        rnd = random.Random(seed)
+        bodies = list(rnd.choice(journals))
+        for _ in range(rnd.choice([1, 1, 2])):
+            match rnd.randrange(8):
+                case 0 if len(bodies) > 1:
+                    del bodies[rnd.randrange(len(bodies))]
+                case 1:
+                    bodies.insert(rnd.randrange(len(bodies) + 1), rnd.choice(bodies))
+                case 2:
+                    bodies[rnd.randrange(len(bodies))] = bytes(rnd.randrange(256) for _ in range(rnd.randrange(9)))
+                case _:
+                    which = rnd.randrange(len(bodies))
+                    if len(bodies[which]) > 8:
+                        try:
+                            bodies[which] = altered_record(bodies[which], rnd)
+                        except ValueError:  # altered before, so that it is no JSON any more
+                            pass
+        watch.attempt(fs.Scheduler.restore, MAGIC + framed(bodies)[0])
+    for k,v in watch.found.most_common(): print('j', v, k)
+    assert watch.found["read"] > 0 and watch.found["JournalMismatchError"] > 0
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, (f"raise AssertionError({MUST_NOT_HAPPEN!r})",)
+
+
+def test_a_pickle_is_not_read() -> None:
+    bodies = records(grow(1).snapshot())
+    for evil in (pickle.dumps(Evil(), protocol) for protocol in range(6)):
+        for body in (b"S" + bodies[1][1:].partition(b"\n")[0] + b"\n" + evil, bodies[0] + b"\n" + evil):
+            with pytest.raises(fs.JournalError):
+                fs.Scheduler.restore(MAGIC + framed([bodies[0], body] if body[:1] == b"S" else [body])[0])
+
+
+def test_a_graph_names_classes_of_its_schema_only() -> None:
+    class Known:
+        def method(self) -> None: ...
+
+    class Other: ...
+
+    thing = Known()
+    thing.value = 3
+    data = Graph.of(thing, Schema([Known]), {}).write()
+    assert Graph.read(data, Schema([Known]), {}).objects().value == 3
+    with pytest.raises(KeyError):
+        Graph.read(data, Schema([Other]), {})
+    hidden = data.replace(b'"value"', b'"method"').replace((len(data)).to_bytes(8, "little"), b"")
+    size = int.from_bytes(data[:8], "little")
+    hidden = (size + 1).to_bytes(8, "little") + data[8:].replace(b'"value"', b'"method"')
+    with pytest.raises(TypeError, match="no attribute that is kept"):
+        Graph.read(hidden, Schema([Known]), {}).objects()
+    with pytest.raises(fs.InputError, match="can be written down"):
+        Graph.of([thing, Other()], Schema([Known]), {})
+
+
+@pytest.mark.parametrize("value", [
+    {"a": (1, 2.5, None, True, False), ("t", 1): [b"x", -(2**90)], 3: {4, 5}, frozenset({6}): {}},
+    [np.arange(6).reshape(2, 3), np.zeros((0, 4), np.uint8), np.array(3.5), np.array([True, False])],
+    "\u00e9\U0001f600", float("-inf"), -0.0, [], (), 2**64,
+])  # fmt: skip
+def test_plain_values_come_back_equal(value) -> None:
+    again = Graph.read(Graph.of(value, Schema([]), {}).write(), Schema([]), {}).objects()
+    assert repr(again) == repr(value)
+
+
+def test_identity_and_circles_come_back() -> None:
+    inner = [1]
+    value = {"a": inner, "b": inner}
+    value["self"] = value
+    again = Graph.read(Graph.of(value, Schema([]), {}).write(), Schema([]), {}).objects()
+    assert again["a"] is again["b"] and again["self"] is again and again["a"] is not inner
+
+
+def test_memory_is_bounded_by_what_is_there() -> None:
+    data = Graph.of([np.zeros(4)], Schema([]), {}).write()
+    size = int.from_bytes(data[:8], "little")
+    head = json.loads(data[8 : 8 + size])
+    head["arrays"][0] = ["f8", 2**40]
+    text = json.dumps(head).encode()
+    with pytest.raises(ValueError):
+        Graph.read(len(text).to_bytes(8, "little") + text + data[8 + size :], Schema([]), {})
+
+
+def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
+    """A journal that another build compacted: same machines, placements, ages and shares; only warmth is lost."""
+    for seed in range(effort(8, 100)):
+        path = tmp_path / f"j{seed}"
+        sched = fs.Scheduler(POLICIES[seed % len(POLICIES)](), journal=path)
+        life = Life(seed)
+        for _ in operations(seed, sched, 30, life=life):
+            pass
+        sched.compact()
+        sched.journal.close()
+        front, _, rest = (bodies := records(path.read_bytes()))[1].partition(b"\n")
+        made, *more = json.loads(front[1:])
+        other = b"S" + json.dumps([made + 1, *more]).encode() + b"\n" + rest
+        damaged = b"S" + front[1:] + b"\n" + rest[: more[1]] + b"nonsense"
+        for body in (other, damaged):
+            path.write_bytes(MAGIC + framed([bodies[0], body])[0])
+            again = fs.Scheduler.restore(path)
+            assert again.recovery.snapshot and not again.recovery.warm
+            mine, its = sched.cluster, again.cluster
+            assert {m: (r.machine, r.failed, r.drained) for m, r in mine.machines.items()} == {m: (r.machine, r.failed, r.drained) for m, r in its.machines.items()}
+            assert [(t, mine.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in mine.tasks.items()] == [
+                (t, its.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in its.tasks.items()
+            ]
+            assert fs.policy.describe.describe(again.policy) == fs.policy.describe.describe(sched.policy)
+            again.commit(again.schedule(life.now + 9))
