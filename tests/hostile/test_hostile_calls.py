@@ -1,14 +1,17 @@
 """Exceptions and signals at every point of every call of a scheduler: the state is as before the call or as after it.
 
-Two kinds of fault at the n-th bytecode of the package within a call, for every n:
+Kinds of fault within a call, for every n:
 
-* A signal whose handler raises.  The call must end before or after, and the next one must work.
-* An exception out of nowhere, like a MemoryError.  The call may leave a state that is neither, but then it says so.
+* A signal whose handler raises, at the n-th bytecode.  The call must end before or after, and the next one must work.
+* An exception out of nowhere at the n-th bytecode; the n-th allocation of an object fails; and in a build with fault points
+  (``FLOWSCHED_FAULTS=1``) the n-th allocation of an array, or look for signals, of the kernels.  The call may leave a state
+  that is neither, but then it says so from then on, and the journal has the state before or after.
 """
 
 from __future__ import annotations
 
 import copy
+import dis
 import gc
 import os
 import pickle
@@ -26,10 +29,21 @@ from effort import FUZZ, effort
 from lives import POLICIES, operations, world_of
 
 import flowsched as fs
+from flowsched import _cs
 from flowsched._guard import Exclusive, interruptible
 from flowsched.cluster.audit import audit
 
 PACKAGE = os.path.dirname(fs.__file__)
+
+
+def _objects_left() -> bool:
+    """Whether the failing allocation is still to come."""
+    try:
+        for _ in range(4000):
+            [object() for _ in range(8)]
+    except MemoryError:
+        return True
+    return False
 
 
 class Stop(BaseException):
@@ -79,6 +93,8 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
 
 
 CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
+STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 150 for call in CALLS}
+"""How far apart the points are on the average, twice over, in a default run."""
 
 
 def state_of(sched: fs.Scheduler) -> tuple:
@@ -88,9 +104,19 @@ def state_of(sched: fs.Scheduler) -> tuple:
     return machines, dated, jobs, users, fs.policy.describe.describe(sched.policy)
 
 
+PURE = frozenset(
+    "LOAD_CONST LOAD_FAST STORE_FAST POP_TOP PUSH_NULL PRECALL CALL KW_NAMES CACHE NOP RESUME COPY SWAP RETURN_VALUE RETURN_CONST "
+    "JUMP_FORWARD JUMP_BACKWARD PUSH_EXC_INFO POP_EXCEPT RERAISE WITH_EXCEPT_START COPY_FREE_VARS MAKE_CELL".split()
+)
+"""Bytecodes that move something about and cannot fail, and calls, in which others fail."""
+AFTER = frozenset("CALL CALL_FUNCTION_EX CALL_KW JUMP_BACKWARD RESUME".split())
+"""Bytecodes after which the interpreter looks for signals and exceptions from outside."""
+
+
 def interrupted(call, at: int, fault) -> tuple[int, BaseException | None]:
-    """Make a call, with a fault at its at-th bytecode within the package; how many there were, and what it raised."""
+    """Make a call, with a fault at the at-th bytecode of the package that may fail; how many there were, and what it raised."""
     count = 0
+    last: dict[object, str] = {}
 
     def trace(frame, event, arg):
         nonlocal count
@@ -98,9 +124,12 @@ def interrupted(call, at: int, fault) -> tuple[int, BaseException | None]:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
-            count += 1
-            if count == at:
-                fault()
+            name, before = dis.opname[frame.f_code.co_code[frame.f_lasti]], last.get(frame)
+            last[frame] = name
+            if name not in PURE or before in AFTER:
+                count += 1
+                if count == at:
+                    fault()
         return trace
 
     raised = None
@@ -136,30 +165,70 @@ def throw() -> None:
     raise Fault
 
 
-def points(total: int, few: int) -> range | list[int]:
-    """All points under FLOWSCHED_FUZZ=1, else some."""
-    return range(1, total + 1) if FUZZ or total <= few else sorted(random.Random(total).sample(range(1, total + 1), few))
+def at_bytecode(fault):
+    def fail(n: int, call) -> tuple[bool, bool]:
+        count, raised = interrupted(call, n, fault)
+        return raised is not None, count >= n
+
+    return fail
 
 
-def walk(call, fault, tmp_path: Path, few: int) -> Counter[str]:
-    """Each point of a call on a scheduler with a journal; what became of it."""
+def at_object(n: int, call) -> tuple[bool, bool]:
+    """The n-th allocation of an object fails; see the kernel's hostile tests."""
+    import _testcapi
+
+    raised = False
+    _testcapi.set_nomemory(n, n + 1)
+    try:
+        call()
+    except Exception:  # NumPy makes a ValueError of some
+        raised = True
+    finally:
+        left = _objects_left()
+        _testcapi.remove_mem_hooks()
+    return raised, not left
+
+
+def at_point(kind: str):
+    """The n-th allocation of an array, or look for signals, of the kernel."""
+
+    def fail(n: int, call) -> tuple[bool, bool]:
+        raised = False
+        _cs.fail_at(*((n, 0) if kind == "allocation" else (0, n)))
+        try:
+            call()
+        except (MemoryError, KeyboardInterrupt):
+            raised = True
+        return raised, _cs.fail_at(0, 0)[kind == "signal"] >= n
+
+    return fail
+
+
+def walk(call, fail, tmp_path: Path, few: int, journal: bool = True) -> Counter[str]:
+    """Faults at points of a call, all of them under FLOWSCHED_FUZZ=1; what became of it."""
+
     def fresh(name: str) -> tuple[fs.Scheduler, fs.Round]:
-        path = tmp_path / name
-        path.unlink(missing_ok=True)
+        path = tmp_path / name if journal else None
+        if path:
+            path.unlink(missing_ok=True)
         sched = small(path)
         return sched, sched.schedule(2.0)
 
     reference, rnd = fresh("reference")
     before = state_of(reference)
-    total, raised = interrupted(lambda: call(reference, rnd), 0, fault)
-    assert raised is None
+    call(reference, rnd)
     after = state_of(reference)
     then = reference.schedule(4.0)
-    reference.journal.close()
+    if journal:
+        reference.journal.close()
     found: Counter[str] = Counter()
-    for at in points(total, few):
+    chance, n = random.Random(call.__name__), 0
+    while True:
+        n += 1 if FUZZ else chance.randrange(1, few)
         sched, rnd = fresh("journal")
-        _, raised = interrupted(lambda sched=sched, rnd=rnd: call(sched, rnd), at, fault)
+        raised, reached = fail(n, lambda sched=sched, rnd=rnd: call(sched, rnd))
+        if not reached:
+            break
         refused = None
         try:
             sched.apply()
@@ -168,38 +237,62 @@ def walk(call, fault, tmp_path: Path, few: int) -> Counter[str]:
             refused = error
         if refused is None:
             now = state_of(sched)
-            assert now in (before, after), (call.__name__, at)
+            assert now in (before, after), (call.__name__, n)
             audit(sched.cluster)
             found["after" if now == after else "before"] += 1
             if now == after != before:
                 assert sched.schedule(4.0).stats.cost == then.stats.cost
         else:
-            assert isinstance(refused, fs.TornStateError | fs.JournalError), (call.__name__, at, refused)
+            assert isinstance(refused, fs.TornStateError | fs.JournalError), (call.__name__, n, refused)
             found["refused from then on"] += 1
+        if not journal:
+            continue
         sched.journal.close()
         again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
         read = state_of(again)
-        assert read in (before, after), (call.__name__, at)
+        assert read in (before, after), (call.__name__, n)
         if refused is None:
-            assert read == now, (call.__name__, at)
-        elif raised is None:
-            assert read == after, (call.__name__, at)
+            assert read == now, (call.__name__, n)
+        elif not raised:
+            assert read == after, (call.__name__, n)
         again.schedule(5.0)
         again.journal.close()
     return found
 
 
+def told(what: str, call, found: Counter[str]) -> None:
+    print(f"{what} in {call.__name__[3:]}: {found.total()} faults: {dict(found)}")
+
+
 @pytest.mark.parametrize("call", CALLS)
 def test_a_signal_anywhere_comes_before_or_after(call, tmp_path: Path, raising_handler) -> None:
-    found = walk(call, send, tmp_path, 25)
-    print(call.__name__, dict(found))
-    assert found["refused from then on"] == 0
+    found = walk(call, at_bytecode(send), tmp_path, STRIDE[call])
+    told("signals", call, found)
+    assert found["refused from then on"] == 0 < found.total()
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path: Path) -> None:
-    found = walk(call, throw, tmp_path, 25)
-    print(call.__name__, dict(found))
+    found = walk(call, at_bytecode(throw), tmp_path, STRIDE[call])
+    told("exceptions", call, found)
+    assert found.total() > 0
+
+
+@pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")
+@pytest.mark.parametrize("call", [call for call in CALLS if call is not do_compact])
+def test_memory_that_ends_anywhere_leaves_no_half_state_in_use(call, tmp_path: Path) -> None:
+    pytest.importorskip("_testcapi", reason="this Python is built without _testcapi")
+    found = walk(call, at_object, tmp_path, STRIDE[call], journal=call is not do_schedule)
+    told("objects", call, found)
+    assert found.total() > 0
+
+
+@pytest.mark.skipif(_cs.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
+@pytest.mark.parametrize("kind", ["allocation", "signal"])
+def test_every_fault_point_of_the_kernel_in_a_round(kind: str, tmp_path: Path) -> None:
+    found = walk(do_schedule, at_point(kind), tmp_path, 2)
+    told(f"fault points ({kind})", do_schedule, found)
+    assert found.total() > 0 and found["refused from then on"] == 0
 
 
 # -- real signals at random moments ---------------------------------------------------------------------------------
@@ -511,10 +604,10 @@ def test_only_regular_files_are_journals(tmp_path: Path, thing: str) -> None:
 def test_a_file_of_zeros_takes_no_memory(tmp_path: Path) -> None:
     path = tmp_path / "zeros"
     path.touch()
-    os.truncate(path, 3 << 30)
+    os.truncate(path, effort(1, 3) << 30)
     code = f"""
 import resource, flowsched as fs
-resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
 try: fs.Scheduler.restore({str(path)!r})
 except fs.JournalMismatchError as error: print(error)
 """
