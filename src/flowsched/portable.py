@@ -94,7 +94,7 @@ from flowsched.policy import Policy, Remaining
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
 from flowsched.wire import as_ids, encode, plain
 
-__all__ = ["FORMAT", "Portable", "lines", "load", "opened", "read", "replaced", "written"]
+__all__ = ["FORMAT", "Portable", "begun", "lines", "load", "opened", "read", "replaced", "written"]
 
 FORMAT = (1, 0)
 """Major and minor version of the format."""
@@ -368,6 +368,11 @@ class _Source:
                 self.refuse(f"a JSON object expected, got a {type(line).__name__}")
             self._before, self._chain = self._chain, crc32(text, self._chain)
             yield line
+
+
+def begun(source: Iterable[bytes], path: str = "") -> Header:
+    """What the first line says of how the scheduler was made."""
+    return _Source(source, path, None).read_head()
 
 
 def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:

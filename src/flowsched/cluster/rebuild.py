@@ -205,7 +205,7 @@ class Rebuild:
         if type(turn) is not int or not 0 < turn <= self._turn or turn in self._turns:
             raise InputError(f"task {id!r}: turn: a number of its own from 1 to {self._turn} expected, got {turn!r}")
         self._turns.add(turn)
-        index = len(cluster.by_index)
+        index = cluster._indices.take()
         record = TaskRecord(id, group, index, turn, None if since is None else time("since", since))
         if preempted is not None:
             record.preempted = time("preempted", preempted)
