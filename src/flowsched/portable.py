@@ -25,7 +25,7 @@ machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack
 class      A demand with all wishes, of which tasks are: ``class``: a number of its own.  ``demand``: whole numbers, in
            millionths of the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.
            ``constraints`` [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids``
-           [[]]: as of a task.  ``only`` []: [id of the one job whose tasks these are], where tasks without a kind are apart.
+           [[]]: as of a task.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: [id of the one job whose tasks these are], where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: of its own, shared with groups; groups come in the order of their serials.
            ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline`` [null].  ``most`` [0]: how many tasks it has
            had at a time.
@@ -77,6 +77,7 @@ from zlib import crc32
 from flowsched.accounts import accounts, booked
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Job, Machine, Task, User
+from flowsched.cluster.checks import truth
 from flowsched.cluster.rebuild import Rebuild, found, time
 from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import (
@@ -90,7 +91,7 @@ from flowsched.exceptions import (
 from flowsched.image import State
 from flowsched.journal import Header
 from flowsched.network import FlowNetwork
-from flowsched.policy import Policy, Remaining
+from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
 from flowsched.wire import as_ids, encode, plain
 
@@ -185,8 +186,9 @@ def _rows(kept: Portable) -> Iterator[_Line]:
     }
     for machine in cluster.machines.values():
         yield _machine(machine.machine, seats[machine.row], machine.failed, machine.drained)
+    roomy = set(builder.places.roomy())
     for index, number in numbers.items():
-        yield _class(cluster.by_class[index], number)
+        yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
     for task in cluster.tasks.values():
         line: _Line = {"is": "task", "id": plain(task.id), "group": task.group.serial, "turn": task.turn}
@@ -282,20 +284,22 @@ class _Source:
         self._lines = iter(lines)
         self._chain = 0
         self._minor = 0
+        self._said: JournalError | None = None
 
     def refuse(self, message: str, kind: type[JournalError] = JournalMismatchError) -> NoReturn:
         """Say what is wrong with the present line."""
-        raise kind(f"line {self.number}: {message}", self.path, self.offset) from None
+        self._said = kind(f"line {self.number}: {message}", self.path, self.offset)
+        raise self._said from None
 
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Whatever goes wrong meanwhile is said of the present line."""
         try:
             yield
-        except JournalError:
-            raise
         except FlowschedError as error:
-            self.refuse(str(error))
+            if error is self._said:
+                raise
+            self.refuse(str(error.args[0] if isinstance(error, JournalError) else error))
         except KeyError as error:
             self.refuse(f"{error} is missing")
         except _NONSENSE as error:
@@ -453,19 +457,25 @@ def _policy(description: Any, target: Portable) -> Policy:
 
 def _check_roles(policy: Policy) -> None:
     """Refuse parts of the package's own where they do not belong: a file may name any of them anywhere."""
-    fairness = policy.fairness
-    places = [("priority", policy.priority), *((f"placement[{i}]", cost) for i, cost in enumerate(policy.placement))]
-    inner: Any = None if fairness is None else (fairness.share, fairness.within)
-    while isinstance(inner, tuple) and inner:
-        places += [("fairness", provider) for provider in inner if provider is not None]
-        inner = tuple(provider.share for provider in inner if isinstance(provider, Remaining))
+    places = [("priority", policy.priority), *(("placement", cost) for cost in policy.placement)]
+    if policy.fairness is not None:
+        look = [policy.fairness.share, policy.fairness.within]
+        while look and len(places) < _MOST_PARTS:
+            if (provider := look.pop()) is not None:
+                places.append(("fairness", provider))
+                look.append(getattr(provider, "share", None))
     for where, part in places:
-        home, _, module = type(part).__module__.rpartition(".")
-        if home == "flowsched.policy" and module not in _ROLES[where.partition("[")[0]]:
+        home = type(part).__module__
+        if not callable(part) or (home.startswith("flowsched.policy") and home not in _ROLES[where]):
             raise InputError(f"policy: {where}: a {type(part).__name__} does not belong there")
 
 
-_ROLES = {"priority": ("priority",), "placement": ("placement", "fragmentation"), "fairness": ("providers",)}
+_ROLES = {
+    "priority": ("flowsched.policy.priority",), "fairness": ("flowsched.policy.providers",),
+    "placement": ("flowsched.policy.placement", "flowsched.policy.fragmentation"),
+}  # fmt: skip
+
+_MOST_PARTS = 1000
 
 
 class _Reading:
@@ -478,6 +488,7 @@ class _Reading:
         self.learnt: list[_Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
         self._out: list[Any] = []
+        self._roomy: list[ClassRecord] = []
         self._until = float("inf")
         self._stage = 0
         order = (
@@ -513,7 +524,11 @@ class _Reading:
             None, (), line.get("constraints", {}), as_ids(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
             as_ids(line.get("avoids", [])), line.get("apart_in_rack"),
         )  # fmt: skip
-        self.rebuild.task_class(line["class"], line["demand"], line["priority"], like, as_ids(line.get("only", [])))
+        cls = self.rebuild.task_class(
+            line["class"], line["demand"], line["priority"], like, as_ids(line.get("only", []))
+        )
+        if truth("roomy", line.get("roomy", False)):
+            self._roomy.append(cls)
 
     def _job(self, line: _Line) -> None:
         job = Job(
@@ -562,7 +577,7 @@ class _Reading:
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.holds.resume(self._holds)
-        builder.resume(self._out, self._until, self.levels)
+        builder.resume(self._out, self._until, self.levels, self._roomy)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

@@ -120,7 +120,7 @@ class Rebuild:
 
     def task_class(
         self, name: int, demand: Sequence[int], priority: int, like: Task, only: tuple[Hashable, ...]
-    ) -> None:
+    ) -> ClassRecord:
         """A class of tasks, in the order of their indices.
 
         Parameters
@@ -148,6 +148,7 @@ class Rebuild:
             raise DuplicateIdError(f"class {name} is the same as another one")
         self.classes[name] = cls
         self._templates[name] = like, vector, job.job.id
+        return cls
 
     def _demand(self, name: int, demand: Sequence[int]) -> Any:
         resources = self.cluster.resources
