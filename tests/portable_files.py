@@ -200,26 +200,26 @@ class Breaker:
         ])  # fmt: skip
 
 
-def files(seed: int) -> list[bytes]:
-    """States worth breaking."""
+def files(seed: int, steps: int = 14) -> list[bytes]:
+    """States worth breaking: of this many steps, one for each policy."""
     from lives import POLICIES, Life, live_alike
 
     makers = [lambda _, make=make: make() for make in POLICIES]
     found = []
     for i, maker in enumerate(POLICIES):
         life, sched = Life(seed + i), fs.Scheduler(maker())
-        live_alike(life, sched, (), 25, makers)
+        live_alike(life, sched, (), steps, makers)
         found.append(text(sched))
     return found
 
 
-def fine_files(seed: int) -> list[bytes]:
+def fine_files(seed: int, steps: int = 25) -> list[bytes]:
     """The same of FineGrained."""
     from fgm_lives import born, fine_operations
 
     found = []
     for i in range(4):
         fine = born(seed + i)
-        list(fine_operations(seed + i, fine, 60))
+        list(fine_operations(seed + i, fine, steps))
         found.append(text(fine))
     return found

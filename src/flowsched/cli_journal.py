@@ -70,10 +70,8 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
         if output is not None:
             written(kept, output, force)
         else:
-            out = click.get_binary_stream("stdout")
-            for line in lines(kept):
-                out.write(line)
-            out.flush()
+            sys.stdout.buffer.writelines(lines(kept))
+            sys.stdout.flush()
 
 
 @journal.command("import")

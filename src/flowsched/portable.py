@@ -44,7 +44,7 @@ learnt     ``what`` and more: what an adapter has learnt, see `flowsched.fgm.tel
 end        ``lines``: how many came before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
-Ids are strings, numbers, truth values, null, or lists of them, which stand for tuples.  ``Infinity`` is a number.  Times are
+Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  ``Infinity`` is a number.  Times are
 in the unit of the events.
 
 What is not in it
@@ -93,12 +93,15 @@ from flowsched.journal import Header
 from flowsched.network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
-from flowsched.wire import as_ids, encode, plain
+from flowsched.wire import encode, plain
 
 __all__ = ["FORMAT", "Portable", "begun", "lines", "load", "opened", "read", "replaced", "written"]
 
 FORMAT = (1, 0)
 """Major and minor version of the format."""
+
+DEEPEST = 32
+"""So deep an id may be nested: what reads and writes it goes deeper with each level."""
 
 _Line = dict[str, Any]
 _P = TypeVar("_P", bound="Portable")
@@ -159,18 +162,21 @@ def lines(kept: Portable) -> Iterator[bytes]:
         An id, or a provider's account, cannot be written down.
     """
     chain, count = 0, 0
-    for line in _rows(kept):
-        text = _text(line)
+    rows = _rows(kept)
+    while True:
+        try:
+            line = next(rows, None)
+            text = b"" if line is None else encode(line) + b"\n"
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # a number of thousands of digits, an id that is nested without end
+            raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
+        if line is None:
+            break
         chain, count = crc32(text, chain), count + 1
         yield text
-    yield _text({"is": "end", "lines": count, "crc": chain})
-
-
-def _text(line: _Line) -> bytes:
-    try:
-        return encode(line) + b"\n"
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, an id that is nested without end
-        raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
+    yield encode({"is": "end", "lines": count, "crc": chain}) + b"\n"
 
 
 def _rows(kept: Portable) -> Iterator[_Line]:
@@ -178,7 +184,7 @@ def _rows(kept: Portable) -> Iterator[_Line]:
     cluster, builder = state.cluster, state.builder
     yield _head(kept, cluster, builder)
     for user in cluster.users.values():
-        yield {"is": "user", "id": plain(user.id), "quota": user.quota}
+        yield {"is": "user", "id": _plain(user.id), "quota": user.quota}
     # Counted anew, so that equal states are written alike whatever there was before.
     seats = {row: seat for seat, row in enumerate(sorted(cluster.by_row))}
     numbers = {
@@ -191,7 +197,7 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
     for task in cluster.tasks.values():
-        line: _Line = {"is": "task", "id": plain(task.id), "group": task.group.serial, "turn": task.turn}
+        line: _Line = {"is": "task", "id": _plain(task.id), "group": task.group.serial, "turn": task.turn}
         if task.since is not None:
             line["since"] = task.since
         if task.preempted > float("-inf"):
@@ -199,13 +205,13 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield line
     for machine in cluster.machines.values():
         if machine.tasks:
-            runs = [[plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
+            runs = [[_plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
                     for t in machine.tasks if t.place is not None]  # fmt: skip
-            yield {"is": "runs", "machine": plain(machine.machine.id), "tasks": runs}
+            yield {"is": "runs", "machine": _plain(machine.machine.id), "tasks": runs}
     for cls, row, until, tried in builder.holds.remember():
         at = cluster.by_row.get(row)
-        machines = [plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
-        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else plain(at.machine.id), "until": until,
+        machines = [_plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
+        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.machine.id), "until": until,
                "tried": machines}  # fmt: skip
     groups, due = builder.remember()
     if groups:
@@ -237,19 +243,19 @@ def _wanted(**wishes: Any) -> _Line:
 
 
 def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> _Line:
-    line = {"is": "machine", "id": plain(machine.id), "capacity": plain(machine.capacity), "row": row}
-    about = _told(rack=plain(machine.rack), slots=machine.slots)
+    line = {"is": "machine", "id": _plain(machine.id), "capacity": plain(machine.capacity), "row": row}
+    about = _told(rack=_plain(machine.rack), slots=machine.slots)
     return {**line, **about, **_wanted(labels=dict(machine.labels), failed=failed, drained=drained)}
 
 
 def _class(cls: ClassRecord, number: int) -> _Line:
     (apart, apart_in_rack), job, avoids = cls.key[-3:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
-    line |= _told(kind=plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
+    line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
     line |= _wanted(constraints=plain(cls.constraints), prefers=plain(cls.prefers))
-    line |= _wanted(avoids=sorted((plain(kind) for kind in avoids), key=encode))
+    line |= _wanted(avoids=sorted((_plain(kind) for kind in avoids), key=encode))
     if cls.kind is None and (apart, apart_in_rack) != (None, None):
-        line["only"] = [plain(job)]
+        line["only"] = [_plain(job)]
     return line
 
 
@@ -259,19 +265,46 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[_Line]:
         job = record.job
         line = {
             "is": "job",
-            "id": plain(job.id),
+            "id": _plain(job.id),
             "serial": record.serial,
             "priority": job.priority,
             "most": record.most,
         }
-        yield line | _told(user=plain(job.user), gang=job.gang, deadline=job.deadline)
+        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline)
     groups = [group for record in cluster.jobs.values() for group in record.groups.values()]
     for group in sorted(groups, key=lambda group: group.serial):
-        line = {"is": "group", "group": group.serial, "job": plain(group.job.job.id), "class": numbers[group.cls.index]}
-        yield line | _wanted(data=plain(group.data)) | _told(waits=ranks.get(group))
+        line = {
+            "is": "group",
+            "group": group.serial,
+            "job": _plain(group.job.job.id),
+            "class": numbers[group.cls.index],
+        }
+        yield (
+            line
+            | _wanted(data=[[_plain(machine), amount] for machine, amount in group.data])
+            | _told(waits=ranks.get(group))
+        )
+
+
+def _plain(id: Any, deep: int = DEEPEST) -> Any:
+    """What JSON can hold of an id."""
+    if isinstance(id, tuple):
+        if not deep:
+            raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")
+        return [_plain(part, deep - 1) for part in id]
+    return id if type(id) is str else plain(id)
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
+
+
+def _id(value: Any, deep: int = DEEPEST) -> Any:
+    """What JSON made of an id."""
+    if isinstance(value, list):
+        if not deep:
+            raise InputError(f"an id that is nested more than {DEEPEST} deep")
+        return tuple([_id(part, deep - 1) for part in value])
+    return value
 
 
 class _Source:
@@ -511,29 +544,29 @@ class _Reading:
         return checked
 
     def _user(self, line: _Line) -> None:
-        self.rebuild.user(User(as_ids(line["id"]), line.get("quota", 1.0)))
+        self.rebuild.user(User(_id(line["id"]), line.get("quota", 1.0)))
 
     def _machine(self, line: _Line) -> None:
         machine = Machine(
-            as_ids(line["id"]), line["capacity"], as_ids(line.get("rack")), line.get("labels", {}), line.get("slots")
+            _id(line["id"]), line["capacity"], _id(line.get("rack")), line.get("labels", {}), line.get("slots")
         )
         self.rebuild.machine(machine, line["row"], line.get("failed", False), line.get("drained", False))
 
     def _class(self, line: _Line) -> None:
         like = Task(
-            None, (), line.get("constraints", {}), as_ids(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
-            as_ids(line.get("avoids", [])), line.get("apart_in_rack"),
+            None, (), line.get("constraints", {}), _id(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
+            _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"),
         )  # fmt: skip
         cls = self.rebuild.task_class(
-            line["class"], line["demand"], line["priority"], like, as_ids(line.get("only", []))
+            line["class"], line["demand"], line["priority"], like, _id(line.get("only", []), DEEPEST + 1)
         )
         if truth("roomy", line.get("roomy", False)):
             self._roomy.append(cls)
 
     def _job(self, line: _Line) -> None:
         job = Job(
-            as_ids(line["id"]),
-            as_ids(line.get("user")),
+            _id(line["id"]),
+            _id(line.get("user")),
             line.get("priority", 0),
             line.get("gang"),
             line.get("deadline"),
@@ -542,23 +575,23 @@ class _Reading:
 
     def _group(self, line: _Line) -> None:
         self.rebuild.group(
-            line["group"], as_ids(line["job"]), line["class"], as_ids(line.get("data", [])), line.get("waits")
+            line["group"], _id(line["job"]), line["class"], _id(line.get("data", []), DEEPEST + 2), line.get("waits")
         )
 
     def _task(self, line: _Line) -> None:
-        self.rebuild.task(as_ids(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
+        self.rebuild.task(_id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
 
     def _runs(self, line: _Line) -> None:
-        self.rebuild.run(as_ids(line["machine"]), as_ids(line["tasks"]))
+        self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))
 
     def _hold(self, line: _Line) -> None:
         machines = self.rebuild.cluster.machines
         cls = found(self.rebuild.classes, line["class"], "class")
         at = line.get("machine")
-        row = -1 if at is None else found(machines, as_ids(at), "machine").row
+        row = -1 if at is None else found(machines, _id(at), "machine").row
         if any(cls is other or row == taken >= 0 for other, taken, *_ in self._holds):
             raise InputError("a class or a machine is held twice")
-        tried = [found(machines, one, "machine").row for one in as_ids(line.get("tried", []))]
+        tried = [found(machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
         self._holds.append((cls, row, time("until", line["until"]), tried))
 
     def _left_out(self, line: _Line) -> None:

@@ -26,8 +26,8 @@ __all__ = ["MOST_DEVICES", "Rebuild"]
 
 _Thing = TypeVar("_Thing")
 
-MOST_DEVICES = 1 << 26
-"""Machines times the devices of the largest one: more are refused, for a file of a few bytes could ask for any amount of memory."""
+MOST_DEVICES = 1 << 24
+"""Machines (8 at least) times the devices of the largest one: a file of a few bytes must not ask for any amount of memory."""
 
 _LAST = (1 << 62) - 1
 """No turn and no serial is larger."""
@@ -89,7 +89,7 @@ class Rebuild:
         capacity = self.cluster.resources.capacity(f"{what}: capacity", machine.capacity)
         g = self.cluster.resources.device_index
         self._most_devices = max(self._most_devices, int(capacity[g]) // MICRO if g >= 0 else 0)
-        if self._most_devices * (1 + len(self._specs)) > MOST_DEVICES:
+        if self._most_devices * max(1 + len(self._specs), 8) > MOST_DEVICES:
             raise InputError(f"{what}: {self._most_devices} devices on so many machines are too many")
         whole(f"{what}: row", row, 0)
         self._specs[machine.id] = (
