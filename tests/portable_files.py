@@ -37,20 +37,29 @@ def sealed(lines: list[Line]) -> bytes:
 def alike(kept) -> list[str]:
     """What must be equal once two schedulers have made the same deltas happen, whatever they tried before.
 
-    Turns count as their order; the order of tasks on a machine, and when time alone is to bring news, say what was tried.
+    Turns count as their order, classes as what they are, rows not at all, since new machines and classes come where old ones
+    have been; the order of tasks on a machine, and when time alone is to bring news, say what was tried.
     """
     lines = parsed(text(kept))
+    classes = {
+        line["class"]: json.dumps({**line, "class": 0, "roomy": 0}, sort_keys=True)
+        for line in lines
+        if line["is"] == "class"
+    }
+    lines = [line for line in lines if line["is"] != "class"]
     turns = {turn: i for i, turn in enumerate(sorted(line["turn"] for line in lines if line["is"] == "task"))}
     for line in lines:
         match line["is"]:
             case "flowsched":
                 del line["turn"]
+            case "machine":
+                del line["row"]
             case "task":
                 line["turn"] = turns[line["turn"]]
-            case "class":
-                line.pop("roomy", None)
             case "group":
-                line["waits"] = "waits" in line
+                line["waits"], line["class"] = "waits" in line, classes[line["class"]]
+            case "hold":
+                line["class"] = classes[line["class"]]
             case "left out":
                 del line["until"]
             case "runs":

@@ -49,10 +49,15 @@ in the unit of the events.
 
 What is not in it
 -----------------
-The network with its flow and potentials; what rounds have found out and would find out again (prices, reasons, which
-machines cannot make room).  Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
-Placement costs of the caller's own, and other code: a policy is given by what it consists of.  Rounds that were not
-committed.  A clock that is set back is noticed at once, where a scheduler that runs on notices it task by task.
+* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where nobody can make
+  room.  The first solve of each later round has the same optimum.  Which of several equally good flows is chosen, and so
+  how the check of a round goes on from there, may differ.  Where no two flows are equally good, rounds are the same.
+* Numbers that were free for the next machine, class or task.  They only order things that are equally good.
+* Code: placement costs and providers of the caller's own.  A policy is told by what it consists of.
+* Rounds that were not committed.  They cannot be committed to another scheduler either.
+* Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
+* A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
+* Of FineGrained what `flowsched.fgm.telling` names.  Costs that depend on the time are looked at anew.
 
 What a reader may rely on
 -------------------------
