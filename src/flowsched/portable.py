@@ -44,7 +44,8 @@ learnt     ``what`` and more: what an adapter has learnt, see `flowsched.fgm.tel
 end        ``lines``: how many came before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
-Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  ``Infinity`` is a number.  Times are
+Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers have less than 300
+digits.  ``Infinity`` is a number.  Times are
 in the unit of the events.
 
 What is not in it
@@ -72,6 +73,7 @@ import gzip
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -107,6 +109,11 @@ FORMAT = (1, 0)
 
 DEEPEST = 32
 """So deep an id may be nested: what reads and writes it goes deeper with each level."""
+
+DIGITS = 300
+"""So many digits may a whole number have: with more, some arithmetic on floats would fail later."""
+
+_HUGE = re.compile(rb"[0-9]{%d}" % DIGITS)
 
 _Line = dict[str, Any]
 _P = TypeVar("_P", bound="Portable")
@@ -291,12 +298,21 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[_Line]:
         )
 
 
+def _whole(digits: str) -> int:
+    """A whole number that is no larger than floats are."""
+    if len(digits) > DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
 def _plain(id: Any, deep: int = DEEPEST) -> Any:
     """What JSON can hold of an id."""
     if isinstance(id, tuple):
         if not deep:
             raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")
         return [_plain(part, deep - 1) for part in id]
+    if isinstance(id, int) and abs(id) >= 10 ** (DIGITS - 1):
+        raise InputError(f"a state can only hold whole numbers of less than {DIGITS} digits")
     return id if type(id) is str else plain(id)
 
 
@@ -403,7 +419,7 @@ class _Source:
             if not text.endswith(b"\n"):
                 self.refuse("the file ends within a line", CorruptJournalError)
             try:
-                line = json.loads(text.decode("utf-8"))
+                line = json.loads(text.decode("utf-8"), parse_int=_whole if _HUGE.search(text) else None)
             except (ValueError, RecursionError) as error:
                 self.refuse(f"no JSON: {error}", CorruptJournalError)
             if not isinstance(line, dict):

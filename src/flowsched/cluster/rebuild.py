@@ -310,6 +310,6 @@ def found(things: Mapping[Any, _Thing], id: Any, kind: str) -> _Thing:
 
 def time(what: str, value: Any) -> float:
     """A finite time that an array can hold."""
-    if type(value) is not float and abs(number(what, value)) > 1 << 1000:
-        raise InputError(f"{what}: a time expected, got a number of {len(str(value))} digits")
+    if type(value) is int and abs(value) > 1 << 1000:
+        raise InputError(f"{what} must be a finite number, got one of {value.bit_length()} bits")
     return number(what, value)
