@@ -28,7 +28,7 @@ ROOMS = {
     "hrm": "hrm",
     "sim": "sim",
     "experiments": "experiments",
-    "cli": "cli cli_simulate cli_solve cli_bench cli_replay __main__",
+    "cli": "cli cli_simulate cli_solve cli_bench cli_journal cli_replay __main__",
 }
 """Rooms, and the modules and subpackages in each."""
 

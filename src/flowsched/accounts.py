@@ -24,6 +24,7 @@ from flowsched.policy import Policy
 from flowsched.policy.deployment import Deployment
 from flowsched.policy.describe import describe
 from flowsched.policy.lending import Ledger
+from flowsched.policy.providers import SequenceShare
 from flowsched.policy.sequence import DeploymentSequence
 
 __all__ = ["Account", "accounts", "booked", "keepers"]
@@ -94,13 +95,26 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
         for name in account:
             if not name.isidentifier() or name.startswith("__") or _is_code(getattr(type(provider), name, None)):
                 raise InputError(f"account of fairness.{where}: {name!r} is nothing that it could keep")
-        books.append((provider, {name: _read(value) for name, value in account.items()}))
+        read = {name: _read(value) for name, value in account.items()}
+        if type(provider) is SequenceShare:
+            _check_deployment(provider, **read)
+        books.append((provider, read))
 
     def book() -> None:
         for provider, account in books:
             vars(provider).update(account)
 
     return book
+
+
+def _check_deployment(provider: SequenceShare, deployment: Any = None) -> None:
+    made = Deployment({"anybody": 1}, mu=provider.mu)
+    if deployment is not None and (
+        type(deployment) is not Deployment
+        or any(getattr(deployment, name) != getattr(made, name) for name in ("mu", "ticks", "spares"))
+        or deployment.sequence.method != made.sequence.method
+    ):
+        raise InputError("account: SequenceShare: deployment: one with the provider's settings expected")
 
 
 def _is_code(attribute: Any) -> bool:

@@ -166,9 +166,12 @@ class Builder:
             return [], _NEVER
         return list(self.left_out), min(self._due[0][0] if self._due else _NEVER, self.stays.due)
 
-    def resume(self, left_out: Sequence[Group], due: float, levels: Sequence[int]) -> None:
-        """Go on from what `remember` and `levels` told of another builder; the last step before its first round."""
+    def resume(
+        self, left_out: Sequence[Group], due: float, levels: Sequence[int], roomy: Sequence[ClassRecord]
+    ) -> None:
+        """Go on from what `remember`, `levels` and `Places.with_room` told of another one; the last step before a round."""
         self._level_cost = self.policy.levels(levels)
+        self.places.had_room([cls.index for cls in roomy])
         for group in left_out:
             self.leave_out(group, until_news=True)
         if left_out and due < _NEVER:

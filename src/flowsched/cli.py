@@ -34,6 +34,7 @@ def application() -> click.Group:
     import click
 
     from flowsched.cli_bench import bench
+    from flowsched.cli_journal import journal
     from flowsched.cli_replay import replay
     from flowsched.cli_simulate import simulate
 
@@ -48,12 +49,14 @@ def application() -> click.Group:
           flowsched simulate --trace DIR --report out.html
           flowsched solve network.min.gz              a DIMACS problem
           flowsched replay FILE                       a journal, to see whether its rounds come out the same
+          flowsched journal export FILE               what it holds as JSON, for any later version
           flowsched bench solver --quick              what it is measured by
         """
 
     app.add_command(simulate)
     app.add_command(bench)
     app.add_command(replay)
+    app.add_command(journal)
     if importlib.util.find_spec("flowsched.cli_solve"):
         from flowsched.cli_solve import solve
 

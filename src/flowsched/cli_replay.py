@@ -22,7 +22,7 @@ from flowsched.policy import Policy
 from flowsched.recovery import Difference, Recovery, read_header
 from flowsched.scheduler import replay as replay_journal
 
-__all__ = ["replay"]
+__all__ = ["policy_named", "replay"]
 
 _DIFFERENT, _UNREADABLE, _INTERRUPTED = 1, 3, 130
 _SHOWN = 20
@@ -57,7 +57,7 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
       3    the file cannot be read: it is damaged, or another policy is needed
       130  interrupted
     """
-    given = [_policy(name) for name in policies]
+    given = [policy_named(name) for name in policies]
     if json_file is not None and not json_file.absolute().parent.is_dir():
         raise click.UsageError(f"{json_file}: no such directory: {json_file.parent}")
     try:
@@ -85,7 +85,8 @@ def _made_again(file: Path, policies: list[Policy]) -> Recovery:
     return found
 
 
-def _policy(name: str) -> Policy:
+def policy_named(name: str) -> Policy:
+    """The policy that an option ``--policy MODULE:NAME`` means."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:

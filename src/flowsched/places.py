@@ -364,6 +364,20 @@ class Places:
         index = np.array(classes, np.int64)
         return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
 
+    def roomy(self) -> list[int]:
+        """The classes of `with_room`, but for the sake of machines that have been removed since."""
+        there = np.zeros(len(self.node), np.bool_)
+        there[[row for row in self.cluster.by_row if row < len(there)]] = True
+        alike = bool((there | (self.node < 0)).all())
+        roomy = self._roomy if alike else ((self._why == 0) & (self.node >= 0) & there).any(axis=1)
+        found: list[int] = np.flatnonzero(roomy).tolist()
+        return found
+
+    def had_room(self, classes: Sequence[int]) -> None:
+        """Before the first `refresh`: for these classes `roomy` told so elsewhere."""
+        self._roomy = grown(self._roomy, max(classes, default=-1) + 1)
+        self._roomy[list(classes)] = True
+
     def offers(self, classes: Ints) -> Ints:
         """How many of each class go to each machine at most, nobody leaving, as of the last `refresh`; (classes, rows)."""
         capacity: Ints = self._capacity[classes, : self.cluster.books.rows]

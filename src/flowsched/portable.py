@@ -25,7 +25,7 @@ machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack
 class      A demand with all wishes, of which tasks are: ``class``: a number of its own.  ``demand``: whole numbers, in
            millionths of the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.
            ``constraints`` [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids``
-           [[]]: as of a task.  ``only`` []: [id of the one job whose tasks these are], where tasks without a kind are apart.
+           [[]]: as of a task.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: [id of the one job whose tasks these are], where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: of its own, shared with groups; groups come in the order of their serials.
            ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline`` [null].  ``most`` [0]: how many tasks it has
            had at a time.
@@ -44,15 +44,21 @@ learnt     ``what`` and more: what an adapter has learnt, see `flowsched.fgm.tel
 end        ``lines``: how many came before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
-Ids are strings, numbers, truth values, null, or lists of them, which stand for tuples.  ``Infinity`` is a number.  Times are
+Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers have less than 300
+digits.  ``Infinity`` is a number.  Times are
 in the unit of the events.
 
 What is not in it
 -----------------
-The network with its flow and potentials; what rounds have found out and would find out again (prices, reasons, which
-machines cannot make room).  Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
-Placement costs of the caller's own, and other code: a policy is given by what it consists of.  Rounds that were not
-committed.  A clock that is set back is noticed at once, where a scheduler that runs on notices it task by task.
+* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where nobody can make
+  room.  The first solve of each later round has the same optimum.  Which of several equally good flows is chosen, and so
+  how the check of a round goes on from there, may differ.  Where no two flows are equally good, rounds are the same.
+* Numbers that were free for the next machine, class or task.  They only order things that are equally good.
+* Code: placement costs and providers of the caller's own.  A policy is told by what it consists of.
+* Rounds that were not committed.  They cannot be committed to another scheduler either.
+* Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
+* A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
+* Of FineGrained what `flowsched.fgm.telling` names.  Costs that depend on the time are looked at anew.
 
 What a reader may rely on
 -------------------------
@@ -67,6 +73,7 @@ import gzip
 import io
 import json
 import os
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,6 +84,7 @@ from zlib import crc32
 from flowsched.accounts import accounts, booked
 from flowsched.builder import Builder
 from flowsched.cluster import Cluster, Job, Machine, Task, User
+from flowsched.cluster.checks import truth
 from flowsched.cluster.rebuild import Rebuild, found, time
 from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import (
@@ -90,14 +98,22 @@ from flowsched.exceptions import (
 from flowsched.image import State
 from flowsched.journal import Header
 from flowsched.network import FlowNetwork
-from flowsched.policy import Policy, Remaining
+from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
-from flowsched.wire import as_ids, encode, plain
+from flowsched.wire import encode, plain
 
-__all__ = ["FORMAT", "Portable", "lines", "load", "opened", "read", "replaced", "written"]
+__all__ = ["FORMAT", "Portable", "begun", "lines", "load", "opened", "read", "replaced", "written"]
 
 FORMAT = (1, 0)
 """Major and minor version of the format."""
+
+DEEPEST = 32
+"""So deep an id may be nested: what reads and writes it goes deeper with each level."""
+
+DIGITS = 300
+"""So many digits may a whole number have: with more, some arithmetic on floats would fail later."""
+
+_HUGE = re.compile(rb"[0-9]{%d}" % DIGITS)
 
 _Line = dict[str, Any]
 _P = TypeVar("_P", bound="Portable")
@@ -158,18 +174,21 @@ def lines(kept: Portable) -> Iterator[bytes]:
         An id, or a provider's account, cannot be written down.
     """
     chain, count = 0, 0
-    for line in _rows(kept):
-        text = _text(line)
+    rows = _rows(kept)
+    while True:
+        try:
+            line = next(rows, None)
+            text = b"" if line is None else encode(line) + b"\n"
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # a number of thousands of digits, an id that is nested without end
+            raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
+        if line is None:
+            break
         chain, count = crc32(text, chain), count + 1
         yield text
-    yield _text({"is": "end", "lines": count, "crc": chain})
-
-
-def _text(line: _Line) -> bytes:
-    try:
-        return encode(line) + b"\n"
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, an id that is nested without end
-        raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
+    yield encode({"is": "end", "lines": count, "crc": chain}) + b"\n"
 
 
 def _rows(kept: Portable) -> Iterator[_Line]:
@@ -177,7 +196,7 @@ def _rows(kept: Portable) -> Iterator[_Line]:
     cluster, builder = state.cluster, state.builder
     yield _head(kept, cluster, builder)
     for user in cluster.users.values():
-        yield {"is": "user", "id": plain(user.id), "quota": user.quota}
+        yield {"is": "user", "id": _plain(user.id), "quota": user.quota}
     # Counted anew, so that equal states are written alike whatever there was before.
     seats = {row: seat for seat, row in enumerate(sorted(cluster.by_row))}
     numbers = {
@@ -185,11 +204,12 @@ def _rows(kept: Portable) -> Iterator[_Line]:
     }
     for machine in cluster.machines.values():
         yield _machine(machine.machine, seats[machine.row], machine.failed, machine.drained)
+    roomy = set(builder.places.roomy())
     for index, number in numbers.items():
-        yield _class(cluster.by_class[index], number)
+        yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
     for task in cluster.tasks.values():
-        line: _Line = {"is": "task", "id": plain(task.id), "group": task.group.serial, "turn": task.turn}
+        line: _Line = {"is": "task", "id": _plain(task.id), "group": task.group.serial, "turn": task.turn}
         if task.since is not None:
             line["since"] = task.since
         if task.preempted > float("-inf"):
@@ -197,13 +217,13 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield line
     for machine in cluster.machines.values():
         if machine.tasks:
-            runs = [[plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
+            runs = [[_plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
                     for t in machine.tasks if t.place is not None]  # fmt: skip
-            yield {"is": "runs", "machine": plain(machine.machine.id), "tasks": runs}
+            yield {"is": "runs", "machine": _plain(machine.machine.id), "tasks": runs}
     for cls, row, until, tried in builder.holds.remember():
         at = cluster.by_row.get(row)
-        machines = [plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
-        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else plain(at.machine.id), "until": until,
+        machines = [_plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
+        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.machine.id), "until": until,
                "tried": machines}  # fmt: skip
     groups, due = builder.remember()
     if groups:
@@ -235,19 +255,19 @@ def _wanted(**wishes: Any) -> _Line:
 
 
 def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> _Line:
-    line = {"is": "machine", "id": plain(machine.id), "capacity": plain(machine.capacity), "row": row}
-    about = _told(rack=plain(machine.rack), slots=machine.slots)
+    line = {"is": "machine", "id": _plain(machine.id), "capacity": plain(machine.capacity), "row": row}
+    about = _told(rack=_plain(machine.rack), slots=machine.slots)
     return {**line, **about, **_wanted(labels=dict(machine.labels), failed=failed, drained=drained)}
 
 
 def _class(cls: ClassRecord, number: int) -> _Line:
     (apart, apart_in_rack), job, avoids = cls.key[-3:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
-    line |= _told(kind=plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
+    line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
     line |= _wanted(constraints=plain(cls.constraints), prefers=plain(cls.prefers))
-    line |= _wanted(avoids=sorted((plain(kind) for kind in avoids), key=encode))
+    line |= _wanted(avoids=sorted((_plain(kind) for kind in avoids), key=encode))
     if cls.kind is None and (apart, apart_in_rack) != (None, None):
-        line["only"] = [plain(job)]
+        line["only"] = [_plain(job)]
     return line
 
 
@@ -257,19 +277,55 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[_Line]:
         job = record.job
         line = {
             "is": "job",
-            "id": plain(job.id),
+            "id": _plain(job.id),
             "serial": record.serial,
             "priority": job.priority,
             "most": record.most,
         }
-        yield line | _told(user=plain(job.user), gang=job.gang, deadline=job.deadline)
+        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline)
     groups = [group for record in cluster.jobs.values() for group in record.groups.values()]
     for group in sorted(groups, key=lambda group: group.serial):
-        line = {"is": "group", "group": group.serial, "job": plain(group.job.job.id), "class": numbers[group.cls.index]}
-        yield line | _wanted(data=plain(group.data)) | _told(waits=ranks.get(group))
+        line = {
+            "is": "group",
+            "group": group.serial,
+            "job": _plain(group.job.job.id),
+            "class": numbers[group.cls.index],
+        }
+        yield (
+            line
+            | _wanted(data=[[_plain(machine), amount] for machine, amount in group.data])
+            | _told(waits=ranks.get(group))
+        )
+
+
+def _whole(digits: str) -> int:
+    """A whole number that is no larger than floats are."""
+    if len(digits) > DIGITS:
+        raise ValueError(f"a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+def _plain(id: Any, deep: int = DEEPEST) -> Any:
+    """What JSON can hold of an id."""
+    if isinstance(id, tuple):
+        if not deep:
+            raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")
+        return [_plain(part, deep - 1) for part in id]
+    if isinstance(id, int) and abs(id) >= 10 ** (DIGITS - 1):
+        raise InputError(f"a state can only hold whole numbers of less than {DIGITS} digits")
+    return id if type(id) is str else plain(id)
 
 
 # -- reading --------------------------------------------------------------------------------------------------------
+
+
+def _id(value: Any, deep: int = DEEPEST) -> Any:
+    """What JSON made of an id."""
+    if isinstance(value, list):
+        if not deep:
+            raise InputError(f"an id that is nested more than {DEEPEST} deep")
+        return tuple([_id(part, deep - 1) for part in value])
+    return value
 
 
 class _Source:
@@ -282,20 +338,22 @@ class _Source:
         self._lines = iter(lines)
         self._chain = 0
         self._minor = 0
+        self._said: JournalError | None = None
 
     def refuse(self, message: str, kind: type[JournalError] = JournalMismatchError) -> NoReturn:
         """Say what is wrong with the present line."""
-        raise kind(f"line {self.number}: {message}", self.path, self.offset) from None
+        self._said = kind(f"line {self.number}: {message}", self.path, self.offset)
+        raise self._said from None
 
     @contextmanager
     def checked(self) -> Iterator[None]:
         """Whatever goes wrong meanwhile is said of the present line."""
         try:
             yield
-        except JournalError:
-            raise
         except FlowschedError as error:
-            self.refuse(str(error))
+            if error is self._said:
+                raise
+            self.refuse(str(error.args[0] if isinstance(error, JournalError) else error))
         except KeyError as error:
             self.refuse(f"{error} is missing")
         except _NONSENSE as error:
@@ -361,13 +419,18 @@ class _Source:
             if not text.endswith(b"\n"):
                 self.refuse("the file ends within a line", CorruptJournalError)
             try:
-                line = json.loads(text.decode("utf-8"))
+                line = json.loads(text.decode("utf-8"), parse_int=_whole if _HUGE.search(text) else None)
             except (ValueError, RecursionError) as error:
                 self.refuse(f"no JSON: {error}", CorruptJournalError)
             if not isinstance(line, dict):
                 self.refuse(f"a JSON object expected, got a {type(line).__name__}")
             self._before, self._chain = self._chain, crc32(text, self._chain)
             yield line
+
+
+def begun(source: Iterable[bytes], path: str = "") -> Header:
+    """What the first line says of how the scheduler was made."""
+    return _Source(source, path, None).read_head()
 
 
 def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:
@@ -448,19 +511,25 @@ def _policy(description: Any, target: Portable) -> Policy:
 
 def _check_roles(policy: Policy) -> None:
     """Refuse parts of the package's own where they do not belong: a file may name any of them anywhere."""
-    fairness = policy.fairness
-    places = [("priority", policy.priority), *((f"placement[{i}]", cost) for i, cost in enumerate(policy.placement))]
-    inner: Any = None if fairness is None else (fairness.share, fairness.within)
-    while isinstance(inner, tuple) and inner:
-        places += [("fairness", provider) for provider in inner if provider is not None]
-        inner = tuple(provider.share for provider in inner if isinstance(provider, Remaining))
+    places = [("priority", policy.priority), *(("placement", cost) for cost in policy.placement)]
+    if policy.fairness is not None:
+        look = [policy.fairness.share, policy.fairness.within]
+        while look and len(places) < _MOST_PARTS:
+            if (provider := look.pop()) is not None:
+                places.append(("fairness", provider))
+                look.append(getattr(provider, "share", None))
     for where, part in places:
-        home, _, module = type(part).__module__.rpartition(".")
-        if home == "flowsched.policy" and module not in _ROLES[where.partition("[")[0]]:
+        home = type(part).__module__
+        if not callable(part) or (home.startswith("flowsched.policy") and home not in _ROLES[where]):
             raise InputError(f"policy: {where}: a {type(part).__name__} does not belong there")
 
 
-_ROLES = {"priority": ("priority",), "placement": ("placement", "fragmentation"), "fairness": ("providers",)}
+_ROLES = {
+    "priority": ("flowsched.policy.priority",), "fairness": ("flowsched.policy.providers",),
+    "placement": ("flowsched.policy.placement", "flowsched.policy.fragmentation"),
+}  # fmt: skip
+
+_MOST_PARTS = 1000
 
 
 class _Reading:
@@ -473,6 +542,7 @@ class _Reading:
         self.learnt: list[_Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
         self._out: list[Any] = []
+        self._roomy: list[ClassRecord] = []
         self._until = float("inf")
         self._stage = 0
         order = (
@@ -495,25 +565,29 @@ class _Reading:
         return checked
 
     def _user(self, line: _Line) -> None:
-        self.rebuild.user(User(as_ids(line["id"]), line.get("quota", 1.0)))
+        self.rebuild.user(User(_id(line["id"]), line.get("quota", 1.0)))
 
     def _machine(self, line: _Line) -> None:
         machine = Machine(
-            as_ids(line["id"]), line["capacity"], as_ids(line.get("rack")), line.get("labels", {}), line.get("slots")
+            _id(line["id"]), line["capacity"], _id(line.get("rack")), line.get("labels", {}), line.get("slots")
         )
         self.rebuild.machine(machine, line["row"], line.get("failed", False), line.get("drained", False))
 
     def _class(self, line: _Line) -> None:
         like = Task(
-            None, (), line.get("constraints", {}), as_ids(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
-            as_ids(line.get("avoids", [])), line.get("apart_in_rack"),
+            None, (), line.get("constraints", {}), _id(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
+            _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"),
         )  # fmt: skip
-        self.rebuild.task_class(line["class"], line["demand"], line["priority"], like, as_ids(line.get("only", [])))
+        cls = self.rebuild.task_class(
+            line["class"], line["demand"], line["priority"], like, _id(line.get("only", []), DEEPEST + 1)
+        )
+        if truth("roomy", line.get("roomy", False)):
+            self._roomy.append(cls)
 
     def _job(self, line: _Line) -> None:
         job = Job(
-            as_ids(line["id"]),
-            as_ids(line.get("user")),
+            _id(line["id"]),
+            _id(line.get("user")),
             line.get("priority", 0),
             line.get("gang"),
             line.get("deadline"),
@@ -522,23 +596,23 @@ class _Reading:
 
     def _group(self, line: _Line) -> None:
         self.rebuild.group(
-            line["group"], as_ids(line["job"]), line["class"], as_ids(line.get("data", [])), line.get("waits")
+            line["group"], _id(line["job"]), line["class"], _id(line.get("data", []), DEEPEST + 2), line.get("waits")
         )
 
     def _task(self, line: _Line) -> None:
-        self.rebuild.task(as_ids(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
+        self.rebuild.task(_id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
 
     def _runs(self, line: _Line) -> None:
-        self.rebuild.run(as_ids(line["machine"]), as_ids(line["tasks"]))
+        self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))
 
     def _hold(self, line: _Line) -> None:
         machines = self.rebuild.cluster.machines
         cls = found(self.rebuild.classes, line["class"], "class")
         at = line.get("machine")
-        row = -1 if at is None else found(machines, as_ids(at), "machine").row
+        row = -1 if at is None else found(machines, _id(at), "machine").row
         if any(cls is other or row == taken >= 0 for other, taken, *_ in self._holds):
             raise InputError("a class or a machine is held twice")
-        tried = [found(machines, one, "machine").row for one in as_ids(line.get("tried", []))]
+        tried = [found(machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
         self._holds.append((cls, row, time("until", line["until"]), tried))
 
     def _left_out(self, line: _Line) -> None:
@@ -557,7 +631,7 @@ class _Reading:
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.holds.resume(self._holds)
-        builder.resume(self._out, self._until, self.levels)
+        builder.resume(self._out, self._until, self.levels, self._roomy)
 
 
 # -- files ----------------------------------------------------------------------------------------------------------

@@ -26,8 +26,8 @@ __all__ = ["MOST_DEVICES", "Rebuild"]
 
 _Thing = TypeVar("_Thing")
 
-MOST_DEVICES = 1 << 26
-"""Machines times the devices of the largest one: more are refused, for a file of a few bytes could ask for any amount of memory."""
+MOST_DEVICES = 1 << 24
+"""Machines (8 at least) times the devices of the largest one: a file of a few bytes must not ask for any amount of memory."""
 
 _LAST = (1 << 62) - 1
 """No turn and no serial is larger."""
@@ -89,7 +89,7 @@ class Rebuild:
         capacity = self.cluster.resources.capacity(f"{what}: capacity", machine.capacity)
         g = self.cluster.resources.device_index
         self._most_devices = max(self._most_devices, int(capacity[g]) // MICRO if g >= 0 else 0)
-        if self._most_devices * (1 + len(self._specs)) > MOST_DEVICES:
+        if self._most_devices * max(1 + len(self._specs), 8) > MOST_DEVICES:
             raise InputError(f"{what}: {self._most_devices} devices on so many machines are too many")
         whole(f"{what}: row", row, 0)
         self._specs[machine.id] = (
@@ -120,7 +120,7 @@ class Rebuild:
 
     def task_class(
         self, name: int, demand: Sequence[int], priority: int, like: Task, only: tuple[Hashable, ...]
-    ) -> None:
+    ) -> ClassRecord:
         """A class of tasks, in the order of their indices.
 
         Parameters
@@ -148,6 +148,7 @@ class Rebuild:
             raise DuplicateIdError(f"class {name} is the same as another one")
         self.classes[name] = cls
         self._templates[name] = like, vector, job.job.id
+        return cls
 
     def _demand(self, name: int, demand: Sequence[int]) -> Any:
         resources = self.cluster.resources
@@ -205,7 +206,7 @@ class Rebuild:
         if type(turn) is not int or not 0 < turn <= self._turn or turn in self._turns:
             raise InputError(f"task {id!r}: turn: a number of its own from 1 to {self._turn} expected, got {turn!r}")
         self._turns.add(turn)
-        index = len(cluster.by_index)
+        index = cluster._indices.take()
         record = TaskRecord(id, group, index, turn, None if since is None else time("since", since))
         if preempted is not None:
             record.preempted = time("preempted", preempted)
@@ -309,6 +310,6 @@ def found(things: Mapping[Any, _Thing], id: Any, kind: str) -> _Thing:
 
 def time(what: str, value: Any) -> float:
     """A finite time that an array can hold."""
-    if type(value) is not float and abs(number(what, value)) > 1 << 1000:
-        raise InputError(f"{what}: a time expected, got a number of {len(str(value))} digits")
+    if type(value) is int and abs(value) > 1 << 1000:
+        raise InputError(f"{what} must be a finite number, got one of {value.bit_length()} bits")
     return number(what, value)

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 def numbers(what: str, values: Any) -> Floats:
     """Numbers of any shape, as an array."""
     try:
+        if np.asarray(values).dtype.kind in "US":  # NumPy would read the numbers that are written there
+            raise TypeError
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         raise InputError(f"{what}: numbers expected, got {values!r}") from None
