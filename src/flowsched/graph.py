@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 
-__all__ = ["Graph", "Schema"]
+__all__ = ["Graph", "Schema", "stateful"]
 
 Codes = NDArray[np.int64]
 
@@ -71,7 +71,7 @@ class Schema:
         return frozenset(self.classes)
 
 
-def _stateful(kind: type) -> bool:
+def stateful(kind: type) -> bool:
     """Whether the class says itself what it consists of; `dataclass` gives frozen ones with slots a method of no interest."""
     made = "__dataclass_fields__" in vars(kind)
     return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
@@ -109,6 +109,7 @@ class Graph:
     frozen: list[tuple[Any, list[int]]] = field(default_factory=list)
     mutable: dict[int, list[list[int]]] = field(default_factory=lambda: {kind: [] for kind in _MAKERS})
     bounds: list[int] = field(default_factory=list)
+    made: dict[type, Sequence[Any]] = field(default_factory=dict)
 
     # -- from objects -------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class Graph:
     # -- to objects ---------------------------------------------------------------------------------------------
 
     def objects(self) -> Any:
-        """The root, made anew with all that it refers to."""
+        """The root, made anew with all that it refers to; `made` has all objects by class."""
         return _Making(self).make()
 
     # -- bytes --------------------------------------------------------------------------------------------------
@@ -202,7 +203,7 @@ class Graph:
         if len(graph.classes) > _MOST_CLASSES or len(set(graph.classes)) < len(graph.classes):
             raise ValueError("classes are told twice")
         for kind, names in zip(graph.classes, graph.names, strict=True):
-            if (names is None) != _stateful(kind):
+            if (names is None) != stateful(kind):
                 raise ValueError(f"{kind.__name__} is told in another way")
             graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
         rest.end()
@@ -393,7 +394,7 @@ class _Taking:
             index = self._kinds[kind] = len(self._instances)
             self._instances.append([])
             self.graph.classes.append(kind)
-            names = None if _stateful(kind) else [*dict.fromkeys((*_slots(kind), *getattr(value, "__dict__", ())))]
+            names = None if stateful(kind) else [*dict.fromkeys((*_slots(kind), *getattr(value, "__dict__", ())))]
             self.graph.names.append(names)
         self._instances[index].append(value)
         return len(self._instances[index]) - 1 << 8 | _FIRST_CLASS + index
@@ -433,7 +434,7 @@ class _Making:
             if len(lengths) != 1:
                 raise ValueError(f"columns of {kind.__name__} differ in length")
             new: Callable[[type], Any] = kind.__new__
-            tables[_FIRST_CLASS + i] = [new(kind) for _ in range(lengths.pop())]
+            graph.made[kind] = tables[_FIRST_CLASS + i] = [new(kind) for _ in range(lengths.pop())]
         frozen: list[Any] = []
         tables[_FROZEN] = frozen
         for tag, codes in graph.frozen:

@@ -14,14 +14,17 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
+from types import MappingProxyType
 from typing import Any, TypeVar
 from zlib import crc32
+
+import numpy as np
 
 from flowsched.builder import Builder, _GroupNode, _JobNode
 from flowsched.claimants import Claimants
@@ -29,7 +32,7 @@ from flowsched.cluster import Cluster, Job, Machine, Resources, User, books, com
 from flowsched.cluster.audit import audit
 from flowsched.edits import Edits
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.graph import Graph, Schema
+from flowsched.graph import Graph, Schema, stateful
 from flowsched.holds import Holds, _Hold
 from flowsched.nearness import Nearness, _Entry
 from flowsched.network import FlowNetwork
@@ -91,29 +94,73 @@ class Extras:
         return Schema([*_CLASSES, *self.classes])
 
     @cached_property
-    def form(self) -> int:
-        """A number of what images consist of: an image of another form cannot be read."""
+    def parts(self) -> Mapping[type, Mapping[str, Any]]:
+        """By class what an object of it consists of: names, each with something that such an attribute may be."""
         cluster, network = Cluster(("cpu",)), FlowNetwork()
-        kept: dict[str, list[str]] = {}
+        found: dict[type, dict[str, Any]] = {}
         look: list[Any] = [cluster, Builder(cluster, network, Policy()), *self.things()]
         while look:
             thing = look.pop()
             kind = type(thing)
-            if kind in self.schema.known and kind.__name__ not in kept and (names := _attributes(thing)):
-                kept[kind.__name__] = sorted(names)
-                look += [getattr(thing, name) for name in names]
+            if kind in self.schema.known and kind not in found and (parts := _parts(thing)):
+                found[kind] = parts
+                look += parts.values()
             elif isinstance(thing, dict):
                 look += thing.values()
             elif isinstance(thing, list | tuple | deque):
                 look += thing
+        return found
+
+    @cached_property
+    def form(self) -> int:
+        """A number of what images consist of: an image of another form cannot be read."""
+        kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
         fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-        numbers = Graph.of(network, Schema([FlowNetwork]), {})
+        numbers = Graph.of(FlowNetwork(), Schema([FlowNetwork]), {})
         kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
-        return crc32(repr((_MEANING, sorted(self.schema.by_name), sorted(kept.items()), fields, kernel)).encode())
+        return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
+
+    def check(self, things: Mapping[type, Sequence[Any]]) -> None:
+        """Refuse objects that have other parts than those of their class have, or parts of another kind.
+
+        Raises
+        ------
+        TypeError
+        """
+        for kind, of_kind in things.items():
+            known = self.parts.get(kind)
+            if known is None or kind is FlowNetwork:  # a network has looked at itself
+                continue
+            for thing in of_kind:
+                if not known.keys() <= (parts := _parts(thing)).keys():
+                    raise TypeError(f"a {kind.__name__} of other parts")
+                for name, like in known.items():
+                    # What is a string may be any id.
+                    if not isinstance(like, str | None) and parts[name] is not None and not _alike(parts[name], like):
+                        raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
 
 
-def _attributes(thing: Any) -> list[str]:
-    return list(vars(thing)) if hasattr(thing, "__dict__") else list(getattr(thing, "__slots__", ()))
+def _parts(thing: Any) -> dict[str, Any]:
+    """The attributes that an image keeps."""
+    kind = type(thing)
+    if issubclass(kind, tuple):
+        return {}
+    state = stateful(kind) and thing.__getstate__()
+    if isinstance(state, dict):
+        return state
+    names = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if hasattr(thing, name)]
+    return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+
+
+_NUMBERS = {int: (int, float), float: (int, float)}
+
+
+def _alike(value: Any, like: Any) -> bool:
+    if isinstance(like, np.ndarray):
+        return isinstance(value, np.ndarray) and value.dtype == like.dtype and value.ndim == like.ndim
+    if isinstance(like, dict | MappingProxyType):
+        return isinstance(value, dict | MappingProxyType)
+    return isinstance(value, _NUMBERS.get(type(like), type(like)))
 
 
 PLAIN = Extras()
@@ -201,7 +248,9 @@ def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> bytes:
 def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
     try:
         with _uncollected():
-            state, accounts = Graph.read(image, extras.schema, _given(policy)).objects()
+            graph = Graph.read(image, extras.schema, _given(policy))
+            state, accounts = graph.objects()
+            extras.check(graph.made)
         if not isinstance(state, kind):
             raise TypeError(f"a {kind.__name__} expected")
         if isinstance(state, State):
