@@ -11,7 +11,7 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
 
 ROOMS = {
-    "exceptions": "exceptions version",
+    "exceptions": "exceptions quoting version",
     "kernel": "_cs _ns",
     "network": "network edits arrays simple",
     "dimacs": "dimacs dimacs_stream dimacs_live",

@@ -30,6 +30,7 @@ from flowsched.cluster import Cluster, Job, records
 from flowsched.exceptions import InputError
 from flowsched.network import FlowNetwork
 from flowsched.policy import Fairness, Policy
+from flowsched.quoting import quoted
 
 __all__ = [
     "PLAIN", "Extras", "State", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts",
@@ -238,6 +239,8 @@ class _Writer(pickle.Pickler):
         if kind is MappingProxyType:
             return _frozen, (dict(obj),)
         if isinstance(obj, np.generic) and self._shared is None:
+            if isinstance(obj.item(), np.generic):
+                raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(obj)}")
             return _plain, (obj.item(),)
         named = isinstance(obj, type | FunctionType | BuiltinFunctionType)
         if (obj if named else kind) in _CONTAINERS.values():
@@ -247,7 +250,7 @@ class _Writer(pickle.Pickler):
             self._own[kind] = not named
             return NotImplemented
         if self._shared is None:
-            raise InputError(f"only strings, numbers and tuples of them can be written down, not {obj!r}")
+            raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(obj)}")
         self._shared.append(obj)
         return _given, (len(self._shared) - 1,)
 

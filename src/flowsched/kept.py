@@ -23,6 +23,7 @@ from flowsched.journal import Header, Journal
 from flowsched.log import MAGIC, framed
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
+from flowsched.quoting import quoted
 from flowsched.recovery import Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
@@ -98,7 +99,7 @@ class Kept(ABC):
         """
         now = number("now", now)
         if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
-            raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
+            raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
         if self.journal is None:
             return self._decide(now, time_limit)[0]
         self._ready()

@@ -120,7 +120,7 @@ class Scheduler(Kept):
         self.cluster = Cluster(resources)
         self.network = FlowNetwork()
         self.builder = Builder(self.cluster, self.network, checked(Policy() if policy is None else policy))
-        self.seed = whole("seed", seed, 0)
+        self.seed = whole("seed", seed, 0, 2**128 - 1)
         self._verdicts = Verdicts(self.builder)
         if journal is not None:
             self._open(journal)

@@ -21,6 +21,7 @@ from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.moves import Changes, Moves
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownMachineError, UnknownTaskError
+from flowsched.quoting import quoted
 
 __all__ = ["Cluster"]
 
@@ -125,9 +126,11 @@ class Cluster(Moves):
         for event in events:
             handler = _HANDLERS.get(type(event))
             if handler is None:
-                raise InputError(f"event: an event expected, got {event!r}")
+                raise InputError(f"event: an event expected, got {quoted(event)}")
             if event.time is not None:
-                number(f"{type(event).__name__}: time", event.time)
+                time = number(f"{type(event).__name__}: time", event.time)
+                if time is not event.time:  # one of NumPy's, which may overflow where it meets others
+                    event = replace(event, time=time)
             handler(self, event)
             self.events += 1
 
@@ -225,7 +228,7 @@ class Cluster(Moves):
         seen: set[Hashable] = set()
         for i, task in enumerate(tasks):
             if not isinstance(task, Task):
-                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {task!r}")
+                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
             if task.id in self.tasks or task.id in seen:
                 raise DuplicateIdError(f"task {task.id!r} is already there")
             seen.add(task.id)
@@ -329,7 +332,9 @@ class Cluster(Moves):
         self.resources.usage(f"task {event.task!r}: usage", event.usage)
         what = f"task {event.task!r}: progress"
         if event.progress is not None and not 0 <= number(what, event.progress) <= 1:
-            raise InputError(f"task {event.task!r}: progress: a number from 0 to 1 expected, got {event.progress!r}")
+            raise InputError(
+                f"task {event.task!r}: progress: a number from 0 to 1 expected, got {quoted(event.progress)}"
+            )
 
     def _machine_sampled(self, event: ev.MachineSampled) -> None:
         self.machine(event.id)
@@ -361,7 +366,7 @@ def _found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownI
     except TypeError:  # no hash: nothing can be called that
         thing = None
     if thing is None:
-        raise error(f"unknown {kind} {id!r}")
+        raise error(f"unknown {kind} {quoted(id)}")
     return thing
 
 

@@ -18,11 +18,12 @@ from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
 from flowsched.sim.audit import AuditError
 from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
-from flowsched.sim.workload import Workload
+from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
@@ -132,17 +133,17 @@ class Simulation:
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(workload, Workload):
-            raise InputError(f"workload: a Workload expected, got {workload!r}")
+            raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
         if execution is not None and not isinstance(execution, Execution):
-            raise InputError(f"execution: an Execution or None expected, got {execution!r}")
-        if interval is not None and not number("interval", interval) > 0:
-            raise InputError(f"interval: a finite number of seconds > 0 or None expected, got {interval!r}")
+            raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
+        if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
+            raise InputError(f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}")
         if interval is None and not on_events:
             raise InputError("on_events: without an interval, rounds on events are the only ones; got False")
         if preempted not in ("restart", "resume"):
-            raise InputError(f"preempted: 'restart' or 'resume' expected, got {preempted!r}")
+            raise InputError(f"preempted: 'restart' or 'resume' expected, got {quoted(preempted)}")
         if not callable(charge_solver) and not isinstance(charge_solver, bool):
-            number("charge_solver", charge_solver, 0)
+            number("charge_solver", charge_solver, 0, LATEST)
         self.scheduler = scheduler
         self.workload = workload if machines is None else replace(workload, machines=machines)
         self._interval = interval
@@ -192,7 +193,7 @@ class Simulation:
             `until` is negative, or the simulation has run before.
         """
         if until is not None:
-            number("until", until, 0, finite=False)
+            number("until", until, 0, LATEST, finite=False)
         if not math.isnan(self._end):
             raise InputError("run: a simulation runs once; make a new one with a fresh scheduler")
         last = self.workload.horizon if until is None else until
