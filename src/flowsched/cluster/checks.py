@@ -72,11 +72,7 @@ def number(
         if good:
             plain = float(value) if isinstance(value, float | np.floating) else int(value)
     # The largest float is compared exactly, also with whole numbers that no float holds.
-    if (
-        not good
-        or not plain >= least
-        or not (-LARGEST_FLOAT <= plain <= most or (not finite and plain in _INFINITE))
-    ):
+    if not good or not plain >= least or not (-LARGEST_FLOAT <= plain <= most or (not finite and plain in _INFINITE)):
         which = ("a finite number" if finite else "a number") + ("" if least == -math.inf else f" >= {least:g}")
         bound = " that a float can hold" if most == LARGEST_FLOAT else f" and at most {most:g}"
         raise InputError(f"{what} must be {which}{bound}, got {quoted(value)}")

@@ -137,7 +137,9 @@ class Simulation:
         if execution is not None and not isinstance(execution, Execution):
             raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
         if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
-            raise InputError(f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}")
+            raise InputError(
+                f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}"
+            )
         if interval is None and not on_events:
             raise InputError("on_events: without an interval, rounds on events are the only ones; got False")
         if preempted not in ("restart", "resume"):

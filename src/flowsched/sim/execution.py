@@ -94,7 +94,9 @@ class Execution:
             if value is None and name == "sample":
                 continue
             if not number(f"Execution: {name}", value, most=LATEST) >= SHORTEST:
-                raise InputError(f"Execution: {name}: a number of seconds > 0 (at least {SHORTEST:g}) expected, got {quoted(value)}")
+                raise InputError(
+                    f"Execution: {name}: a number of seconds > 0 (at least {SHORTEST:g}) expected, got {quoted(value)}"
+                )
         for i, load in enumerate(self.foreign):
             number(f"Execution: foreign[{i}]: time", load.time, 0, LATEST)
         whole("Execution: seed", self.seed, 0, 2**128 - 1)
