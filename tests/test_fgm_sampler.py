@@ -331,9 +331,9 @@ def test_samples_of_a_machine_are_never_negative_whatever_its_counters_do(
 
 def test_an_idle_machine_uses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of /proc/stat's numbers differ where the numbers do not: 0.1 + 0.2 + 0.3, and in another order."""
-    idle = iter([7.3, 7.30000001, 123456.789] * 100)
+    idle = iter(np.random.default_rng(0).uniform(0, 1e5, 1000).round(2).tolist())
     kinds = namedtuple("kinds", "user nice system idle iowait")
-    monkeypatch.setattr(psutil, "cpu_times", lambda: kinds(0.1, 0.7, 0.3, next(idle), 1e9))
+    monkeypatch.setattr(psutil, "cpu_times", lambda: kinds(0.1, 0.7, 0.3, next(idle), 4321.09))
     now = 0.0
     sampler = Sampler({}, "node", clock=lambda: now)
     for _ in range(50):
