@@ -29,6 +29,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from flowsched.exceptions import DimacsError, InputError
+from flowsched.files import replace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -159,7 +160,7 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
     if isinstance(path_or_file, (str, os.PathLike)):
         path = Path(path_or_file)
         data = text.encode()
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
         return
     try:
         path_or_file.write(text)

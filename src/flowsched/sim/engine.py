@@ -103,6 +103,11 @@ class Simulation:
     facts : mapping, optional
         More to record (name of the policy, ...).
 
+    Attributes
+    ----------
+    stopped : bool
+        Whether `stop` was called.
+
     Raises
     ------
     InputError
@@ -172,6 +177,11 @@ class Simulation:
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
         self._end = math.nan
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Let `run` end after what happens just now, with what was measured until then; a signal handler may call it."""
+        self.stopped = True
 
     def run(self, until: float | None = None, progress: Callable[[Progress], None] | None = None) -> Metrics:
         """Run to the end.
@@ -205,19 +215,34 @@ class Simulation:
         begin = time.perf_counter()
         try:
             self._world.open()
-            while not self._clock.quiet and self._clock.peek() <= last:
-                self._clock.step()
-            if not self._clock.quiet:
-                self._end = last
-            self._check_reasons()
+            self._go(last)
+            if not self.stopped:
+                if not self._clock.quiet:
+                    self._end = last
+                self._check_reasons()
         finally:
             self._wall = time.perf_counter() - begin
         return self.metrics()
 
+    def _go(self, last: float) -> None:
+        """Let everything happen up to a time.  After an interrupt nothing more does: the world may be half changed."""
+        try:
+            while not self._clock.quiet and self._clock.peek() <= last and not self.stopped:
+                self._clock.step()
+                if self._world.interrupted:
+                    raise KeyboardInterrupt
+        except Exception as error:
+            if self._world.interrupted:
+                raise KeyboardInterrupt from error
+            raise
+
     def metrics(self) -> Metrics:
-        """What was measured so far: also of a run that was interrupted."""
-        count = self._world.count
-        states = self._world.tasks.values()
+        """What was measured so far: also of a run that was stopped, or interrupted at any moment.
+
+        What an interrupted run was in the middle of may be counted in part.
+        """
+        states = list(self._world.tasks.values())
+        count = self._world.counted()
         waiting = [t.id for t in states if t.state == WAITING]
         reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
         hopeless = sum(reason.code in _HOPELESS for reason in reasons.values())
