@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from flowsched.cli_ends import Command, check_files, shortened
-from flowsched.dimacs import FlowProblem, read_dimacs
+from flowsched.dimacs import LIMIT, FlowProblem, read_dimacs
 from flowsched.dimacs_stream import IncrementalSession
 from flowsched.exceptions import (
     CostRangeError,
@@ -58,6 +58,10 @@ _EXIT_CODES: dict[type[Exception], int] = {
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(
+    "--max-bytes", "limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, metavar="N",
+    help="Read no larger FILE, counted after decompression.",
+)  # fmt: skip
+@click.option(
     "--incremental", is_flag=True, help="Speak the incremental DIMACS stream; FILE is the standard input then."
 )
 @click.option(
@@ -71,6 +75,7 @@ def solve(
     algorithm: str,
     time_limit: float | None,
     certified: bool,
+    limit: int,
     incremental: bool,
     assignments: bool,
 ) -> None:
@@ -112,7 +117,7 @@ def solve(
     check_files({"--output": to}, {"FILE": None if file is sys.stdin.buffer else Path(str(name))})
     try:
         if not incremental:
-            text = _solve_file(file, algorithm, time_limit, certified)
+            text = _solve_file(file, limit, algorithm, time_limit, certified)
             if to is None:
                 sys.stdout.write(text)
             else:
@@ -127,8 +132,8 @@ def solve(
         _fail(name, error, str(error) if incremental else _words(error))  # a stream's errors name all
 
 
-def _solve_file(file: BinaryIO, algorithm: str, time_limit: float | None, certified: bool) -> str:
-    problem = read_dimacs(file)
+def _solve_file(file: BinaryIO, limit: int, algorithm: str, time_limit: float | None, certified: bool) -> str:
+    problem = read_dimacs(file, limit=limit)
     result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
     if certified:
         certify(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower)
