@@ -7,7 +7,7 @@ Only what Python itself has loaded is imported here: `signal` would take a milli
 
 from __future__ import annotations
 
-import _signal
+import _signal  # type: ignore[import-not-found]  # of Python itself, without annotations
 import os
 
 __all__ = ["main"]

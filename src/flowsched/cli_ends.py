@@ -69,9 +69,10 @@ class _NoReader(Exception):
 class _Ends(click.Command):
     def main(self, *args: Any, standalone_mode: bool = True, **kwargs: Any) -> Any:
         """See `click.Command.main`."""
+        run: Callable[..., Any] = super().main
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **kwargs)
-        return _ended(lambda: super(_Ends, self).main(*args, standalone_mode=False, **kwargs))
+            return run(*args, standalone_mode=False, **kwargs)
+        return _ended(lambda: run(*args, standalone_mode=False, **kwargs))
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         """See `click.Command.make_context`."""
@@ -250,7 +251,7 @@ def _code(error: BaseException) -> int | str | None:
     if isinstance(error, _NoReader | BrokenPipeError):
         return _no_reader()
     if isinstance(error, click.ClickException):
-        error.message = shortened(error.message)
+        vars(error)["message"] = shortened(error.message)
         with contextlib.suppress(OSError):
             error.show()
         _flush_or_drop()
