@@ -353,6 +353,13 @@ def test_a_number_of_400_digits_is_named_with_file_line_and_column(
     assert result.exit_code == 2 and column in result.stderr and len(result.stderr) < 1000
 
 
+def test_a_machine_that_occurs_twice_is_named(tmp_path: Path) -> None:
+    (tmp_path / "openb_node_list_all_node.csv").write_text(NODES + "n1,64000,1000,2,P100\n")
+    (tmp_path / "openb_pod_list_default.csv").write_text(PODS)
+    with pytest.raises(fs.TraceError, match=r"line 4, column 'sn': machine 'n1' occurs twice"):
+        load_trace(tmp_path)
+
+
 def test_traces_are_read_no_further_than_allowed(tmp_path: Path) -> None:
     (tmp_path / "openb_node_list_all_node.csv").write_text(NODES)
     pods = tmp_path / "openb_pod_list_default.csv.gz"

@@ -26,18 +26,17 @@ def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int], lim
     nodes = plain_or_gzipped(directory / NODES)
     if nodes is None:
         raise TraceError(f"{directory / NODES}: no such file; the machines must be beside the pods")
-    machines = [
-        Machine(
-            row.text("sn"),
-            {
-                "cpu": row.integer("cpu_milli") / 1000,
-                "mem": row.integer("memory_mib"),
-                "gpu": row.integer("gpu", most=MOST_DEVICES),
-            },
+    machines: dict[str, Machine] = {}
+    for row in named_rows(nodes, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), limit):
+        name = row.text("sn")
+        if name in machines:
+            raise row.error("sn", f"machine {quoted(name)} occurs twice")
+        gpus = row.integer("gpu", most=MOST_DEVICES)
+        machines[name] = Machine(
+            name,
+            {"cpu": row.integer("cpu_milli") / 1000, "mem": row.integer("memory_mib"), "gpu": gpus},
             labels={GPU_MODEL: row.text("model")} if row.text("model") else {},
         )
-        for row in named_rows(nodes, ("sn", "cpu_milli", "memory_mib", "gpu", "model"), limit)
-    ]
     if not machines:
         raise TraceError(f"{nodes}: a header but no machines")
     columns = (
@@ -68,7 +67,9 @@ def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int], lim
             f"{unscheduled} pods were never scheduled in the original cluster; they run from creation to deletion here"
         )
     variant = pods.name.removeprefix(PODS).split(".")[0]
-    return Trace(f"openb ({variant})", arrivals, machines, facts={"source": str(pods)}, notes=tuple(notes))
+    return Trace(
+        f"openb ({variant})", arrivals, list(machines.values()), facts={"source": str(pods)}, notes=tuple(notes)
+    )
 
 
 def _openb_pod(row: Row, qos_priority: Mapping[str, int]) -> Arrival:
