@@ -11,7 +11,7 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[1] / "src" / PACKAGE
 
 ROOMS = {
-    "exceptions": "exceptions version _guard",
+    "exceptions": "exceptions files quoting version _guard",
     "kernel": "_cs _ns",
     "network": "network edits arrays simple flowstate",
     "dimacs": "dimacs dimacs_stream dimacs_live",
@@ -28,7 +28,7 @@ ROOMS = {
     "hrm": "hrm",
     "sim": "sim",
     "experiments": "experiments",
-    "cli": "cli cli_simulate cli_solve cli_bench cli_journal cli_replay __main__",
+    "cli": "cli cli_ends cli_simulate cli_solve cli_bench cli_journal cli_replay __main__",
 }
 """Rooms, and the modules and subpackages in each."""
 
@@ -67,7 +67,7 @@ EXTRAS = {
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "sim": "simpy matplotlib",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
-    "cli": "click rich",
+    "cli": "click rich _flowsched_cli",
 }
 """What the other rooms may import beside NumPy."""
 

@@ -180,7 +180,7 @@ def test_reader_of_the_stream_goes_away(process):
 def test_interrupt_ends_the_stream_without_a_traceback(process):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=60) == 130
-    assert process.stderr.read() == ""
+    assert process.stderr.read() == "Interrupted.\n"
 
 
 def test_memory_of_a_stream_does_not_grow():

@@ -6,9 +6,13 @@ import os
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from collections.abc import Iterator
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from effort import effort
 
 psutil = pytest.importorskip("psutil")
 
@@ -258,14 +262,107 @@ def test_samples_are_in_the_clusters_units() -> None:
 
 
 def test_bad_arguments_are_refused() -> None:
-    for wrong in (2**22 + 1, -1, True, "12", 1.5, [], [os.getpid(), 2**22 + 1]):
+    for wrong in (2**22 + 1, 10**400, 10**5000, -1, True, "12", 1.5, [], [os.getpid(), 2**22 + 1]):
         with pytest.raises(InputError, match="task 'none'"):
             Sampler({"none": wrong})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match="window"):
-        Sampler(window=0)
-    for units in ({"memory": 1}, {"mem": 0}, {"mem": float("nan")}):
+    for window in (0, 10**400, 1.5, True):
+        with pytest.raises(InputError, match="window"):
+            Sampler(window=window)
+    for units in ({"memory": 1}, {"mem": 0}, {"mem": float("nan")}, {"mem": 10**400}, {"mem": "1"}):
         with pytest.raises(InputError, match=next(iter(units))):
             Sampler(units=units)
     sampler = Sampler({"me": os.getpid()})
     with pytest.raises(InputError, match="already"):
         sampler.add("me", os.getpid())
+
+
+class Counters:
+    """What psutil says of a machine whose counters are set back, wrap, and come and go with their interfaces."""
+
+    def __init__(self, random: np.random.Generator) -> None:
+        self.random = random
+        self.now = 0.0
+        self.names = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+
+    def clock(self) -> float:
+        self.now += float(self.random.choice([0.0, 0.1, 0.5]))
+        return self.now
+
+    def level(self) -> float:
+        """Mostly more than before, by nothing or little, from large numbers, whose sums err."""
+        return float(self.random.choice([1e6, 2.0**32, 12345.67]) + self.random.choice([0.0, 1e-12, 0.01, 7.0, -3.0]))
+
+    def cpu_times(self) -> object:
+        return namedtuple("times", self.names)(*(self.level() for _ in self.names))
+
+    def virtual_memory(self) -> object:
+        return SimpleNamespace(total=2.0**30, available=float(self.random.choice([2.0**29, 2.0**31])))
+
+    def disk_io_counters(self) -> object:
+        if self.random.random() < 0.2:
+            return None
+        return SimpleNamespace(read_bytes=self.level(), write_bytes=self.level())
+
+    def net_io_counters(self, pernic: bool) -> object:
+        assert pernic
+        there = [name for name in ("lo", "eth0", "veth1", "veth2") if self.random.random() < 0.7]
+        return {name: SimpleNamespace(bytes_sent=self.level(), bytes_recv=self.level()) for name in there}
+
+
+@pytest.mark.parametrize("seed", range(effort(10, 400)))
+def test_samples_of_a_machine_are_never_negative_whatever_its_counters_do(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = Counters(np.random.default_rng(seed))
+    for name in ("cpu_times", "virtual_memory", "disk_io_counters", "net_io_counters"):
+        monkeypatch.setattr(psutil, name, getattr(counters, name))
+    fine = FineGrained(fs.Scheduler(resources=("cpu", "mem", "disk", "net")))
+    fine.apply(fs.MachineAdded("node", {"cpu": 64, "mem": 1e6}))
+    sampler = Sampler({}, "node", window=3, clock=counters.clock)
+    told = 0
+    for _ in range(20):
+        for sample in sampler.sample():
+            told += 1
+            assert {"cpu", "mem", "net"} <= set(sample.usage)
+            assert all(0 <= value < float("inf") for value in sample.usage.values())
+            fine.apply(sample)
+    assert told > 2
+
+
+def test_an_idle_machine_uses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums of /proc/stat's numbers differ where the numbers do not: 0.1 + 0.2 + 0.3, and in another order."""
+    idle = iter(np.random.default_rng(0).uniform(0, 1e5, 1000).round(2).tolist())
+    kinds = namedtuple("kinds", "user nice system idle iowait")
+    monkeypatch.setattr(psutil, "cpu_times", lambda: kinds(0.1, 0.7, 0.3, next(idle), 4321.09))
+    now = 0.0
+    sampler = Sampler({}, "node", clock=lambda: now)
+    for _ in range(50):
+        now += 1
+        (sample,) = sampler.sample()
+        assert sample.usage["cpu"] == 0.0
+
+
+@pytest.mark.parametrize("seed", range(effort(5, 100)))
+def test_samples_of_a_task_are_never_negative_whatever_its_counters_do(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(seed)
+
+    def account(tree: processes.Tree, process: psutil.Process, parent: psutil.Process | None) -> processes._Account:
+        if random.random() < 0.1:
+            raise psutil.NoSuchProcess(process.pid)
+        own, waited, disk = random.choice(
+            [0.0, 1e-12, 0.1 + 0.2, 5.0, 2.0**32, float("nan")], 3, p=[0.2] * 4 + [0.1] * 2
+        )
+        return processes._Account(parent, *(0.0 if v != v else v for v in (own, waited)), disk)
+
+    monkeypatch.setattr(processes.Tree, "_account", account)
+    monkeypatch.setattr(processes, "_namespace", lambda pid: "its own" if pid == os.getpid() and moved else "ours")
+    monkeypatch.setattr(processes, "_traffic", lambda pid: float(random.choice([0.0, 5.0, float("nan")])))
+    moved, now = False, 0.0
+    sampler = Sampler({"me": os.getpid()}, clock=lambda: now)
+    for _ in range(30):
+        now += 1
+        moved = not moved
+        for sample in sampler.sample():
+            assert all(0 <= value < float("inf") for value in sample.usage.values())

@@ -200,6 +200,60 @@ def test_max_flow_min_cost(G, random):
     check_flow(G, found, {s: -value, t: value})
 
 
+@given(graphs([nx.DiGraph], costs=st.integers(0, 9)), st.randoms(use_true_random=False))
+def test_max_flow_min_cost_counts_the_demands_of_nodes_as_networkx_does(G, random):
+    s, t = random.choice(list(G)), random.choice(list(G))
+    if random.random() < 0.5:  # so that they sum to 0 without s and t
+        a, b = random.choice(list(G)), random.choice(list(G))
+        for node in G:
+            G.nodes[node].clear()
+        if a != b:
+            G.add_node(a, demand=1)
+            G.add_node(b, demand=-1)
+    expected = ask("max_flow_min_cost", G, s, t, backend="networkx")
+    found = ask("max_flow_min_cost", G, s, t)
+    if isinstance(expected, type):
+        assert found is expected
+    else:
+        assert nx.cost_of_flow(G, found) == nx.cost_of_flow(G, expected)
+
+
+def test_demands_count_in_a_snapshot_that_was_made_for_another_function():
+    G = nx.DiGraph()
+    G.add_node("c", demand=3)
+    G.add_edge("a", "b", capacity=2, weight=1)
+    with nx.config(cache_converted_graphs=True, warnings_to_ignore={"cache"}):
+        G.add_edge("b", "c", capacity=5, weight=1)
+        assert nx.maximum_flow_value(G, "a", "b", backend="flowsched") == 2
+        nx.cost_of_flow(G, {"a": {"b": 1}, "b": {"c": 0}, "c": {}}, backend="flowsched")
+        for backend in ("networkx", "flowsched"):
+            with pytest.raises(nx.NetworkXUnfeasible):
+                nx.max_flow_min_cost(G, "a", "b", backend=backend)
+
+
+def test_demands_of_nodes_without_edges_cannot_be_met():
+    """NetworkX's capacity_scaling returns 0 here, and its network_simplex refuses."""
+    G = nx.DiGraph()
+    G.add_node("a", demand=-1)
+    G.add_node("b", demand=1)
+    assert ask("capacity_scaling", G) is ask("network_simplex", G) is nx.NetworkXUnfeasible
+    assert ask("network_simplex", G, backend="networkx") is nx.NetworkXUnfeasible
+
+
+def test_a_graph_altered_in_place_is_answered_anew_once_its_snapshots_are_dropped():
+    G = nx.DiGraph()
+    G.add_node("a", demand=-1)
+    G.add_node("b", demand=1)
+    G.add_edge("a", "b", weight=3)
+    with nx.config(cache_converted_graphs=True, warnings_to_ignore={"cache"}):
+        assert nx.min_cost_flow_cost(G, backend="flowsched") == 3
+        G["a"]["b"]["weight"] = 5
+        G.__networkx_cache__.clear()
+        assert nx.min_cost_flow_cost(G, backend="flowsched") == 5
+        G.add_edge("a", "b", weight=7)  # which drops them itself
+        assert nx.min_cost_flow_cost(G, backend="flowsched") == 7
+
+
 # -- multigraphs -------------------------------------------------------------------------------------------------
 
 

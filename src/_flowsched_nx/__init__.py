@@ -19,8 +19,10 @@ _FUNCTIONS = {
     "network_simplex": _EXACT,
     "min_cost_flow": _EXACT,
     "min_cost_flow_cost": _EXACT,
-    "capacity_scaling": f"{_EXACT}\n`heap` makes no difference.",
-    "max_flow_min_cost": f"{_EXACT}\nTakes MultiDiGraphs, too.",
+    "capacity_scaling": (
+        f"{_EXACT}\n`heap` makes no difference.  Demands that cannot be met are refused in a graph without edges, too."
+    ),
+    "max_flow_min_cost": f"{_EXACT}\nTakes MultiDiGraphs, too.  Nodes' demands count, as in NetworkX.",
     "cost_of_flow": "Takes flows of MultiDiGraphs, too.",
     "maximum_flow": _ONE_ALGORITHM,
     "maximum_flow_value": _ONE_ALGORITHM,

@@ -1,6 +1,6 @@
 """``python -m flowsched`` is ``flowsched``."""
 
-from flowsched.cli import main
+from _flowsched_cli import main
 
 if __name__ == "__main__":
     main()

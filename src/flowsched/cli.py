@@ -15,7 +15,7 @@ __all__ = ["application", "main"]
 
 
 def main() -> None:
-    """Run the command line and exit: 0 done, 2 bad input, 130 interrupted; commands may define more."""
+    """Run the command line and exit: 0 done, 2 bad input, 74, 130 and 141 as in `cli_ends`; commands may define more."""
     try:
         app = application()
     except ImportError as missing:
@@ -26,19 +26,22 @@ def main() -> None:
             f"flowsched: {name} is missing, which the command line needs: pip install 'flowsched[cli]'", file=sys.stderr
         )
         sys.exit(2)
-    app(prog_name="flowsched")
+    from flowsched.cli_ends import process
+
+    process(lambda: app(prog_name="flowsched"))
 
 
 def application() -> click.Group:
     """The group of all commands."""
     import click
 
+    from flowsched import cli_ends
     from flowsched.cli_bench import bench
     from flowsched.cli_journal import journal
     from flowsched.cli_replay import replay
     from flowsched.cli_simulate import simulate
 
-    @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    @click.group(cls=cli_ends.Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
     @click.version_option(flowsched.__version__, prog_name="flowsched")
     def app() -> None:
         """Cluster scheduling as incremental min-cost max-flow.
@@ -51,6 +54,14 @@ def application() -> click.Group:
           flowsched replay FILE                       a journal, to see whether its rounds come out the same
           flowsched journal export FILE               what it holds as JSON, for any later version
           flowsched bench solver --quick              what it is measured by
+
+        \b
+        Exit status of every command, beside its own:
+          0    done
+          2    the command line or the input is wrong
+          74   the system refuses: a full disk, a closed stream, no memory
+          130  interrupted (Ctrl-C)
+          141  nobody reads the output any more; files asked for are written
         """
 
     app.add_command(simulate)

@@ -5,32 +5,28 @@ from __future__ import annotations
 import json
 import platform
 import sys
+import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 import flowsched
-from flowsched import experiments
-from flowsched.exceptions import FlowschedError
+from flowsched import cli_ends, experiments
+from flowsched.cli_ends import BadInput
 from flowsched.experiments.rows import Outcome, shown
+from flowsched.files import replace
 
 __all__ = ["bench"]
 
-_WRONG, _INTERRUPTED = 1, 130
+_WRONG = 1
 
 
-class _BadInput(click.ClickException):
-    """One line and exit status 2."""
-
-    exit_code = 2
-
-
-@click.command("bench")
+@click.command("bench", cls=cli_ends.Command)
 @click.argument("name", metavar="NAME", type=click.Choice(experiments.NAMES))
 @click.option("--quick", is_flag=True, help="Smaller and fewer: about a minute.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of everything that is drawn.")
@@ -66,11 +62,10 @@ def bench(
       0    done, however slow
       1    a wrong result: an optimum that differs, an invariant broken
       2    the command line is wrong, or something that the experiment needs is missing
-      130  interrupted
+      74, 130, 141  as `flowsched --help` says
     """
-    console = Console(stderr=True, quiet=quiet, highlight=False, markup=False)
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise _BadInput(f"{json_file}: no such directory: {json_file.parent}")
+    console = cli_ends.Words(quiet)
+    cli_ends.check_files({"--json": json_file})
     begin = time.monotonic()
 
     def say(line: str) -> None:
@@ -79,28 +74,34 @@ def bench(
     try:
         experiment = experiments.load(name)
         outcome = experiments.run(experiment, quick=quick, seed=seed, say=say, data=data)
-        _print(experiment.TITLE, outcome)
         if json_file is not None:
             facts = {"experiment": name, "title": experiment.TITLE, "quick": quick, "seed": seed} | _environment()
-            json_file.write_text(json.dumps(facts | outcome.as_dict(), indent=1) + "\n")
+            replace(json_file, json.dumps(facts | outcome.as_dict(), indent=1) + "\n")
         if plots is not None:
-            plots.mkdir(parents=True, exist_ok=True)
-            for path in experiment.plot(outcome, plots):
+            for path in _plotted(experiment, outcome, plots):
                 console.print(f"Plot: {path}", soft_wrap=True)
     except ImportError as missing:
         package = (missing.name or "").partition(".")[0]
         if not package or package == "flowsched":
             raise
-        raise _BadInput(f"{package} is missing, which this needs: pip install 'flowsched[bench,plot]'") from None
-    except (FlowschedError, OSError) as error:
-        raise _BadInput(str(error)) from None
-    except KeyboardInterrupt:
-        console.print("Interrupted.")
-        sys.exit(_INTERRUPTED)
+        raise BadInput(f"{package} is missing, which this needs: pip install 'flowsched[bench,plot]'") from None
+    except FileNotFoundError as missing:  # recorded inputs
+        raise BadInput(str(missing)) from None
+    _print(experiment.TITLE, outcome)
     for line in outcome.wrong:
-        Console(stderr=True, highlight=False, markup=False).print(f"WRONG: {line}", style="bold red", soft_wrap=True)
+        cli_ends.Words().print(f"WRONG: {line}", style="bold red", soft_wrap=True)
     if outcome.wrong:
         sys.exit(_WRONG)
+
+
+def _plotted(experiment: ModuleType, outcome: Outcome, folder: Path) -> list[Path]:
+    """Draw the plots; each is there whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as beside:
+        drawn: list[Path] = experiment.plot(outcome, Path(beside))
+        for path in drawn:
+            replace(folder / path.name, path.read_bytes())
+    return [folder / path.name for path in drawn]
 
 
 def _environment() -> dict[str, Any]:
@@ -113,8 +114,7 @@ def _environment() -> dict[str, Any]:
 
 
 def _print(title: str, outcome: Outcome) -> None:
-    out = Console(highlight=False, markup=False)
-    out = out if out.is_terminal else Console(highlight=False, markup=False, width=180)
+    out = cli_ends.Out(width=180)
     columns = ["setting", "metric", "value", "baseline", "ratio", "source", "note"]
     cells = [
         [

@@ -11,24 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from flowsched import cli_ends
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import FineGrained
+from flowsched.files import replace
 from flowsched.log import reading
 from flowsched.policy import Policy
+from flowsched.quoting import quoted
 from flowsched.recovery import Difference, Recovery, read_header
 from flowsched.scheduler import replay as replay_journal
 
 __all__ = ["policy_named", "replay"]
 
-_DIFFERENT, _UNREADABLE, _INTERRUPTED = 1, 3, 130
+_DIFFERENT, _UNREADABLE = 1, 3
 _SHOWN = 20
 
 
-@click.command("replay")
+@click.command("replay", cls=cli_ends.Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--policy", "policies", multiple=True, metavar="MODULE:NAME",
@@ -55,20 +57,17 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
       1    a round comes out otherwise
       2    the command line is wrong
       3    the file cannot be read: it is damaged, or another policy is needed
-      130  interrupted
+      74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
-    if json_file is not None and not json_file.absolute().parent.is_dir():
-        raise click.UsageError(f"{json_file}: no such directory: {json_file.parent}")
+    cli_ends.check_files({"--json": json_file}, {"the journal": file})
     try:
         found = _made_again(file, given)
     except FlowschedError as error:
-        click.echo(f"flowsched replay: {error}", err=True)
+        click.echo(f"flowsched replay: {cli_ends.shortened(str(error))}", err=True)
         sys.exit(_UNREADABLE)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
     if json_file is not None:
-        json_file.write_text(json.dumps(asdict(found), indent=1) + "\n")
+        replace(json_file, json.dumps(asdict(found), indent=1) + "\n")
     if not quiet:
         _print(found)
     if any("time limit" not in difference.what for difference in found.differences):
@@ -92,18 +91,17 @@ def policy_named(name: str) -> Policy:
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise click.BadParameter(f"{name!r}: {error}", param_hint="--policy") from None
+        raise click.BadParameter(f"{quoted(name)}: {error}", param_hint="--policy") from None
     finally:
         sys.path.remove(os.getcwd())
     policy = found if isinstance(found, Policy) or not callable(found) else found()
     if not isinstance(policy, Policy):
-        raise click.BadParameter(f"{name!r} is no Policy but {policy!r}", param_hint="--policy")
+        raise click.BadParameter(f"{quoted(name)} is no Policy but {quoted(policy)}", param_hint="--policy")
     return policy
 
 
 def _print(found: Recovery) -> None:
-    out = Console(highlight=False, markup=False)
-    out = out if out.is_terminal else Console(highlight=False, markup=False, width=120)
+    out = cli_ends.Out()
     head = found.header
     out.print(Text(f"Journal {found.path}", style="bold"), soft_wrap=True)
     out.print(

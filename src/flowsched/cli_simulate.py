@@ -13,32 +13,24 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from flowsched import sim
+from flowsched import cli_ends, sim
+from flowsched.cli_ends import BadInput
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
 from flowsched.exceptions import FlowschedError
 from flowsched.journal import Journal
 from flowsched.policy import Policy, Precedence
+from flowsched.quoting import quoted
 from flowsched.scheduler import Scheduler
 from flowsched.sim.summary import duration, facts_line, tables
 
 __all__ = ["simulate"]
 
-_INTERRUPTED = 130
-
-
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-class _BadInput(click.ClickException):
-    """One line and exit status 2."""
-
-    exit_code = 2
 
 
 def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
@@ -51,11 +43,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     except ValueError:
         seconds = math.nan
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise click.BadParameter(f"{value!r} is not a time span such as 90, 90s, 15m, 2h or 3d", ctx, param)
+        raise click.BadParameter(f"{quoted(value)} is not a time span such as 90, 90s, 15m, 2h or 3d", ctx, param)
     return seconds
 
 
-@click.command("simulate")
+@click.command("simulate", cls=cli_ends.Command)
 @click.option(
     "--trace",
     "trace",
@@ -134,9 +126,10 @@ def simulate(**options: Any) -> None:
       0    done
       1    the scheduler broke a promise (a machine above capacity, ...)
       2    the command line or the trace is wrong
-      130  interrupted; what was measured until then is printed
+      130  interrupted; what was measured until then is printed (a second Ctrl-C ends it at once)
+      74, 141  as `flowsched --help` says
     """
-    console = Console(stderr=True, quiet=options["quiet"], highlight=False, markup=False)
+    console = cli_ends.Words(options["quiet"])
     try:
         _check_outputs(options)
         workload = _workload(options)
@@ -145,54 +138,54 @@ def simulate(**options: Any) -> None:
             return
         simulation = _simulation(options, workload)
     except FlowschedError as error:
-        raise _BadInput(str(error)) from None
-    interrupted = False
+        raise BadInput(str(error)) from None
     try:
-        with _watch(console, workload, options["until"]) as progress:
+        with cli_ends.on_interrupt(simulation.stop), _watch(console, workload, options["until"]) as progress:
             metrics = simulation.run(options["until"], progress)
     except KeyboardInterrupt:
-        interrupted = True
+        simulation.stop()
         metrics = simulation.metrics()
-    except FlowschedError as error:
+    except sim.AuditError as error:
         raise click.ClickException(str(error)) from None
-    if interrupted:
+    except FlowschedError as error:
+        raise BadInput(str(error)) from None
+    if simulation.stopped:
         console.print(
             f"Interrupted after {duration(metrics.facts['end'])} of simulated time; what follows is partial.",
             style="bold",
         )
-    if not options["quiet"]:
-        _print(metrics, workload)
     if options["json_file"]:
         metrics.to_json(options["json_file"])
     if options["report"]:
         sim.write_report(metrics, options["report"])
         console.print(f"Report: {options['report']}", soft_wrap=True)
-    if interrupted:
-        sys.exit(_INTERRUPTED)
+    if not options["quiet"]:
+        _print(metrics, workload)
+    if simulation.stopped:
+        sys.exit(cli_ends.INTERRUPTED)
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
     """Find out before the run, not after it."""
-    for name in ("report", "json_file", "journal"):
-        path = options[name]
-        if path is not None and not path.absolute().parent.is_dir():
-            raise _BadInput(f"{path}: no such directory: {path.parent}")
+    trace = None if options["trace"] is None else Path(options["trace"])
+    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
+    cli_ends.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
-        raise _BadInput(f"{options['journal']}: is there already; a journal is of one run")
+        raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
     if options["report"] and not importlib.util.find_spec("matplotlib"):
-        raise _BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
+        raise BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
 
 
 def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
     if options["trace"] is None:
         if options["variant"] is not None:
-            raise _BadInput("--variant chooses among the lists of pods of a --trace")
+            raise BadInput("--variant chooses among the lists of pods of a --trace")
         model |= {} if options["limit"] is None else {"tasks": options["limit"]}
         workload: sim.Workload = sim.Workload.model(seed=options["seed"], **model)
     else:
         if model:
-            raise _BadInput(f"--{next(iter(model))} is for the bundled model, without --trace; see --compress")
+            raise BadInput(f"--{next(iter(model))} is for the bundled model, without --trace; see --compress")
         workload = sim.load_trace(options["trace"], variant=options["variant"])
         if options["limit"] is not None:
             workload = workload.head(options["limit"])
@@ -227,8 +220,7 @@ def _print_goals(policy: Policy, workload: sim.Workload) -> None:
         cluster.apply(
             *([TaskSubmitted(arrival.job.id, task) for task in arrival.job.tasks] if known else [arrival.job])
         )
-    out = Console(highlight=False, markup=False)
-    out = out if out.is_terminal else Console(highlight=False, markup=False, width=120)
+    out = cli_ends.Out()
     fitted = policy.fitted(cluster)
     grid = Table(title="Does one step of a goal outweigh a lower goal?", title_justify="left", box=None, pad_edge=False)
     for column in ("goal", "over", "as it is", "fitted to this cluster"):
@@ -248,7 +240,7 @@ def _precedence(row: Precedence) -> str:
 class _Watcher:
     """Shows a progress bar on a terminal, and a line for every tenth elsewhere."""
 
-    console: Console
+    console: cli_ends.Words
     bar: Progress
     workload: sim.Workload
     end: float | None
@@ -284,15 +276,14 @@ class _Watcher:
 
 
 @contextmanager
-def _watch(console: Console, workload: sim.Workload, until: float | None) -> Iterator[_Watcher]:
+def _watch(console: cli_ends.Words, workload: sim.Workload, until: float | None) -> Iterator[_Watcher]:
     columns = (BarColumn(bar_width=30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
 
 
 def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
-    out = Console(highlight=False, markup=False)
-    out = out if out.is_terminal else Console(highlight=False, markup=False, width=120)
+    out = cli_ends.Out()
     out.print(Text(f"Simulation of {metrics.facts['workload']}", style="bold"))
     out.print(facts_line(metrics))
     for note in getattr(workload, "notes", ()):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 import numpy as np
 
-from flowsched.dimacs import FlowProblem, read_dimacs
+from flowsched.cli_ends import Command, check_files, shortened
+from flowsched.dimacs import LIMIT, FlowProblem, read_dimacs
 from flowsched.dimacs_stream import IncrementalSession
 from flowsched.exceptions import (
     CostRangeError,
@@ -19,15 +21,15 @@ from flowsched.exceptions import (
     TimeLimitError,
     UnboundedError,
 )
+from flowsched.files import replace
 from flowsched.network import FlowResult, certify, min_cost_flow
 
 if TYPE_CHECKING:
-    from typing import BinaryIO, TextIO
+    from typing import BinaryIO
 
 __all__ = ["solve"]
 
 MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
-INTERRUPTED, READER_GONE = 130, 141  # as shells report programs that SIGINT and SIGPIPE have ended
 _EXIT_CODES: dict[type[Exception], int] = {
     DimacsError: MALFORMED,
     InputError: MALFORMED,
@@ -38,9 +40,12 @@ _EXIT_CODES: dict[type[Exception], int] = {
 }
 
 
-@click.command("solve")
+@click.command("solve", cls=Command)
 @click.argument("file", type=click.File("rb"), required=False)
-@click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Where to write the solution.")
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-", metavar="FILE",
+    help="Where to write the solution (by default the standard output).",
+)  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
     help="How to solve it; every choice finds the same cost.",
@@ -53,6 +58,10 @@ _EXIT_CODES: dict[type[Exception], int] = {
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(
+    "--max-bytes", "limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, metavar="N",
+    help="Read no larger FILE, counted after decompression.",
+)  # fmt: skip
+@click.option(
     "--incremental", is_flag=True, help="Speak the incremental DIMACS stream; FILE is the standard input then."
 )
 @click.option(
@@ -62,10 +71,11 @@ _EXIT_CODES: dict[type[Exception], int] = {
 )
 def solve(
     file: BinaryIO | None,
-    output: TextIO,
+    output: Path,
     algorithm: str,
     time_limit: float | None,
     certified: bool,
+    limit: int,
     incremental: bool,
     assignments: bool,
 ) -> None:
@@ -92,6 +102,7 @@ def solve(
       3    no flow meets the supplies within the bounds
       4    the cost has no minimum
       5    the time limit passed
+      74   the system refuses: a full disk, a closed stream, no memory
       130  interrupted
       141  nobody reads the answers any more
     """
@@ -102,30 +113,31 @@ def solve(
         if not incremental:
             raise click.UsageError("Missing argument 'FILE' (only --incremental does without).")
         file = sys.stdin.buffer
+    to = None if str(output) == "-" else output
+    check_files({"--output": to}, {"FILE": None if file is sys.stdin.buffer else Path(str(name))})
     try:
-        if incremental:
+        if not incremental:
+            text = _solve_file(file, limit, algorithm, time_limit, certified)
+            if to is None:
+                sys.stdout.write(text)
+            else:
+                replace(to, text)
+            return
+        # Each answer is passed on as it comes, to a file, too.
+        with nullcontext(sys.stdout) if to is None else open(to, "w") as writer:
             IncrementalSession(
-                file, output, assignments=assignments, algorithm=algorithm, time_limit=time_limit, certified=certified
+                file, writer, assignments=assignments, algorithm=algorithm, time_limit=time_limit, certified=certified
             ).run()
-        else:
-            _solve_file(file, output, algorithm, time_limit, certified)
     except tuple(_EXIT_CODES) as error:
         _fail(name, error, str(error) if incremental else _words(error))  # a stream's errors name all
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # else the interpreter would try to flush what is left, and complain
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(READER_GONE)
 
 
-def _solve_file(file: BinaryIO, output: TextIO, algorithm: str, time_limit: float | None, certified: bool) -> None:
-    problem = read_dimacs(file)
+def _solve_file(file: BinaryIO, limit: int, algorithm: str, time_limit: float | None, certified: bool) -> str:
+    problem = read_dimacs(file, limit=limit)
     result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
     if certified:
         certify(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower)
-    output.write(_solution(problem, result, certified))
-    output.flush()
+    return _solution(problem, result, certified)
 
 
 def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
@@ -152,7 +164,7 @@ def _words(error: Exception) -> str:
 
 def _fail(name: str, error: Exception, what: str) -> NoReturn:
     """Say in one line what is wrong, and leave with the exit status that stands for it."""
-    click.echo(f"flowsched solve: {name}: {what}", err=True)
+    click.echo(f"flowsched solve: {name}: {shortened(what)}", err=True)
     sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
 
 

@@ -10,6 +10,12 @@ The format, one record a line::
 Nodes are numbered from 1 in a file and from 0 in a :class:`FlowProblem`.  A file is parsed twice at most: in bulk
 first, which knows only right and wrong, and line by line where that found something wrong, to say what and where.
 
+Files are not trusted.  Memory grows with what is in a file, and not with what it says of itself:
+
+* no more than a limit is read (`LIMIT` unless the caller says otherwise), counted after decompression;
+* a file of s bytes has at most 2**20 + s nodes, and 2**20 + s / 4 lines;
+* an error quotes at most some 80 characters.
+
 References
 ----------
 .. [1] DIMACS, "The First DIMACS International Algorithm Implementation Challenge: Problem Definitions and
@@ -29,14 +35,21 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from flowsched.exceptions import DimacsError, InputError
+from flowsched.files import replace
+from flowsched.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["FlowProblem", "read_dimacs", "write_dimacs"]
+__all__ = ["LIMIT", "FlowProblem", "read_dimacs", "write_dimacs"]
 
+LIMIT = 2**30
+"""Bytes of a file that are read, after decompression, unless the caller says otherwise."""
+
+_PIECE = 1 << 22
+_SPARE = 2**20  # nodes and lines that any file may have
 _GZIP_MAGIC = b"\x1f\x8b"
 _INT64 = np.iinfo(np.int64)
 _MOST_NODES = 2**31 - 1  # a larger count is a slip of the pen, not a network that fits in memory
@@ -98,13 +111,15 @@ class FlowProblem:
         }
 
 
-def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any]) -> FlowProblem:
+def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any], *, limit: int = LIMIT) -> FlowProblem:
     """Read a DIMACS minimum-cost flow problem.
 
     Parameters
     ----------
     path_or_file : path or file object
         A file, plain or gzipped (told by its first bytes, not by its name).
+    limit : int, optional
+        The most bytes that the file may have after decompression.  Reading takes some ten times as much memory.
 
     Returns
     -------
@@ -114,21 +129,37 @@ def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any]) -> FlowProblem:
     Raises
     ------
     DimacsError
-        If the file is malformed; the message and the attribute ``line`` give the line number.
+        If the file is malformed, larger than `limit`, or says that it has more nodes than it could connect; the message and
+        the attribute ``line`` give the line number.
     OSError
         If the file cannot be read.
     """
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+        raise InputError(f"limit: a whole number of bytes >= 1 expected, got {quoted(limit)}")
     if isinstance(path_or_file, (str, os.PathLike)):
-        data = Path(path_or_file).read_bytes()
+        with open(path_or_file, "rb") as file:
+            data = _read(file, limit)
     elif not hasattr(path_or_file, "read"):
-        raise InputError(f"path_or_file: a path or an open file expected, got {path_or_file!r}")
+        raise InputError(f"path_or_file: a path or an open file expected, got {quoted(path_or_file)}")
     else:
-        read = path_or_file.read()
-        data = read.encode() if isinstance(read, str) else bytes(read)
+        data = _read(path_or_file, limit)
     if data.startswith(_GZIP_MAGIC):
-        data = _decompress(data)
+        data = _decompress(data, limit)
+    lines = 1 + data.count(b"\n")
+    if lines > _SPARE + len(data) // 4:
+        raise _error(lines, f"{lines} lines in {len(data)} bytes: most of them are empty")
+    return _parse(data)
+
+
+def _parse(data: bytes) -> FlowProblem:
     lines = data.split(b"\n")
-    return _parse_bulk(lines) or _parse_lines(lines)
+    most = _most_nodes(len(data))
+    return _parse_bulk(lines, most) or _parse_lines(lines, most)
+
+
+def _most_nodes(size: int) -> int:
+    """How many nodes a file of so many bytes may have: an arc that connects one takes more than ten."""
+    return min(_MOST_NODES, _SPARE + size)
 
 
 def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO[Any]) -> None:
@@ -148,7 +179,7 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
         If an arc's end is not a node of the problem, or its bounds could not be read back.
     """
     if not isinstance(problem, FlowProblem):
-        raise InputError(f"problem: a FlowProblem expected, got {problem!r}")
+        raise InputError(f"problem: a FlowProblem expected, got {quoted(problem)}")
     _check_writable(problem)
     senders = np.flatnonzero(problem.supply)
     arcs = np.column_stack([problem.tail + 1, problem.head + 1, problem.lower, problem.capacity, problem.cost])
@@ -156,10 +187,14 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
     parts += ["n %d %d" % row for row in zip((senders + 1).tolist(), problem.supply[senders].tolist(), strict=True)]  # noqa: UP031  # takes a row whole
     parts += ["a %d %d %d %d %d" % tuple(row) for row in arcs.tolist()]  # noqa: UP031  # takes a row whole
     text = "\n".join(parts) + "\n"
+    if len(problem.supply) > _most_nodes(len(text)):
+        raise InputError(
+            f"supply: {len(problem.supply)} nodes are more than the file could connect, at most {_most_nodes(len(text))}"
+        )
     if isinstance(path_or_file, (str, os.PathLike)):
         path = Path(path_or_file)
         data = text.encode()
-        path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+        replace(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
         return
     try:
         path_or_file.write(text)
@@ -201,20 +236,41 @@ def _check_writable(problem: FlowProblem) -> None:
             )
 
 
-def _decompress(data: bytes) -> bytes:
+def _read(file: IO[Any], limit: int) -> bytes:
+    """Read a file of text or bytes to its end, but no more than allowed."""
+    pieces: list[bytes] = []
+    size = 0
+    while piece := file.read(min(_PIECE, limit + 1)):
+        pieces.append(piece.encode() if isinstance(piece, str) else bytes(piece))
+        size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(pieces, limit)
+    return b"".join(pieces)
+
+
+def _decompress(data: bytes, limit: int) -> bytes:
     """Unzip; a damaged archive is reported at the line that its readable part ends in."""
-    pieces = []
+    pieces: list[bytes] = []
+    size = 0
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
         try:
-            while piece := stream.read(1 << 20):
+            while piece := stream.read(_PIECE):
                 pieces.append(piece)
+                size += len(piece)
+                if size > limit:
+                    raise _too_large(pieces, limit)
         except (EOFError, OSError, zlib.error) as error:
             line = 1 + sum(piece.count(b"\n") for piece in pieces)
             raise DimacsError(f"line {line}: the compressed data are damaged here: {error}", line) from error
     return b"".join(pieces)
 
 
-def _parse_bulk(lines: Sequence[bytes]) -> FlowProblem | None:
+def _too_large(pieces: list[bytes], limit: int) -> DimacsError:
+    line = 1 + sum(piece.count(b"\n") for piece in pieces)
+    return _error(line, f"the file is larger than the limit of {limit} bytes (limit)")
+
+
+def _parse_bulk(lines: Sequence[bytes], most: int = _MOST_NODES) -> FlowProblem | None:
     """Parse a file that has nothing wrong or unusual in it; None for any other, which `_parse_lines` judges."""
     kinds = [line[:1] for line in lines]
     try:
@@ -230,7 +286,7 @@ def _parse_bulk(lines: Sequence[bytes]) -> FlowProblem | None:
     usual = (
         lines[at_problem].split()[0] == b"p"
         and kind == b"min"
-        and 0 <= nodes <= _MOST_NODES
+        and 0 <= nodes <= most
         and set(kinds) <= {b"p", b"n", b"a", b"c", b""}
         and kinds.count(b"p") == 1
         and kinds.count(b"n") == len(ids)  # none of them before the problem line
@@ -268,7 +324,7 @@ def _int(token: bytes) -> int:
     return int(token)
 
 
-def _parse_lines(lines: Sequence[bytes]) -> FlowProblem:
+def _parse_lines(lines: Sequence[bytes], most: int = _MOST_NODES) -> FlowProblem:
     """Parse line by line; the reader of unusual files and the judge of malformed ones."""
     nodes = arcs = -1
     supply: dict[int, int] = {}
@@ -282,7 +338,7 @@ def _parse_lines(lines: Sequence[bytes]) -> FlowProblem:
         if kind == b"p":
             if nodes >= 0:
                 raise _error(number, "a second problem line")
-            nodes, arcs = _problem_line(number, fields)
+            nodes, arcs = _problem_line(number, fields, most)
         elif kind not in (b"n", b"a"):
             raise _error(number, f"unknown record {_quote(kind)}, expected c, p, n or a")
         elif nodes < 0:
@@ -307,7 +363,7 @@ def _parse_lines(lines: Sequence[bytes]) -> FlowProblem:
     return FlowProblem(tail - 1, head - 1, capacity, cost, sent, lower)
 
 
-def _problem_line(number: int, fields: list[bytes]) -> tuple[int, int]:
+def _problem_line(number: int, fields: list[bytes], most: int = _MOST_NODES) -> tuple[int, int]:
     if len(fields) > 1 and fields[1] != b"min":
         raise _error(number, f"problem type {_quote(fields[1])}, expected min")
     nodes, arcs = _numbers(number, fields[:1] + fields[2:], ("number of nodes", "number of arcs"), "p min NODES ARCS")
@@ -315,6 +371,8 @@ def _problem_line(number: int, fields: list[bytes]) -> tuple[int, int]:
         raise _error(number, f"a negative number of {'nodes' if nodes < 0 else 'arcs'}: {min(nodes, arcs)}")
     if nodes > _MOST_NODES:
         raise _error(number, f"{nodes} nodes are more than the {_MOST_NODES} that are supported")
+    if nodes > most:
+        raise _error(number, f"{nodes} nodes are more than a file of this size can connect, at most {most}")
     return nodes, arcs
 
 
@@ -345,7 +403,7 @@ def _numbers(number: int, fields: list[bytes], names: tuple[str, ...], form: str
         except ValueError:
             raise _error(number, f"{name} {_quote(field)} is not an integer") from None
         if not _INT64.min <= value <= _INT64.max:
-            raise _error(number, f"{name} {value} does not fit in 64 bits")
+            raise _error(number, f"{name} {quoted(value)} does not fit in 64 bits")
         values.append(value)
     return values
 
@@ -356,7 +414,7 @@ def _check_node(number: int, name: str, node: int, nodes: int) -> None:
 
 
 def _quote(token: bytes) -> str:
-    return repr(token.decode(errors="replace"))
+    return quoted(token[:400].decode(errors="replace"))
 
 
 def _error(number: int, what: str) -> DimacsError:

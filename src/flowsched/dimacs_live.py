@@ -10,7 +10,7 @@ import numpy as np
 from flowsched.network import FlowNetwork
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -19,6 +19,9 @@ __all__ = ["SINK", "TASK", "UNIT", "LiveProblem"]
 TASK: Final = 1
 UNIT: Final = 2
 SINK: Final = 3
+
+_AT_ONCE: Final = 2**16
+_BLOCK: Final = 16
 
 
 class Node:
@@ -38,6 +41,9 @@ class LiveProblem:
     """The problem as the records left it: the stream's numbers of nodes on a `FlowNetwork` of its own.
 
     Additions and changes of arcs wait until a record needs them done, so that they reach the network in batches.
+
+    The nodes of the problem line beyond the first `_AT_ONCE` are *latent*: they exist, and are added to the network, a block
+    at a time, when a record names one.
     """
 
     def __init__(self) -> None:
@@ -53,6 +59,7 @@ class LiveProblem:
         self._free: list[int] = []  # heap of removed numbers below _next; some may be taken again
         self._freed: set[int] = set()  # the same: a number that comes and goes is there once
         self._next = 1  # all numbers below are taken, or were
+        self._latent = range(0)  # numbers of the problem line; those in no dictionary, and not in _freed, are latent
         self._added: list[tuple[int, int, int, int, int]] = []
         self._changed: dict[int, tuple[int, int, int]] = {}  # arc -> lower, capacity, cost
         self._supplies: dict[int, int] = {}  # node of the network -> supply
@@ -61,10 +68,25 @@ class LiveProblem:
 
     def start(self, nodes: int) -> None:
         """Create the nodes 1 to ``nodes``."""
-        indices = self.network.add_nodes(nodes).tolist()
-        self.nodes = {number: Node(index) for number, index in enumerate(indices, start=1)}
+        self._add_nodes(range(1, min(nodes, _AT_ONCE) + 1))
+        self._latent = range(_AT_ONCE + 1, nodes + 1)
         self.highest = nodes
         self._next = nodes + 1
+
+    def known(self, number: int) -> bool:
+        """Whether there is a node of this number; a latent one is added."""
+        if number in self.nodes:
+            return True
+        if number not in self._latent or number in self._freed:
+            return False
+        first = number - (number - self._latent.start) % _BLOCK
+        block = range(first, min(first + _BLOCK, self._latent.stop))
+        self._add_nodes([n for n in block if n not in self.nodes and n not in self._freed])
+        return True
+
+    def _add_nodes(self, numbers: Collection[int]) -> None:
+        indices = self.network.add_nodes(len(numbers)).tolist()
+        self.nodes.update((number, Node(index)) for number, index in zip(numbers, indices, strict=True))
 
     def new_number(self) -> int:
         """Return the lowest number that no node has."""
@@ -76,7 +98,7 @@ class LiveProblem:
 
     def set_node(self, number: int, supply: int, type: int | None) -> None:
         """Set a node's supply and type, or add it."""
-        node = self.nodes.get(number)
+        node = self.nodes[number] if self.known(number) else None
         before = 0 if node is None else node.supply
         if node is None:
             node = self.nodes[number] = Node(int(self.network.add_nodes([supply])[0]), supply)

@@ -33,6 +33,9 @@ Each round is answered with ::
 
 or, where assignments are asked for, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
 
+Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line says (beyond
+2**16, a node takes memory when a record names it), and a line of a file has at most 2**20 bytes.
+
 References
 ----------
 .. [1] I. Gog, M. Schwarzkopf, A. Gleave, R. N. M. Watson, S. Hand, "Firmament: fast, centralized cluster scheduling
@@ -51,7 +54,7 @@ from flowsched.dimacs_live import LiveProblem
 from flowsched.exceptions import CostRangeError, InfeasibleError, TimeLimitError, UnboundedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from flowsched.network import FlowNetwork, FlowSolution
 
@@ -61,6 +64,8 @@ _TYPES: Final = 6
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
 _MOST_NODES: Final = 2**31 - 1
+_LONGEST: Final = 2**20
+"""Bytes of a line."""
 
 _ARC: Final = ("tail", "head", "lower bound", "capacity", "cost", "type")
 _FIELDS: Final[dict[bytes, tuple[int, tuple[str, ...], str]]] = {
@@ -167,7 +172,7 @@ class IncrementalSession:
         UnboundedError, CostRangeError, TimeLimitError
             As in `FlowNetwork.solve`; the message names the round.
         """
-        for raw in self._reader:
+        for raw in self._lines():
             self._line += 1
             fields = (raw.encode() if isinstance(raw, str) else raw).split()
             if not fields:
@@ -186,6 +191,17 @@ class IncrementalSession:
         if self._records:  # the last round may be closed by the end of the input
             self._end_round()
         return self.rounds
+
+    def _lines(self) -> Iterator[bytes] | Iterator[str]:
+        """The lines as they come.  A file is asked for no more than the longest line, which its end may never end."""
+        read = getattr(self._reader, "readline", None)
+        if read is None:
+            yield from self._reader
+            return
+        while line := read(_LONGEST + 1):
+            if len(line) > _LONGEST:
+                raise _error(self._line + 1, f"the line is longer than {_LONGEST} bytes")
+            yield line
 
     def _take(self, fields: list[bytes]) -> None:
         kind = fields[0]
@@ -211,7 +227,7 @@ class IncrementalSession:
             self._take_change(values)
         elif kind == b"d":
             self._take_newcomer(values)
-        elif values[0] in self._problem.nodes:
+        elif self._problem.known(values[0]):
             self._problem.remove_node(values[0])
         else:
             raise _error(self._line, f"node {values[0]} does not exist")
@@ -284,7 +300,7 @@ class IncrementalSession:
 
     def _node(self, name: str, number: int) -> int:
         """Return the number of a node; one that was removed comes back."""
-        if number not in self._problem.nodes:
+        if not self._problem.known(number):
             if not 1 <= number <= self._problem.highest:
                 raise _error(self._line, f"{name} {number} is not one of the nodes 1 to {self._problem.highest}")
             self._problem.set_node(number, 0, None)

@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 
 __all__ = ["Graph", "Schema", "stateful"]
 
@@ -376,12 +377,12 @@ class _Taking:
         if graph.foreign is not None:
             graph.foreign.append(value)
             return len(graph.foreign) - 1 << 8 | _FOREIGN
-        if isinstance(value, np.generic):
-            return self._code(value.item())
+        if isinstance(value, np.generic) and not isinstance(item := value.item(), np.generic):
+            return self._code(item)
         if kind is bytes:
             graph.chunks.append(value)
             return len(graph.chunks) - 1 << 8 | _BYTES
-        raise InputError(f"only strings, numbers and tuples of them can be written down, not {value!r}")
+        raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(value)}")
 
     def _frozen(self, tag: Any, parts: Iterable[Any]) -> int:
         codes = [self._code(part) for part in parts]
@@ -405,7 +406,7 @@ def _carried(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError(f"a string with a lone surrogate cannot be written down: {text!r}") from None
+        raise InputError(f"a string with a lone surrogate cannot be written down: {quoted(text)}") from None
 
 
 class _Making:

@@ -39,6 +39,7 @@ from flowsched.network import FlowNetwork
 from flowsched.outlets import Outlets
 from flowsched.places import Places
 from flowsched.policy import Fairness, Policy, deployment, lending, providers, sequence
+from flowsched.quoting import quoted
 from flowsched.racks import Racks
 from flowsched.shares import Shares
 from flowsched.stays import Stays

@@ -33,6 +33,7 @@ from flowsched.log import MAGIC, framed, reading
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe
 from flowsched.portable import lines, opened, read, written
+from flowsched.quoting import quoted
 from flowsched.recovery import NONSENSE, Recovery, attach, policy_of, read_header, recover
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
@@ -123,7 +124,7 @@ class Kept(ABC):
         """
         now = number("now", now)
         if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
-            raise InputError(f"time_limit: a positive number of seconds expected, got {time_limit!r}")
+            raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
         with self._calls:
             self._ready()
             if self.journal is None:

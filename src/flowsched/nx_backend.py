@@ -20,7 +20,7 @@ import numpy as np
 from flowsched import network
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
 from flowsched.network import INF
-from flowsched.nx_graph import ABSENT, FlowGraph, convert_from_nx, convert_to_nx
+from flowsched.nx_graph import ABSENT, DEMAND, FlowGraph, convert_from_nx, convert_to_nx
 from flowsched.nx_numbers import capacities, decline, infinite, integers, scale_weights
 
 if TYPE_CHECKING:
@@ -78,10 +78,15 @@ def network_simplex(
     G: FlowGraph, demand: Hashable = "demand", capacity: Hashable = "capacity", weight: Hashable = "weight"
 ) -> tuple[int, FlowDict]:
     """Return the cost and the flow of `networkx.network_simplex`."""
+    return _network_simplex(G, G.node_column(demand), demand, capacity, weight)
+
+
+def _network_simplex(
+    G: FlowGraph, demands: Sequence[Any], demand: Hashable, capacity: Hashable, weight: Hashable
+) -> tuple[int, FlowDict]:
     problem = _Problem(G, capacity, weight)
     if not len(G):
         raise nx.NetworkXError("graph has no nodes")
-    demands = G.node_column(demand)
     for node, value in zip(G, demands, strict=True):
         if infinite(value):
             raise nx.NetworkXError(f"node {node!r} has infinite demand")
@@ -122,7 +127,10 @@ def capacity_scaling(
     weight: Hashable = "weight",
     heap: object = None,
 ) -> tuple[int, FlowDict]:
-    """Return the cost and the flow of `networkx.capacity_scaling`; ``heap`` makes no difference."""
+    """Return the cost and the flow of `networkx.capacity_scaling`; ``heap`` makes no difference.
+
+    Demands that sum to 0 but cannot be met are refused in a graph without edges, too, where NetworkX returns cost 0.
+    """
     problem = _Problem(G, capacity, weight)
     demands = G.node_column(demand)
     if any(map(infinite, demands)):
@@ -145,18 +153,16 @@ def capacity_scaling(
 def max_flow_min_cost(
     G: FlowGraph, s: Any, t: Any, capacity: Hashable = "capacity", weight: Hashable = "weight"
 ) -> FlowDict:
-    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are welcome, too."""
+    """Return the flow of `networkx.max_flow_min_cost`; multigraphs are welcome, too.
+
+    As there, nodes other than `s` and `t` take what their attribute "demand" says.
+    """
     most = _MaximumFlow(G, s, t, capacity)
-    problem = _Problem(G, capacity, weight)
-    problem.refuse_infinite_weights()
-    problem.refuse_negative_capacities()
-    supply = np.zeros(len(G), np.int64)
-    supply[most.source] += most.value
-    supply[most.sink] -= most.value
-    try:
-        return _flow_dict(G, problem.solve(supply).flow)
-    except UnboundedError:
-        raise nx.NetworkXUnbounded("negative cycle with infinite capacity found") from None
+    if not G.is_directed():
+        raise nx.NetworkXNotImplemented("not implemented for undirected type")
+    demands = list(G.node_column(DEMAND))
+    demands[most.source], demands[most.sink] = -most.value, most.value
+    return _network_simplex(G, demands, DEMAND, capacity, weight)[1]
 
 
 def cost_of_flow(G: FlowGraph, flowDict: FlowDict, weight: Hashable = "weight") -> Any:

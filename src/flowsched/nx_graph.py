@@ -12,14 +12,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-__all__ = ["ABSENT", "FlowGraph", "convert_from_nx", "convert_to_nx"]
+__all__ = ["ABSENT", "DEMAND", "FlowGraph", "convert_from_nx", "convert_to_nx"]
 
 ABSENT: Final = object()
 """Stands in a column for an attribute that the node or edge does not have."""
 
 
+DEMAND: Final = "demand"
+"""NetworkX's name for what a node takes, unless the caller gives another."""
+
+
 class FlowGraph:
     """A snapshot of a NetworkX graph; its attributes are columns beside nodes and edges, numbered from 0.
+
+    NetworkX keeps snapshots with the graph.  Its methods (`add_edge`, ...) drop them; a change of the dictionaries within
+    (``G[u][v]["weight"] = 3``) does not, and later calls are answered from the old snapshot, of which NetworkX warns once.
+    ``G.__networkx_cache__.clear()`` drops them, and ``nx.config.cache_converted_graphs = False`` keeps none.
 
     Attributes
     ----------
@@ -119,7 +127,8 @@ def convert_from_nx(
     ----------
     graph : NetworkX graph
     edge_attrs, node_attrs : mapping, optional
-        Names of the attributes that are wanted.  The defaults are not filled in: they depend on the attribute's part
+        Names of the attributes that are wanted; nodes' "demand" is taken as well, for `max_flow_min_cost` counts it although
+        it does not ask for it, and NetworkX may hand it a snapshot that was made for another function.  The defaults are not filled in: they depend on the attribute's part
         in an algorithm, and one attribute can have two.
     preserve_edge_attrs, preserve_node_attrs, preserve_graph_attrs : bool
         Take all attributes instead.
@@ -132,7 +141,7 @@ def convert_from_nx(
     """
     flow_graph = FlowGraph(
         graph,
-        None if preserve_node_attrs else list(node_attrs or ()),
+        None if preserve_node_attrs else [*{DEMAND: None, **dict.fromkeys(node_attrs or ())}],
         None if preserve_edge_attrs else list(edge_attrs or ()),
     )
     if preserve_graph_attrs:

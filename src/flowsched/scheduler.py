@@ -124,7 +124,7 @@ class Scheduler(Kept):
         self.cluster = Cluster(resources)
         self.network = FlowNetwork()
         self.builder = Builder(self.cluster, self.network, checked(Policy() if policy is None else policy))
-        self.seed = whole("seed", seed, 0)
+        self.seed = whole("seed", seed, 0, 2**128 - 1)
         self._verdicts = Verdicts(self.builder)
         self._stale = self._read = False
         if journal is not None:

@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
         return {plain(name): plain(v) for name, v in value.items()}
     if isinstance(value, Event | Task):
         return _terse(value)
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # some are longer than Python's
         return plain(value.item())
     if isinstance(value, np.ndarray):
         return value.tolist()

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.checks import check_id, mapping, number, ordered, wanted_labels, whole
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 
 __all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
 
@@ -30,6 +31,9 @@ LARGEST = 2**62 // MICRO
 
 GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
+
+MOST_DEVICES = 4096
+"""No machine has more devices; each has an entry for every machine in the books, whose size this bounds."""
 
 UNLIMITED = 1 << 40
 """Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
@@ -51,7 +55,7 @@ def _plain(amount: Any) -> Any:
     kind = type(amount)
     if kind is int or kind is float:
         return amount
-    if kind is bool or not isinstance(amount, Number):
+    if kind is bool or not isinstance(amount, Number) or isinstance(amount, np.timedelta64 | np.longdouble):
         raise TypeError
     return amount.item() if isinstance(amount, np.generic) else amount
 
@@ -76,7 +80,7 @@ class Resources:
     def __post_init__(self) -> None:
         names = ordered("resources", self.names)
         if not names or any(not isinstance(n, str) or not n for n in names):
-            raise InputError(f"resources: non-empty names expected, got {self.names!r}")
+            raise InputError(f"resources: non-empty names expected, got {quoted(self.names)}")
         if len(set(names)) != len(names):
             raise InputError(f"resources: a name occurs twice in {names!r}")
         object.__setattr__(self, "names", names)
@@ -99,14 +103,16 @@ class Resources:
         vector = np.zeros(len(self.names), np.int64)
         for name, amount in amounts.items():
             if name not in self.index:
-                raise InputError(f"{what}: unknown resource {name!r}; the resources are {', '.join(self.names)}")
+                raise InputError(f"{what}: unknown resource {quoted(name)}; the resources are {', '.join(self.names)}")
             try:
                 exact = _plain(amount) * MICRO
                 finite = math.isfinite(exact)
-            except (TypeError, OverflowError):
-                raise InputError(f"{what}[{name!r}]: a number expected, got {amount!r}") from None
+            except (TypeError, ValueError, ArithmeticError):
+                raise InputError(f"{what}[{name!r}]: a number expected, got {quoted(amount)}") from None
             if not finite or exact < 0 or exact > LARGEST * MICRO:
-                raise InputError(f"{what}[{name!r}]: a finite number from 0 to {LARGEST} expected, got {amount!r}")
+                raise InputError(
+                    f"{what}[{name!r}]: a finite number from 0 to {LARGEST} expected, got {quoted(amount)}"
+                )
             # Floats such as 0.1 are the nearest micro-unit, not the one above by an error of 1e-17.
             nearest = round(exact)
             if abs(exact - nearest) > 1e-3:
@@ -150,10 +156,13 @@ class Resources:
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
         vector = self._vector(what, amounts, up=False)
-        if self.device is not None and vector[self.device_index] % MICRO:
-            raise InputError(
-                f"{what}[{self.device!r}]: a whole number of devices expected, got {vector[self.device_index] / MICRO:g}"
-            )
+        if self.device is not None:
+            count, rest = divmod(int(vector[self.device_index]), MICRO)
+            if rest or count > MOST_DEVICES:
+                most = f", at most {MOST_DEVICES}," if count > MOST_DEVICES else ""
+                raise InputError(
+                    f"{what}[{self.device!r}]: a whole number of devices{most} expected, got {count + rest / MICRO:g}"
+                )
         vector.flags.writeable = False
         return vector
 
@@ -226,7 +235,7 @@ def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
     pairs = tuple(data.items()) if isinstance(data, Mapping) else ordered(what, data)
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise InputError(f"{what} must map machines to amounts, got the entry {pair!r}")
+            raise InputError(f"{what} must map machines to amounts, got the entry {quoted(pair)}")
         check_id(what, pair[0])
     return tuple((machine, number(f"{what}[{machine!r}]", amount, 0)) for machine, amount in pairs)
 
@@ -293,7 +302,7 @@ class Machine:
         object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
         for name, value in mapping(f"{me}: labels", self.labels).items():
             if not isinstance(name, str) or not isinstance(value, str):
-                raise InputError(f"{me}: labels[{name!r}] must be text, as its name, got {value!r}")
+                raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
         object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
         if self.slots is not None:
             object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, UNLIMITED))

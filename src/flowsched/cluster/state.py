@@ -32,6 +32,7 @@ from flowsched.exceptions import (
     UnknownMachineError,
     UnknownTaskError,
 )
+from flowsched.quoting import quoted
 
 __all__ = ["Cluster"]
 
@@ -152,9 +153,11 @@ class Cluster(Moves):
         for event in events:
             handler = _HANDLERS.get(type(event))
             if handler is None:
-                raise InputError(f"event: an event expected, got {event!r}")
+                raise InputError(f"event: an event expected, got {quoted(event)}")
             if event.time is not None:
-                number(f"{type(event).__name__}: time", event.time)
+                time = number(f"{type(event).__name__}: time", event.time)
+                if time is not event.time:  # one of NumPy's, which may overflow where it meets others
+                    event = replace(event, time=time)
             self.midway = True
             try:
                 handler(self, event)
@@ -265,7 +268,7 @@ class Cluster(Moves):
         seen: set[Hashable] = set()
         for i, task in enumerate(tasks):
             if not isinstance(task, Task):
-                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {task!r}")
+                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
             if task.id in self.tasks or task.id in seen:
                 raise DuplicateIdError(f"task {task.id!r} is already there")
             seen.add(task.id)
@@ -369,7 +372,9 @@ class Cluster(Moves):
         self.resources.usage(f"task {event.task!r}: usage", event.usage)
         what = f"task {event.task!r}: progress"
         if event.progress is not None and not 0 <= number(what, event.progress) <= 1:
-            raise InputError(f"task {event.task!r}: progress: a number from 0 to 1 expected, got {event.progress!r}")
+            raise InputError(
+                f"task {event.task!r}: progress: a number from 0 to 1 expected, got {quoted(event.progress)}"
+            )
 
     def _machine_sampled(self, event: ev.MachineSampled) -> None:
         self.machine(event.id)
@@ -401,7 +406,7 @@ def _found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownI
     except TypeError:  # no hash: nothing can be called that
         thing = None
     if thing is None:
-        raise error(f"unknown {kind} {id!r}")
+        raise error(f"unknown {kind} {quoted(id)}")
     return thing
 
 

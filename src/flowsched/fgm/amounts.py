@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 
 __all__ = ["amounts", "numbers", "part"]
 
@@ -18,11 +19,13 @@ Floats = NDArray[np.float64]
 def numbers(what: str, values: Any) -> Floats:
     """Numbers of any shape, as an array."""
     try:
-        if np.asarray(values).dtype.kind in "US":  # NumPy would read the numbers that are written there
+        given = np.asarray(values)
+        if given.dtype.kind in "cmMUS":  # NumPy would make numbers of them
             raise TypeError
-        return np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise InputError(f"{what}: numbers expected, got {values!r}") from None
+        with np.errstate(over="ignore"):  # its longer floats become infinite, and callers say where that may be
+            return given.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError):  # a whole number may be beyond any float
+        raise InputError(f"{what}: numbers that a float can hold expected, got {quoted(values)}") from None
 
 
 def amounts(what: str, values: Any, most: float = LARGEST) -> Floats:
@@ -37,5 +40,5 @@ def part(what: str, value: Any) -> float:
     """One number from 0 to 1."""
     array = numbers(what, value)
     if array.ndim or not 0 <= array <= 1:
-        raise InputError(f"{what}: a number from 0 to 1 expected, got {value!r}")
+        raise InputError(f"{what}: a number from 0 to 1 expected, got {quoted(value)}")
     return float(array)

@@ -7,6 +7,10 @@ A task is a *tree*: some processes, all below them, and whoever was once seen am
 ended.  The kernel adds the CPU time and the disk traffic of a child to its parent's account when the parent waits for it.
 So what a tree used is what its accounts grew by, children included, less what was counted already of those that have
 ended since: that finds children that no look has ever seen, and counts nobody twice.
+
+No amount is below 0.  All amounts but memory are differences of counters, taken counter by counter and clipped at 0 right
+there (`_grown`): a kernel's counters run backwards, wrap, and go with the interface or process that had them, and sums of
+them differ by an error of rounding on an idle machine.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-__all__ = ["NAMES", "Tree", "children", "machine"]
+__all__ = ["NAMES", "Machine", "Tree", "children"]
 
 Floats = NDArray[np.float64]
 Below = Mapping[int, list[psutil.Process]]
@@ -121,10 +125,8 @@ class Tree:
                     continue
                 before = _Account(None, 0.0, 0.0, 0.0)
             counted = known.get(process, np.zeros(2))
-            cpu += max(now.own - before.own, 0.0) + max(now.waited - before.waited - float(counted[0]), 0.0)
-            # Not max(0, ...), which would hide what is not a number.
-            moved = now.disk - before.disk - float(counted[1])
-            disk += 0.0 if moved < 0 else moved
+            cpu += _grown(now.own, before.own) + _grown(now.waited, before.waited + float(counted[0]))
+            disk += _grown(now.disk, before.disk + float(counted[1]))
         return cpu, disk
 
     def _network(self, processes: Iterable[psutil.Process]) -> float:
@@ -133,7 +135,7 @@ class Tree:
         if None in spaces or _namespace(os.getpid()) in spaces:
             return math.nan
         before, self._networks = self._networks, {space: _traffic(pid) for space, pid in spaces.items()}
-        return sum(max(now - before.get(space, 0.0), 0.0) for space, now in self._networks.items())
+        return _all_grown(self._networks, before)
 
 
 def children() -> Below:
@@ -148,26 +150,44 @@ def children() -> Below:
     return below
 
 
-def machine() -> Floats:
-    """CPU seconds that were not idle, memory that is not available, disk and network traffic, since the machine started.
+class Machine:
+    """The whole machine, as the kernel tells it, also within a container."""
 
-    As the kernel tells it, also within a container: of the whole machine.
-    """
-    times, memory = psutil.cpu_times(), psutil.virtual_memory()
-    idle = (getattr(times, name, 0.0) for name in ("idle", "iowait", "guest", "guest_nice"))  # guests are users, too
+    def __init__(self) -> None:
+        self._counters = _counters()
+
+    def look(self) -> Floats:
+        """What was used since the last look (the first one: since this was made), and the memory that is not available."""
+        before, self._counters = self._counters, _counters()
+        memory = psutil.virtual_memory()
+        spent = {name: _all_grown(now, before[name]) for name, now in self._counters.items()}
+        return np.array([spent["cpu"], max(memory.total - memory.available, 0) / _MIB, spent["disk"], spent["net"]])
+
+
+def _counters() -> dict[str, dict[Hashable, float]]:
+    """CPU seconds that were not idle, by kind; MiB of traffic with disks, and with networks by interface."""
+    times = psutil.cpu_times()
+    idle = ("idle", "iowait", "guest", "guest_nice")  # guests are users, too
     try:
         disk = psutil.disk_io_counters()
     except (OSError, NotImplementedError):
         disk = None
     net = psutil.net_io_counters(pernic=True)
-    return np.array(
-        [
-            sum(times) - sum(idle),
-            (memory.total - memory.available) / _MIB,
-            math.nan if disk is None else (disk.read_bytes + disk.write_bytes) / _MIB,
-            sum(n.bytes_sent + n.bytes_recv for name, n in net.items() if name != "lo") / _MIB,
-        ]
-    )
+    return {
+        "cpu": {name: float(getattr(times, name)) for name in times._fields if name not in idle},
+        "disk": {"all": math.nan if disk is None else (disk.read_bytes + disk.write_bytes) / _MIB},
+        "net": {name: (n.bytes_sent + n.bytes_recv) / _MIB for name, n in net.items() if name != "lo"},
+    }
+
+
+def _grown(now: float, before: float) -> float:
+    """What a counter grew by; 0 for one that was set back, and NaN for what cannot be told."""
+    return 0.0 if now < before else now - before
+
+
+def _all_grown(now: Mapping[Hashable, float], before: Mapping[Hashable, float]) -> float:
+    """What several counters grew by; a new one counts from 0."""
+    return sum((_grown(value, before.get(name, 0.0)) for name, value in now.items()), 0.0)
 
 
 def _memory(processes: list[psutil.Process]) -> float:

@@ -18,9 +18,11 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.checks import number, whole
 from flowsched.cluster.events import MachineSampled, UsageSampled
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import time_weighted_mean
+from flowsched.quoting import quoted
 
 try:
     import psutil
@@ -82,20 +84,22 @@ class Sampler:
         units: Mapping[str, float] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-            raise InputError(f"Sampler: window: a whole number >= 1 expected, got {window!r}")
+        window = whole("Sampler: window", window, 1, 1 << 20)
         self._units = dict.fromkeys(processes.NAMES, 1.0) if units is None else dict(units)
         for name, unit in self._units.items():
-            if name not in processes.NAMES or not 0 < unit < math.inf:
-                known = ", ".join(processes.NAMES)
-                raise InputError(f"Sampler: units[{name!r}]: one of {known} and a number > 0 expected, got {unit!r}")
+            known = name in processes.NAMES and number(f"Sampler: units[{name!r}]", unit) > 0
+            if not known:
+                raise InputError(
+                    f"Sampler: units[{quoted(name)}]: one of {', '.join(processes.NAMES)} and a number > 0 expected, "
+                    f"got {quoted(unit)}"
+                )
         self._machine = machine
         self._window = window
         self._clock = clock
         self._tasks: dict[Hashable, _Task] = {}
         self._last = self._looked = clock()
         self._whole: deque[tuple[Floats, float]] = deque(maxlen=window)
-        self._before = processes.machine()
+        self._all = processes.Machine()
         for task, pids in (tasks or {}).items():
             self.add(task, pids)
 
@@ -137,11 +141,11 @@ class Sampler:
             entry.last = looked
             samples.append(UsageSampled(task, self._mean(entry.window), time=now))
         if self._machine is not None:
-            looked, counters = self._clock(), processes.machine()
-            used, used[_HELD] = counters - self._before, counters[_HELD]
-            self._whole.append((used, looked - self._looked))
-            self._looked, self._before = looked, counters
-            samples.append(MachineSampled(self._machine, self._mean(self._whole), time=now))
+            looked = self._clock()
+            if looked > self._looked:
+                self._whole.append((self._all.look(), looked - self._looked))
+                self._looked = looked
+                samples.append(MachineSampled(self._machine, self._mean(self._whole), time=now))
         return samples
 
     def _mean(self, window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
@@ -160,15 +164,15 @@ _HELD = processes.NAMES.index("mem")
 def _roots(task: Hashable, pids: int | Iterable[int]) -> list[psutil.Process]:
     """The processes with these pids as they are now; should one end, its pid may be another's."""
     if isinstance(pids, str | bytes):
-        raise InputError(f"Sampler: task {task!r}: a pid or several expected, got {pids!r}")
+        raise InputError(f"Sampler: task {task!r}: a pid or several expected, got {quoted(pids)}")
     roots = []
     for pid in pids if isinstance(pids, Iterable) else (pids,):
         try:
             if isinstance(pid, bool):
                 raise TypeError
             roots.append(psutil.Process(index(pid)))
-        except (TypeError, ValueError, psutil.Error) as error:
-            raise InputError(f"Sampler: task {task!r}: no process {pid!r}") from error
+        except (TypeError, ValueError, OverflowError, psutil.Error) as error:
+            raise InputError(f"Sampler: task {task!r}: no process {quoted(pid)}") from error
     if not roots:
         raise InputError(f"Sampler: task {task!r}: a pid or several expected, got none")
     return roots

@@ -10,7 +10,6 @@ so it always displaces.  With m = 1 all this holds for one task, with more for a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
+from flowsched.cluster.checks import LARGEST_FLOAT
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.fairness import Fairness, Limits
 from flowsched.policy.fragmentation import FragmentationCost
@@ -35,6 +35,7 @@ from flowsched.policy.providers import (
     WeightedMaxMin,
 )
 from flowsched.policy.waiting import WaitCost
+from flowsched.quoting import quoted
 
 __all__ = [
     "DRF",
@@ -67,6 +68,9 @@ __all__ = [
 OMEGA = 1000
 """Cost of one whole dimension by default: the resolution of loads."""
 
+_MOST = 1 << 59
+"""All costs of a policy together are below it."""
+
 
 @dataclass(frozen=True)
 class PreemptionCost:
@@ -89,10 +93,10 @@ class PreemptionCost:
     def __post_init__(self) -> None:
         for name in ("price", "window"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_FLOAT:
+                raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {quoted(value)}")
         if not 0 < self.price <= 1e4:
-            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {self.price!r}")
+            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
 
 
 @dataclass(frozen=True)
@@ -134,27 +138,29 @@ class Policy:
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
-            raise InputError(f"Policy: placement must be a sequence of costs, got {self.placement!r}")
+            raise InputError(f"Policy: placement must be a sequence of costs, got {quoted(self.placement)}")
         for i, cost in enumerate(self.placement):
             if not callable(cost) or not hasattr(cost, "weight"):
-                raise InputError(f"Policy: placement[{i}] must be a callable with a weight, got {cost!r}")
+                raise InputError(f"Policy: placement[{i}] must be a callable with a weight, got {quoted(cost)}")
         object.__setattr__(self, "placement", tuple(self.placement))
         if not callable(self.priority) or isinstance(self.priority, type):
-            raise InputError(f"Policy: priority must be a PriorityCost such as StrictPriority(), got {self.priority!r}")
+            raise InputError(
+                f"Policy: priority must be a PriorityCost such as StrictPriority(), got {quoted(self.priority)}"
+            )
         if not isinstance(self.waiting, WaitCost):
-            raise InputError(f"Policy: waiting must be a WaitCost, got {self.waiting!r}")
+            raise InputError(f"Policy: waiting must be a WaitCost, got {quoted(self.waiting)}")
         if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
-            raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {self.preemption!r}")
+            raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {quoted(self.preemption)}")
         if self.fairness is not None and not isinstance(self.fairness, Fairness):
-            raise InputError(f"Policy: fairness must be a Fairness or None, got {self.fairness!r}")
+            raise InputError(f"Policy: fairness must be a Fairness or None, got {quoted(self.fairness)}")
         if self.locality is not None and not isinstance(self.locality, Locality):
-            raise InputError(f"Policy: locality must be a Locality or None, got {self.locality!r}")
+            raise InputError(f"Policy: locality must be a Locality or None, got {quoted(self.locality)}")
         for name in ("resolution", "moves"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise InputError(f"Policy: {name} must be a whole number >= 1, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
+                raise InputError(f"Policy: {name} must be a whole number >= 1 and below 2**59, got {quoted(value)}")
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
-            raise InputError(f"Policy: step must be a number above 0 and at most 1, got {self.step!r}")
+            raise InputError(f"Policy: step must be a number above 0 and at most 1, got {quoted(self.step)}")
 
     @staticmethod
     def named(name: str) -> Policy:
@@ -262,7 +268,7 @@ class Policy:
         outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
         if self.fairness is not None:
             outweigh += self.moves * self.fair_step * self.fairness.rungs
-        if outweigh * (1 + len(levels)) >= 1 << 59:
+        if outweigh * (1 + len(levels)) >= _MOST:
             raise CostRangeError(
                 f"Policy: {len(levels)} priorities a step of {outweigh} apart are too much for exact arithmetic: smaller moves "
                 f"({self.moves}) or resolution ({self.resolution}) needed"
@@ -290,7 +296,7 @@ class Policy:
 
 def _cluster(cluster: Cluster) -> Cluster:
     if not isinstance(cluster, Cluster):
-        raise InputError(f"cluster: a Cluster expected (`Scheduler.cluster`), got {cluster!r}")
+        raise InputError(f"cluster: a Cluster expected (`Scheduler.cluster`), got {quoted(cluster)}")
     return cluster
 
 

@@ -21,6 +21,7 @@ from flowsched.exceptions import InputError
 from flowsched.policy.lending import Ledger
 from flowsched.policy.sequence import DeploymentSequence, Method, check_units
 from flowsched.policy.waterfill import water_fill
+from flowsched.quoting import quoted
 
 __all__ = ["Deployment", "Heartbeat"]
 
@@ -102,9 +103,9 @@ class Deployment:
         ticks: int = 1,
     ) -> None:
         if spares not in ("largest", "owed"):
-            raise InputError(f"spares: 'largest' or 'owed' expected, got {spares!r}")
+            raise InputError(f"spares: 'largest' or 'owed' expected, got {quoted(spares)}")
         if not 0 < number("mu", mu) <= 1:
-            raise InputError(f"mu: a number above 0 and at most 1 expected, got {mu!r}")
+            raise InputError(f"mu: a number above 0 and at most 1 expected, got {quoted(mu)}")
         self.mu = mu
         self.spares = spares
         self.ticks = whole("ticks", ticks, 1, 1 << 30)

@@ -6,7 +6,6 @@ N - A at most; the latter gives way at a price, because placement may forbid it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -15,11 +14,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import mapping, truth, whole
+from flowsched.cluster.checks import LARGEST_FLOAT, mapping, truth, whole
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.policy.waterfill import water_fill
+from flowsched.quoting import quoted
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
 
@@ -97,24 +97,28 @@ class Fairness:
 
     def __post_init__(self) -> None:
         if not callable(self.share) or isinstance(self.share, type):
-            raise InputError(f"Fairness: share must be a provider such as MaxMin(), got {self.share!r}")
+            raise InputError(f"Fairness: share must be a provider such as MaxMin(), got {quoted(self.share)}")
         if self.over not in ("job", "user"):
-            raise InputError(f"Fairness: over must be 'job' or 'user', got {self.over!r}")
+            raise InputError(f"Fairness: over must be 'job' or 'user', got {quoted(self.over)}")
         if self.within is not None and (
             not callable(self.within) or isinstance(self.within, type) or self.over == "job"
         ):
-            raise InputError(f"Fairness: within must be a provider, and over 'user', got {self.within!r}")
+            raise InputError(f"Fairness: within must be a provider, and over 'user', got {quoted(self.within)}")
         if self.mode not in ("hard", "soft", "ladder"):
-            raise InputError(f"Fairness: mode must be 'hard', 'soft' or 'ladder', got {self.mode!r}")
-        if isinstance(self.slack, bool) or not isinstance(self.slack, int | float) or not 0 <= self.slack < math.inf:
-            raise InputError(f"Fairness: slack must be a number >= 0, got {self.slack!r}")
+            raise InputError(f"Fairness: mode must be 'hard', 'soft' or 'ladder', got {quoted(self.mode)}")
+        if (
+            isinstance(self.slack, bool)
+            or not isinstance(self.slack, int | float)
+            or not 0 <= self.slack <= LARGEST_FLOAT
+        ):
+            raise InputError(f"Fairness: slack must be a number >= 0, got {quoted(self.slack)}")
         truth("Fairness: reclaim", self.reclaim)
         for who, limits in mapping("Fairness: limits", self.limits).items():
             if not isinstance(limits, Limits):
-                raise InputError(f"Fairness: limits[{who!r}] must be Limits, got {limits!r}")
+                raise InputError(f"Fairness: limits[{who!r}] must be Limits, got {quoted(limits)}")
         for who, weight in mapping("Fairness: weights", self.weights).items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-                raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {weight!r}")
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= LARGEST_FLOAT:
+                raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {quoted(weight)}")
 
     @property
     def rungs(self) -> int:

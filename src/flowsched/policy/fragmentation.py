@@ -34,6 +34,7 @@ from flowsched.cluster.dense import grown
 from flowsched.cluster.shapes import Shapes
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
+from flowsched.quoting import quoted
 
 __all__ = ["FragmentationCost"]
 
@@ -74,13 +75,13 @@ class FragmentationCost:
             raise InputError("FragmentationCost: workload is empty; at least one kind of task expected")
         for i, kind in enumerate(self.workload):
             if not isinstance(kind, tuple) or len(kind) != 2:
-                raise InputError(f"FragmentationCost: workload[{i}] must be (Task, number), got {kind!r}")
+                raise InputError(f"FragmentationCost: workload[{i}] must be (Task, number), got {quoted(kind)}")
             task, times = kind
             if not isinstance(task, Task):
-                raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {task!r}")
+                raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {quoted(task)}")
             check_weight(f"FragmentationCost: workload[{i}]", times)
         if isinstance(self.repeat, bool) or not isinstance(self.repeat, int | float) or not 0 <= self.repeat <= 1:
-            raise InputError(f"FragmentationCost: repeat must be a number from 0 to 1, got {self.repeat!r}")
+            raise InputError(f"FragmentationCost: repeat must be a number from 0 to 1, got {quoted(self.repeat)}")
         check_weight("FragmentationCost: weight", self.weight)
 
     @classmethod
@@ -97,7 +98,7 @@ class FragmentationCost:
         counts: dict[Any, list[Any]] = {}
         for i, task in enumerate(ordered("FragmentationCost: tasks", tasks)):
             if not isinstance(task, Task):
-                raise InputError(f"FragmentationCost: tasks[{i}]: a Task expected, got {task!r}")
+                raise InputError(f"FragmentationCost: tasks[{i}]: a Task expected, got {quoted(task)}")
             demand = task.demand
             amounts = tuple(sorted(demand.items())) if isinstance(demand, Mapping) else tuple(demand)
             counts.setdefault((amounts, tuple(task.constraints.items())), [task, 0])[1] += 1

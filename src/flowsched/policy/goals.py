@@ -92,7 +92,7 @@ def fitted(policy: Policy, cluster: Cluster) -> Policy:
     moves = 1 << _most_moves(cluster).bit_length()
     while moves:
         scaled = _scaled(policy, cluster, moves)
-        if _largest(scaled, cluster) * _nodes(cluster) < _LARGEST:
+        if scaled is not None and _largest(scaled, cluster) * _nodes(cluster) < _LARGEST:
             return scaled
         moves //= 2
     raise InputError("Policy: so many placement costs cannot be kept in order, each above all that follow it")
@@ -146,13 +146,15 @@ def _least(cost: Any, cluster: Cluster) -> float:
     return _FINE if least is None else least(cluster)
 
 
-def _scaled(policy: Policy, cluster: Cluster, moves: int) -> Policy:
-    """Steps that outweigh so many moves, and placement costs each of which outweighs all that follow it."""
+def _scaled(policy: Policy, cluster: Cluster, moves: int) -> Policy | None:
+    """Steps that outweigh so many moves, and placement costs each of which outweighs all that follow it; None if too fine."""
     parts = _parts(policy)
     weights: list[float] = []
     for _, cost, _ in reversed(parts):
         # One more than the moves, for costs are rounded to whole numbers.
         weights.insert(0, max(1.0, (moves + 1) * sum(weights) / _least(cost, cluster)))
+    if _LEVELS * sum(weights) >= _LARGEST:
+        return None
     resolution = max(policy.resolution, math.ceil(_LEVELS * sum(weights)))
     locality = replace(policy.locality, weight=weights.pop(0)) if policy.locality else None
     placement = tuple(_weighted(cost, weight) for cost, weight in zip(policy.placement, weights, strict=True))

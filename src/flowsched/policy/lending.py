@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flowsched.cluster.checks import check_id, mapping, number, ordered, whole_vector
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.policy.sequence import check_units
+from flowsched.quoting import quoted
 
 __all__ = ["Ledger", "Reclaimed"]
 
@@ -204,7 +205,7 @@ class Ledger:
         """
         check_units("units", units)
         if not 0 < number("fraction", fraction) <= 1:
-            raise InputError(f"fraction: a number above 0 and at most 1 expected, got {fraction!r}")
+            raise InputError(f"fraction: a number above 0 and at most 1 expected, got {quoted(fraction)}")
         n = self._index(lender)
         spare = np.zeros(len(self.users), np.int64)
         for name, count in mapping("idle", idle).items():

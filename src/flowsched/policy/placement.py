@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost"]
 
@@ -39,10 +40,13 @@ class PlacementCost(Protocol):
         ...
 
 
+_LEAST, _MOST = 1e-100, 1e100
+
+
 def check_weight(what: str, weight: float) -> None:
-    """Refuse anything but a positive finite number."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-        raise InputError(f"{what}: a positive number expected, got {weight!r}")
+    """Refuse anything but a positive number of a size that sums and quotients of several can be computed with."""
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _LEAST <= weight <= _MOST:
+        raise InputError(f"{what}: a positive number expected ({_LEAST:g} to {_MOST:g}), got {quoted(weight)}")
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class LoadCost:
 
     def __post_init__(self) -> None:
         if self.kind not in ("spread", "pack", "balance"):
-            raise InputError(f"LoadCost: kind must be 'spread', 'pack' or 'balance', got {self.kind!r}")
+            raise InputError(f"LoadCost: kind must be 'spread', 'pack' or 'balance', got {quoted(self.kind)}")
         check_weight("LoadCost: weight", self.weight)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
@@ -111,7 +115,7 @@ class Locality:
         for name in ("rack", "threshold"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise InputError(f"Locality: {name} must be a number from 0 to 1, got {value!r}")
+                raise InputError(f"Locality: {name} must be a number from 0 to 1, got {quoted(value)}")
         check_weight("Locality: threshold", self.threshold)
 
     def cost(self, here: float, in_rack: float) -> float:
@@ -178,7 +182,7 @@ class CustomCost:
 
     def __post_init__(self) -> None:
         if not callable(self.function):
-            raise InputError(f"CustomCost: function must be callable, got {self.function!r}")
+            raise InputError(f"CustomCost: function must be callable, got {quoted(self.function)}")
         check_weight("CustomCost: weight", self.weight)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:

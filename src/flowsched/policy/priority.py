@@ -74,5 +74,5 @@ class WeightedPriority:
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
         """See `PriorityCost`."""
         # Beyond the limit two tasks are as far apart as costs can tell.
-        costs: Ints = np.rint(np.minimum((levels[-1:] - levels) * (self.step * omega), 2.0**40)).astype(np.int64)
+        costs: Ints = np.rint(np.minimum((levels[-1:] - levels) * float(self.step * omega), 2.0**40)).astype(np.int64)
         return costs

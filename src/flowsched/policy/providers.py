@@ -14,12 +14,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import mapping, number
+from flowsched.cluster.checks import LARGEST_WHOLE, mapping, number
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.deployment import Deployment
 from flowsched.policy.sequence import LARGEST
 from flowsched.policy.waterfill import fill, water_fill
+from flowsched.quoting import quoted
 
 __all__ = [
     "DRF",
@@ -192,8 +193,8 @@ class StaticQuotas:
 
     def __post_init__(self) -> None:
         for who, count in [*mapping("StaticQuotas: tasks", self.tasks).items(), ("default", self.default)]:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-                raise InputError(f"StaticQuotas: {who!r} must have a whole number >= 0, got {count!r}")
+            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= LARGEST_WHOLE:
+                raise InputError(f"StaticQuotas: {who!r} must have a whole number >= 0, got {quoted(count)}")
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
@@ -304,10 +305,10 @@ class SequenceShare:
 
     def __init__(self, mu: float = 1.0, resolution: int = 1) -> None:
         if not 0 < number("SequenceShare: mu", mu) <= 1:
-            raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {mu!r}")
+            raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {quoted(mu)}")
         if isinstance(resolution, bool) or not isinstance(resolution, int) or not 1 <= resolution <= 1_000_000:
             raise InputError(
-                f"SequenceShare: resolution must be a whole number from 1 to a million, got {resolution!r}"
+                f"SequenceShare: resolution must be a whole number from 1 to a million, got {quoted(resolution)}"
             )
         self.mu = mu
         self.resolution = resolution

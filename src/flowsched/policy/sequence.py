@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.checks import check_id, ids, ordered, whole
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
+from flowsched.quoting import quoted
 
 __all__ = ["DeploymentSequence", "Method", "sequence"]
 
@@ -73,7 +74,7 @@ def sequence(quotas: Sequence[int] | Ints, method: Method = "max_deficit") -> In
 def _reduced(quotas: Sequence[int] | Ints, method: str) -> tuple[Ints, int]:
     """The quotas divided by what they have in common, and that."""
     if method not in _METHODS:
-        raise InputError(f"method: one of {', '.join(_METHODS)} expected, got {method!r}")
+        raise InputError(f"method: one of {', '.join(_METHODS)} expected, got {quoted(method)}")
     quotas = ordered("quotas", quotas)
     for i, quota in enumerate(quotas):
         check_units(f"quotas[{i}]", quota)
@@ -212,7 +213,7 @@ class DeploymentSequence:
         """What the next units would be, by user; see `draw`."""
         wanted = np.asarray(units)
         if wanted.dtype.kind not in "iu" or wanted.ndim > 1 or (wanted < 0).any():
-            raise InputError(f"units: a whole number >= 0 or a vector of them expected, got {units!r}")
+            raise InputError(f"units: a whole number >= 0 or a vector of them expected, got {quoted(units)}")
         ends = self.position % self.period + np.cumsum(np.concatenate([[0], wanted.ravel().astype(np.int64)]))
         whole, rest = np.divmod(ends, self.period)
         upto = whole[:, None] * self._counts.quotas + self._counts.within(rest)

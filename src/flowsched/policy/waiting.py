@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
+from flowsched.quoting import quoted
 
 __all__ = ["WaitCost"]
 
@@ -48,23 +49,23 @@ class WaitCost:
         check_weight("WaitCost: first", self.first)
         check_weight("WaitCost: factor", self.factor)
         if self.factor <= 1:
-            raise InputError(f"WaitCost: factor must be above 1, got {self.factor!r}")
+            raise InputError(f"WaitCost: factor must be above 1, got {quoted(self.factor)}")
         if isinstance(self.buckets, bool) or not isinstance(self.buckets, int) or not 1 <= self.buckets <= 1000:
-            raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {self.buckets!r}")
+            raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {quoted(self.buckets)}")
         if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not 0 <= self.patience <= 1:
-            raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {self.patience!r}")
+            raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {quoted(self.patience)}")
 
         if self.reserve is not None and (
             isinstance(self.reserve, bool) or not isinstance(self.reserve, int) or self.reserve < 1
         ):
-            raise InputError(f"WaitCost: reserve must be a whole number >= 1 or None, got {self.reserve!r}")
+            raise InputError(f"WaitCost: reserve must be a whole number >= 1 or None, got {quoted(self.reserve)}")
 
     def end(self, bucket: int) -> float:
         """Age at which a task leaves the bucket; infinite for the last one."""
         if bucket >= self.buckets - 1:
             return math.inf
         try:
-            return self.first * self.factor**bucket
+            return float(self.first * self.factor**bucket)
         except OverflowError:
             return math.inf
 

@@ -18,11 +18,12 @@ from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
 from flowsched.sim.audit import AuditError
 from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
-from flowsched.sim.workload import Workload
+from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
@@ -102,6 +103,11 @@ class Simulation:
     facts : mapping, optional
         More to record (name of the policy, ...).
 
+    Attributes
+    ----------
+    stopped : bool
+        Whether `stop` was called.
+
     Raises
     ------
     InputError
@@ -132,17 +138,19 @@ class Simulation:
         facts: Mapping[str, Any] | None = None,
     ) -> None:
         if not isinstance(workload, Workload):
-            raise InputError(f"workload: a Workload expected, got {workload!r}")
+            raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
         if execution is not None and not isinstance(execution, Execution):
-            raise InputError(f"execution: an Execution or None expected, got {execution!r}")
-        if interval is not None and not number("interval", interval) > 0:
-            raise InputError(f"interval: a finite number of seconds > 0 or None expected, got {interval!r}")
+            raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
+        if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
+            raise InputError(
+                f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}"
+            )
         if interval is None and not on_events:
             raise InputError("on_events: without an interval, rounds on events are the only ones; got False")
         if preempted not in ("restart", "resume"):
-            raise InputError(f"preempted: 'restart' or 'resume' expected, got {preempted!r}")
+            raise InputError(f"preempted: 'restart' or 'resume' expected, got {quoted(preempted)}")
         if not callable(charge_solver) and not isinstance(charge_solver, bool):
-            number("charge_solver", charge_solver, 0)
+            number("charge_solver", charge_solver, 0, LATEST)
         self.scheduler = scheduler
         self.workload = workload if machines is None else replace(workload, machines=machines)
         self._interval = interval
@@ -169,6 +177,11 @@ class Simulation:
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
         self._end = math.nan
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Let `run` end after what happens just now, with what was measured until then; a signal handler may call it."""
+        self.stopped = True
 
     def run(self, until: float | None = None, progress: Callable[[Progress], None] | None = None) -> Metrics:
         """Run to the end.
@@ -192,7 +205,7 @@ class Simulation:
             `until` is negative, or the simulation has run before.
         """
         if until is not None:
-            number("until", until, 0, finite=False)
+            number("until", until, 0, LATEST, finite=False)
         if not math.isnan(self._end):
             raise InputError("run: a simulation runs once; make a new one with a fresh scheduler")
         last = self.workload.horizon if until is None else until
@@ -202,19 +215,34 @@ class Simulation:
         begin = time.perf_counter()
         try:
             self._world.open()
-            while not self._clock.quiet and self._clock.peek() <= last:
-                self._clock.step()
-            if not self._clock.quiet:
-                self._end = last
-            self._check_reasons()
+            self._go(last)
+            if not self.stopped:
+                if not self._clock.quiet:
+                    self._end = last
+                self._check_reasons()
         finally:
             self._wall = time.perf_counter() - begin
         return self.metrics()
 
+    def _go(self, last: float) -> None:
+        """Let everything happen up to a time.  After an interrupt nothing more does: the world may be half changed."""
+        try:
+            while not self._clock.quiet and self._clock.peek() <= last and not self.stopped:
+                self._clock.step()
+                if self._world.interrupted:
+                    raise KeyboardInterrupt
+        except Exception as error:
+            if self._world.interrupted:
+                raise KeyboardInterrupt from error
+            raise
+
     def metrics(self) -> Metrics:
-        """What was measured so far: also of a run that was interrupted."""
-        count = self._world.count
-        states = self._world.tasks.values()
+        """What was measured so far: also of a run that was stopped, or interrupted at any moment.
+
+        What an interrupted run was in the middle of may be counted in part.
+        """
+        states = list(self._world.tasks.values())
+        count = self._world.counted()
         waiting = [t.id for t in states if t.state == WAITING]
         reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
         hopeless = sum(reason.code in _HOPELESS for reason in reasons.values())

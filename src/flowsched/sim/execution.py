@@ -19,10 +19,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowsched.cluster.checks import number, whole
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
 from flowsched.cluster.model import MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.stages import Stages
+from flowsched.quoting import quoted
+from flowsched.sim.workload import LATEST, SHORTEST
 
 if TYPE_CHECKING:
     from flowsched.sim.world import Clock
@@ -85,16 +88,18 @@ class Execution:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, value in (("contention", self.contention), ("noise", self.noise)):
-            if not 0 <= value < math.inf:
-                raise InputError(f"Execution: {name}: a number >= 0 expected, got {value!r}")
-        if not 0 < self.restart < math.inf:
-            raise InputError(f"Execution: restart: a number of seconds > 0 expected, got {self.restart!r}")
-        if self.sample is not None and not 0 < self.sample < math.inf:
-            raise InputError(f"Execution: sample: a number of seconds > 0 or None expected, got {self.sample!r}")
-        for load in self.foreign:
-            if not 0 <= load.time < math.inf:
-                raise InputError(f"Execution: foreign: a time >= 0 expected, got {load.time!r}")
+        for name in ("contention", "noise"):
+            number(f"Execution: {name}", getattr(self, name), 0, 1e6)
+        for name, value in (("restart", self.restart), ("sample", self.sample)):
+            if value is None and name == "sample":
+                continue
+            if not number(f"Execution: {name}", value, most=LATEST) >= SHORTEST:
+                raise InputError(
+                    f"Execution: {name}: a number of seconds > 0 (at least {SHORTEST:g}) expected, got {quoted(value)}"
+                )
+        for i, load in enumerate(self.foreign):
+            number(f"Execution: foreign[{i}]: time", load.time, 0, LATEST)
+        whole("Execution: seed", self.seed, 0, 2**128 - 1)
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,8 @@ from pathlib import Path
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineFailed, MachineUpdated
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import TraceError
-from flowsched.sim.tables import positional_rows
+from flowsched.quoting import quoted
+from flowsched.sim.tables import LIMIT, positional_rows
 from flowsched.sim.workload import Arrival, Trace
 
 __all__ = ["event_files", "read_google"]
@@ -52,14 +53,14 @@ def event_files(directory: Path, table: str) -> list[Path]:
     return found
 
 
-def read_google(directory: Path) -> Trace:
+def read_google(directory: Path, limit: int = LIMIT) -> Trace:
     """Read the event tables of a cell: see `flowsched.sim.load_trace`."""
     tables = {table: event_files(directory, table) for table in ("machine", "task")}
     for table, files in tables.items():
         if not files:
             raise TraceError(f"{directory}: no {table}_events (.csv or .csv.gz)")
-    machines, events = _google_machines(tables["machine"])
-    tasks, different, horizon = _google_tasks(tables["task"])
+    machines, events = _google_machines(tables["machine"], limit)
+    tasks, different, horizon = _google_tasks(tables["task"], limit)
     if not machines and not any(isinstance(e, MachineAdded) for e in events):
         raise TraceError(f"{tables['machine'][0]}: no machine is ever added")
     if not tasks:
@@ -111,21 +112,22 @@ def _google_duration(task: _GoogleTask, horizon: int) -> float:
     return max((horizon if task.ended is None else task.ended) - begun, 0) / 1e6
 
 
-def _google_machines(files: Sequence[Path]) -> tuple[list[Machine], list[Event]]:
+def _google_machines(files: Sequence[Path], limit: int) -> tuple[list[Machine], list[Event]]:
     """Machines that are there from the start, and what happens to machines later."""
     rows = sorted(
-        (row for f in files for row in positional_rows(f, _MACHINE_COLUMNS, 3)), key=lambda row: row.integer("time")
+        (row for f in files for row in positional_rows(f, _MACHINE_COLUMNS, 3, limit)),
+        key=lambda row: row.integer("time", most=_AFTER_THE_TRACE),
     )
     machines: dict[str, Machine] = {}
     events: list[Event] = []
     capacity: dict[str, dict[str, float]] = {}
     up: set[str] = set()
     for row in rows:
-        name, when, kind = row.text("machine"), row.integer("time"), row.integer("event")
+        name, when, kind = row.text("machine"), row.integer("time", most=_AFTER_THE_TRACE), row.integer("event")
         if kind not in (_ADD, _REMOVE, _UPDATE):
             raise row.error("event", f"0 (ADD), 1 (REMOVE) or 2 (UPDATE) expected, got {kind}")
         if kind != _ADD and name not in up:
-            raise row.error("machine", f"machine {name!r} is removed or updated, but not there")
+            raise row.error("machine", f"machine {quoted(name)} is removed or updated, but not there")
         if kind == _REMOVE:
             up.discard(name)
             events.append(MachineFailed(name, time=when / 1e6))
@@ -143,14 +145,14 @@ def _google_machines(files: Sequence[Path]) -> tuple[list[Machine], list[Event]]
     return list(machines.values()), events
 
 
-def _google_tasks(files: Sequence[Path]) -> tuple[dict[tuple[str, int], _GoogleTask], set[Hashable], int]:
+def _google_tasks(files: Sequence[Path], limit: int) -> tuple[dict[tuple[str, int], _GoogleTask], set[Hashable], int]:
     """Tasks by job and index, jobs with the different-machine constraint, and the last time stamp."""
     tasks: dict[tuple[str, int], _GoogleTask] = {}
     different: set[Hashable] = set()
     horizon = 0
     for file in files:
-        for row in positional_rows(file, _TASK_COLUMNS, 6):
-            when, kind = row.integer("time"), row.integer("event")
+        for row in positional_rows(file, _TASK_COLUMNS, 6, limit):
+            when, kind = row.integer("time", most=_AFTER_THE_TRACE), row.integer("event")
             if kind > _LAST_EVENT:
                 raise row.error("event", f"0 to {_LAST_EVENT} expected, got {kind}")
             if when >= _AFTER_THE_TRACE:

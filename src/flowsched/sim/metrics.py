@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.model import MICRO
+from flowsched.files import replace
 
 if TYPE_CHECKING:
     from flowsched.rounds import Reason
@@ -184,10 +185,8 @@ class Metrics:
         return _without_nan(out)  # type: ignore[no-any-return]
 
     def to_json(self, path: str | Path, *, series: bool = True) -> None:
-        """Write `to_dict` to a file."""
-        Path(path).write_text(
-            json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        """Write `to_dict` to a file, whole or not at all."""
+        replace(path, json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n")
 
 
 class Recorder:
@@ -205,7 +204,7 @@ class Recorder:
     @property
     def n_rounds(self) -> int:
         """Rounds so far."""
-        return len(self._rounds[0])
+        return min(map(len, self._rounds))
 
     def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
         """The state from `time` on; of several samples at one time the last counts."""
@@ -228,22 +227,24 @@ class Recorder:
 
     def series(self) -> Mapping[str, NDArray[Any]]:
         """As `Metrics.series`; amounts in the workload's unit."""
+        columns: tuple[array[Any], ...] = (self._time, self._running, self._waiting, *self._used, *self._capacity)
+        n = min(map(len, columns))  # the last sample is not whole where a run was interrupted in it
         out: dict[str, NDArray[Any]] = {
-            "time": np.array(self._time),
-            "running": np.array(self._running),
-            "waiting": np.array(self._waiting),
+            "time": np.array(self._time[:n]),
+            "running": np.array(self._running[:n]),
+            "waiting": np.array(self._waiting[:n]),
         }
         for name, used, capacity in zip(self.resources, self._used, self._capacity, strict=True):
-            out[f"used_{name}"] = np.array(used) / MICRO
-            out[f"capacity_{name}"] = np.array(capacity) / MICRO
+            out[f"used_{name}"] = np.array(used[:n]) / MICRO
+            out[f"capacity_{name}"] = np.array(capacity[:n]) / MICRO
         return MappingProxyType(out)
 
     def rounds(self) -> Mapping[str, NDArray[Any]]:
         """As `Metrics.rounds`."""
-        floats = {"time", *WALL_CLOCK}
+        floats, n = {"time", *WALL_CLOCK}, self.n_rounds
         return MappingProxyType(
             {
-                name: np.array(column) if name in floats else np.array(column).astype(np.int64)
+                name: np.array(column[:n]) if name in floats else np.array(column[:n]).astype(np.int64)
                 for name, column in zip(ROUND_COLUMNS, self._rounds, strict=True)
             }
         )

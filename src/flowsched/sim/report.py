@@ -6,6 +6,7 @@ import base64
 import html
 from pathlib import Path
 
+from flowsched.files import replace
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import draw
 from flowsched.sim.summary import Table, amount, duration, facts_line, resource_label, tables
@@ -14,14 +15,14 @@ __all__ = ["report", "write_report"]
 
 
 def write_report(metrics: Metrics, path: str | Path) -> None:
-    """Write `report` to a file.
+    """Write `report` to a file, whole or not at all.
 
     Raises
     ------
     ImportError
         Matplotlib is missing; the message says how to install it.
     """
-    Path(path).write_text(report(metrics), encoding="utf-8")
+    replace(path, report(metrics))
 
 
 def report(metrics: Metrics) -> str:

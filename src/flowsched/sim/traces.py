@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from flowsched.cluster.checks import whole
 from flowsched.exceptions import InputError, TraceError
+from flowsched.quoting import quoted
 from flowsched.sim.google2011 import event_files, read_google
 from flowsched.sim.openb import NODES, PODS, read_openb
-from flowsched.sim.tables import plain_or_gzipped
+from flowsched.sim.tables import LIMIT, plain_or_gzipped
 from flowsched.sim.workload import QOS_PRIORITY, Workload
 
 __all__ = ["load_trace"]
@@ -19,6 +21,7 @@ def load_trace(
     *,
     variant: str | None = None,
     qos_priority: Mapping[str, int] = QOS_PRIORITY,
+    limit: int = LIMIT,
 ) -> Workload:
     """A trace by path, or the bundled workload by its name.
 
@@ -32,6 +35,8 @@ def load_trace(
         Which list of pods of an openb directory: ``"default"`` (the default), ``"gpuspec33"``, ...
     qos_priority : mapping of str to int
         Priority (lower is better) of each quality-of-service class of an openb trace.
+    limit : int
+        The most characters that a file may have, after decompression.
 
     Returns
     -------
@@ -41,7 +46,7 @@ def load_trace(
     Raises
     ------
     TraceError
-        No such trace, a missing column, a bad number, no rows.
+        No such trace, a missing column, a bad number, no rows, a file that is too large.
     InputError
         A variant of a trace that has none.
 
@@ -57,7 +62,8 @@ def load_trace(
     machine that is removed fails, and comes back when it is added again.
     """
     if not isinstance(name_or_path, str | Path):
-        raise InputError(f"name_or_path: a name or a path expected, got {name_or_path!r}")
+        raise InputError(f"name_or_path: a name or a path expected, got {quoted(name_or_path)}")
+    whole("limit", limit, 1)
     if str(name_or_path) == "model":
         if variant is not None:
             raise InputError("variant: the model has none; scale and load change it")
@@ -68,15 +74,17 @@ def load_trace(
     if path.is_file() and path.name.startswith(PODS):
         if variant is not None:
             raise InputError(f"variant: {path.name} is one already; name the directory to choose another")
-        return read_openb(path.parent, path, qos_priority)
+        return read_openb(path.parent, path, qos_priority, limit)
     if path.is_dir() and plain_or_gzipped(path / NODES):
         pods = plain_or_gzipped(path / f"{PODS}{variant or 'default'}.csv")
         if pods is None:
             known = sorted(p.name.removeprefix(PODS).split(".")[0] for p in path.glob(f"{PODS}*"))
-            raise TraceError(f"{path}: no variant {variant or 'default'!r}; there are: {', '.join(known) or 'none'}")
-        return read_openb(path, pods, qos_priority)
+            raise TraceError(
+                f"{path}: no variant {quoted(variant or 'default')}; there are: {', '.join(known) or 'none'}"
+            )
+        return read_openb(path, pods, qos_priority, limit)
     if path.is_dir() and event_files(path, "task"):
         if variant is not None:
             raise InputError("variant: a Google trace has none")
-        return read_google(path)
+        return read_google(path, limit)
     raise TraceError(f"{path}: neither an openb trace ({NODES}) nor a Google 2011 trace (machine_events, task_events)")

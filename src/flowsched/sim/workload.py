@@ -19,12 +19,20 @@ from flowsched.cluster.checks import number, ordered, whole
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
+from flowsched.quoting import quoted
 from flowsched.sim import openb_model
 
-__all__ = ["QOS_PRIORITY", "Arrival", "Load", "Trace", "Workload"]
+__all__ = ["LATEST", "QOS_PRIORITY", "SHORTEST", "Arrival", "Load", "Trace", "Workload"]
 
 QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "Burstable": 1, "BE": 2})
 """Quality of service -> priority (lower is better): latency-sensitive before burstable before best effort."""
+
+
+LATEST = 1e15
+"""No time of a simulation is later, in seconds, so that sums of times and amounts stay far from overflow."""
+
+SHORTEST = 1e-6
+"""Nothing in a simulation repeats after less, in seconds: time would not get on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +56,12 @@ class Arrival:
         if not isinstance(self.job, JobSubmitted):
             raise InputError(f"arrival: job must be a JobSubmitted, got {self.job!r}")
         me = f"arrival of job {self.job.id!r}"
-        number(f"{me}: time", self.time, 0)
+        number(f"{me}: time", self.time, 0, LATEST)
         durations, tasks = ordered(f"{me}: durations", self.durations), ordered(f"{me}: tasks", self.job.tasks)
         if len(durations) != len(tasks):
             raise InputError(f"{me}: one duration per task expected, got {len(durations)} for {len(tasks)} tasks")
         for task, duration in zip(tasks, durations, strict=True):
-            number(f"task {task.id!r}: the duration", duration, 0, finite=False)
+            number(f"task {task.id!r}: the duration", duration, 0, LATEST, finite=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +127,7 @@ class Workload:
                     raise InputError(f"{name}[{i}]: {kind.__name__} expected, got {thing!r}")
         object.__setattr__(self, "arrivals", tuple(sorted(self.arrivals, key=lambda a: a.time)))
         for i, event in enumerate(self.machine_events):
-            number(f"machine_events[{i}]: time", event.time, 0)
+            number(f"machine_events[{i}]: time", event.time, 0, LATEST)
         object.__setattr__(self, "machine_events", tuple(sorted(self.machine_events, key=lambda e: e.time or 0.0)))
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
         seen: set[Hashable] = set()
@@ -145,8 +153,8 @@ class Workload:
         InputError
             `factor` is not a finite number > 0.
         """
-        if not (math.isfinite(factor) and factor > 0):
-            raise InputError(f"compress: a finite factor > 0 expected, got {factor!r}")
+        if not number("compress: factor", factor, most=1e15) >= 1e-15:
+            raise InputError(f"compress: a finite factor > 0 expected, got {quoted(factor)}")
         if not self.arrivals:
             return self
         first = self.arrivals[0].time
@@ -165,8 +173,7 @@ class Workload:
         InputError
             `tasks` is negative.
         """
-        if tasks < 0:
-            raise InputError(f"limit: a number of tasks >= 0 expected, got {tasks!r}")
+        whole("limit: tasks", tasks, 0)
         kept: list[Arrival] = []
         left = tasks
         for arrival in self.arrivals:
@@ -245,12 +252,13 @@ class Workload:
         InputError
             An argument out of range.
         """
-        if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
-            raise InputError(f"tasks: a whole number >= 1 expected, got {tasks!r}")
-        whole("seed", seed, 0)
-        for what, value in (("load", load), ("scale", scale)):
-            if not number(what, value) > 0:
-                raise InputError(f"{what}: a finite number > 0 expected, got {value!r}")
+        whole("tasks", tasks, 1)
+        whole("seed", seed, 0, 2**128 - 1)
+        for what, value, most in (("load", load, 1e6), ("scale", scale, 1e4)):
+            if not number(what, value, most=most) > 0:
+                raise InputError(f"{what}: a finite number > 0 expected, got {quoted(value)}")
+        if load < 1e-6:
+            raise InputError(f"load: at least 1e-6 expected, got {quoted(load)}")
         rng = np.random.default_rng(seed)
         machines = _model_machines(scale)
         arrivals = _model_arrivals(machines, tasks, load, rng)

@@ -93,6 +93,8 @@ class World:
         Work thrown away.
     task_failures : int
         Tasks that failed for want of a resource.
+    interrupted : bool
+        Whether Ctrl-C came in one of the processes.  SimPy keeps what a process raises for later, and goes on.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class World:
         self.tasks: dict[Hashable, TaskState] = {}
         self.count = [workload.n_tasks, 0, 0, 0]
         self.news: list[Event] = []
+        self.interrupted = False
         self.failures = 0
         self.task_failures = 0
         self.lost_seconds = 0.0
@@ -154,17 +157,25 @@ class World:
         return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
 
     def _machine_events(self) -> Generator[simpy.Event, Any, None]:
-        for when, events in groupby(self._workload.machine_events, key=lambda e: e.time):
-            assert when is not None
-            yield self.clock.timeout(max(when - self.clock.now, 0.0))
-            for event in events:
-                self._machine_event(event)
+        try:
+            for when, events in groupby(self._workload.machine_events, key=lambda e: e.time):
+                assert when is not None
+                yield self.clock.timeout(max(when - self.clock.now, 0.0))
+                for event in events:
+                    self._machine_event(event)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
 
     def _arrivals(self) -> Generator[simpy.Event, Any, None]:
-        for when, arrivals in groupby(self._workload.arrivals, key=lambda a: a.time):
-            yield self.clock.timeout(max(when - self.clock.now, 0.0))
-            for arrival in arrivals:
-                self._arrive(arrival)
+        try:
+            for when, arrivals in groupby(self._workload.arrivals, key=lambda a: a.time):
+                yield self.clock.timeout(max(when - self.clock.now, 0.0))
+                for arrival in arrivals:
+                    self._arrive(arrival)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            raise
 
     def _arrive(self, arrival: Arrival) -> None:
         now, job = self.clock.now, arrival.job
@@ -262,6 +273,14 @@ class World:
         self.news += samples
         if self.count[WAITING]:
             self._happened()
+
+    def counted(self) -> list[int]:
+        """`count`, from the tasks themselves: right at any moment, also in the middle of a change."""
+        count = [0, 0, 0, 0]
+        for task in list(self.tasks.values()):
+            count[task.state] += 1
+        count[NOT_ARRIVED] += self._workload.n_tasks - sum(count)
+        return count
 
     def _turn(self, task: TaskState, state: int) -> None:
         self.count[task.state] -= 1

@@ -1,0 +1,70 @@
+"""Files that are written whole or not at all.
+
+The new contents are written beside the file and take its place in one step.  Whatever happens before that (Ctrl-C, a full
+disk, a crash of the machine), the file is as it was, or not there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+__all__ = ["identity", "replace"]
+
+
+def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
+    """Write a file as a whole.
+
+    Parameters
+    ----------
+    path : path
+        Behind a symbolic link, the file that it leads to is replaced and the link stays.  What is no plain file (a device, a
+        pipe) is written to directly.
+    data : str or bytes
+        Text becomes UTF-8.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; the file is as it was.
+    """
+    raw = data.encode() if isinstance(data, str) else data
+    target = Path(os.path.realpath(path))
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG | (0o666 & ~_umask())
+    if not stat.S_ISREG(mode):
+        target.write_bytes(raw)
+        return
+    handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
+    try:
+        with open(handle, "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fchmod(handle, stat.S_IMODE(mode))
+            os.fsync(handle)
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+def identity(path: str | os.PathLike[str]) -> object | None:
+    """What tells a file from others, links of both kinds included; None for what is no plain file, and has no contents."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return os.path.realpath(path)
+    return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def _umask() -> int:
+    """The process's; there is no way to look at it but to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
