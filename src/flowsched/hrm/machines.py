@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,10 +12,11 @@ import sqlalchemy as sa
 
 from flowsched.exceptions import UnknownMachineError
 from flowsched.hrm.claims import Report, Status
+from flowsched.hrm.clocks import Clock
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ledger import Books, OvertakenError, container_of
 from flowsched.hrm.optimistic import Shares
-from flowsched.hrm.presence import Schedulers
+from flowsched.hrm.presence import Beats, Schedulers
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.tables import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.transfer import rebalance
@@ -25,11 +26,12 @@ __all__ = ["Machines"]
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """Who ended, who takes their places, and whose wish is granted."""
+    """Who ended, who takes their places, and whose wish is granted; where the machine's counter stands."""
 
     finished: tuple[str, ...]
     started: tuple[str, ...]
     granted: tuple[str, ...]
+    count: float = 0
 
 
 class Machines:
@@ -42,10 +44,12 @@ class Machines:
         shares: Shares,
         ttl: float,
         patience: float,
-        clock: Callable[[], float],
+        clock: Clock,
+        monotonic: Clock,
     ) -> None:
         self.store, self.schedulers, self.shares, self.clock = store, schedulers, shares, clock
-        self.ttl, self.patience = ttl, patience
+        self.patience = patience
+        self.beats = Beats(store, MS.c.machine_id, ttl, monotonic)
 
     def finish(self, tasks: Sequence[str]) -> list[str]:
         """Tasks ended; see `Negotiator.finish`."""
@@ -67,13 +71,15 @@ class Machines:
         me = heard[0]
         late = waiting if self.patience < math.inf else ()
         news = _News((), (), ())
-        if finished or late or not me.alive or me.seen < self.clock() - self.ttl / 8:
+        if finished or late or not me.alive or self.beats.is_due(machine):
+            begin = self.beats.monotonic()
             grant = bool(me.wishes) and (bool(finished) or not me.alive)
             try:
                 news = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
             except OvertakenError:
                 # The rest of the news stands; wishes stay until their tasks are placed.
                 news = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
+            self.beats.note(machine, news.count, begin)
         stale: list[str] = []
         missing: list[str] = []
         if present is not None:
@@ -86,10 +92,12 @@ class Machines:
         self, db: sa.Connection, machine: str, finished: Sequence[str], waiting: Sequence[str], grant: bool
     ) -> _News:
         me = MS.c.machine_id == machine
-        back = not db.execute(sa.update(MS).where(me, MS.c.alive == 1).values(seen=self.clock())).rowcount
+        beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
+        count = db.execute(beat.where(me, MS.c.alive == 1)).scalar()
+        back = count is None
         units: Sequence[str] = ()
         if back:
-            db.execute(sa.update(MS).where(me).values(seen=self.clock(), alive=1))
+            count = db.execute(beat.where(me).values(alive=1)).scalar()
             units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
             self.store.count_up(db, UNITS_CHANGED)
         wishes = self._wishes(db, machine) if grant else []
@@ -99,7 +107,7 @@ class Machines:
         ended = _end(books, finished)
         granted = self._grant(db, books, wishes, back)
         self._rebalance(books, idle, waiting)
-        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted))
+        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted), count or 0)
 
     def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
         """Units of other machines where nobody waits and there is room, those that have most of it first."""
@@ -178,7 +186,7 @@ _WISHES = (
     .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
 )
 
-_HEARD = sa.select(MS.c.alive, MS.c.seen, _WISHES.exists().label("wishes")).where(
+_HEARD = sa.select(MS.c.alive, _WISHES.exists().label("wishes")).where(
     MS.c.machine_id == sa.bindparam("machine")
 )
 
