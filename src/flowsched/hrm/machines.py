@@ -186,9 +186,7 @@ _WISHES = (
     .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
 )
 
-_HEARD = sa.select(MS.c.alive, _WISHES.exists().label("wishes")).where(
-    MS.c.machine_id == sa.bindparam("machine")
-)
+_HEARD = sa.select(MS.c.alive, _WISHES.exists().label("wishes")).where(MS.c.machine_id == sa.bindparam("machine"))
 
 _ON_MACHINE = (
     sa.select(RT.c.task_id, RT.c.launched)

@@ -393,7 +393,12 @@ class Negotiator:
         """
         name_of("scheduler", scheduler)
         name_of("job", job)
-        with self._calls, interruptible(), self.store.named("Negotiator.stream"), self.leases.hold("stream", scheduler, timeout) as lease:
+        with (
+            self._calls,
+            interruptible(),
+            self.store.named("Negotiator.stream"),
+            self.leases.hold("stream", scheduler, timeout) as lease,
+        ):
             tasks = self._tasks(job)
             where = place(tasks, self._units()) if tasks else {}
             for unit in () if where is None else mapping("place", where).values():

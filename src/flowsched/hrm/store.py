@@ -132,6 +132,11 @@ class Store:
             raise InputError("a store in this process cannot be sent to another: use a file or a server")
         return Store, (self.url, self.patience)
 
+    @property
+    def address(self) -> str | None:
+        """Where others find it, without a password; None for one in this process."""
+        return None if self._memory else self._name
+
     def _create(self, db: sa.Connection) -> None:
         if self.dialect == "postgresql":
             db.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
