@@ -130,7 +130,7 @@ def _read(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text())
     except (OSError, ValueError):
         return nothing
-    kinds = {"boot": str, "pid": int, "start": int, "token": str, "group": (str, type(None))}
+    kinds: dict[str, Any] = {"boot": str, "pid": int, "start": int, "token": str, "group": (str, type(None))}
     good = isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in kinds.items())
     # A short token would be found in a stranger's environment.
     return record if good and len(record["token"]) == 32 and record["pid"] > 1 else nothing

@@ -126,7 +126,8 @@ class Negotiator:
         for unit in ordered("units", units):
             if not isinstance(unit, ResourceUnit):
                 raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
-            id, machine = name_of("units: id", unit.id), name_of(f"unit {unit.id!r}: machine", unit.machine)
+            id = name_of("units: id", unit.id)
+            machine = name_of(f"unit {id!r}: machine", unit.machine)
             machines[machine] = None
             amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
             every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
@@ -145,7 +146,7 @@ class Negotiator:
             if rows:
                 db.execute(sa.insert(RS), rows)
             self.store.count_up(db, UNITS_CHANGED)
-            fresh.extend(row["machine_id"] for row in new)
+            fresh[:] = [machine for machine in machines if machine not in known]
 
         fresh: list[str] = []
         with self._calls, interruptible(), self.store.named("Negotiator.add_units"):

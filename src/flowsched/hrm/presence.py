@@ -9,7 +9,6 @@ counter is still the same when they are given up.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
