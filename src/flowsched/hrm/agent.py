@@ -158,12 +158,16 @@ class Agent:
         key = None if shared is None else f"{shared}\0{self.machine}"
         with self._calls, interruptible():
             self._custody = Custody(default_folder() if state is None else Path(state), key)
-            for unit in units:
-                if cgroups is not None:
-                    cgroups.prepare(unit)
-        self._selector = selectors.DefaultSelector()
-        # A descriptor to give way, so that containers can be ended when there are none left.
-        self._spare = os.open(os.devnull, os.O_RDONLY)
+            try:
+                for unit in units:
+                    if cgroups is not None:
+                        cgroups.prepare(unit)
+                self._selector = selectors.DefaultSelector()
+                # A descriptor to give way, so that containers can be ended when there are none left.
+                self._spare = os.open(os.devnull, os.O_RDONLY)
+            except BaseException:
+                self._custody.close()
+                raise
 
     def __enter__(self) -> Agent:
         own = threading.current_thread() is threading.main_thread()
@@ -319,6 +323,8 @@ class Agent:
     def _settle(self) -> None:
         """Take out of the queues what has ended by itself, or could not be started, and start those that follow."""
         over = [key.data for key, _ in self._selector.select(0)]
+        for id in over:
+            signal_group(self._processes[id].process.pid, signal.SIGKILL)
         try:
             self._end([self._processes[id].family for id in over], patience=1.0)
         except (FlowschedError, OSError):
@@ -469,7 +475,7 @@ def _ask(command: Callable[[str], Sequence[str]], id: str) -> Sequence[str] | En
 
 def _checked(id: str, command: Any) -> tuple[str, ...]:
     line = ordered("command", command)
-    if not line:
+    if not line or not line[0]:
         raise InputError(f"container {id!r}: command: a program expected, got {command!r}")
     for i, part in enumerate(line):
         try:

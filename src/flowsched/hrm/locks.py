@@ -38,6 +38,9 @@ class Lock:
         os.close(fd)
         return None
 
+    def __del__(self) -> None:
+        self.release()
+
     def release(self) -> None:
         """Let another one have it."""
         fd, self._fd = self._fd, -1

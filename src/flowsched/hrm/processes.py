@@ -6,7 +6,7 @@ A process is its pid together with the time at which it started: another process
 Signals go through a descriptor of the process, which is checked after it was opened, so that a pid's next owner gets none.
 A container's processes are its first one; the session of that, for as long as that process holds the session's number; and
 all that have the container's token in their environment, wherever they moved.  What leaves the session *and* clears its
-environment is held by a control group only.
+environment, or passes itself on to new processes faster than it can be looked at, is held by a control group only.
 They are stopped before they are killed: one that is stopped makes no others, so a look that finds nothing new finds all.
 
 Linux only.
