@@ -287,6 +287,29 @@ def test_a_task_without_a_command_keeps_no_other_from_running(tmp_path: Path, ca
     assert sorted((one.id, one.status) for one in told) == [("bad", 127), ("good", 0), ("last", 0)]
 
 
+def test_what_a_failed_heartbeat_was_to_tell_is_told_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flowsched.exceptions import StoreError
+
+    negotiator = shared(f"sqlite:///{tmp_path}/state.db")
+    launch(negotiator, "a", "u0")
+    with Agent([one_core(0)], negotiator=negotiator, command=lambda id: ["true"], state=tmp_path / "state") as agent:
+        agent.heartbeat()
+        assert agent.wait(30) == [Ended("a", 0)]
+        with monkeypatch.context() as patch:
+            patch.setattr(negotiator.store, "patience", 0.05)
+            holder = __import__("sqlite3").connect(tmp_path / "state.db", isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match="heartbeat"):
+                agent.heartbeat()
+            holder.rollback()
+            holder.close()
+        assert [job.held for job in negotiator.jobs()] == [1]
+        agent.heartbeat()
+        assert negotiator.jobs() == [] and agent.wait(1) == []
+
+
 # -- children -------------------------------------------------------------------------------------------------------
 
 ORPHANS = {
@@ -548,6 +571,28 @@ def test_there_is_one_agent_of_a_machine_of_a_shared_state(tmp_path: Path) -> No
     first.close()
 
 
+def test_agents_that_begin_and_close_at_the_same_time_do_not_meet(tmp_path: Path) -> None:
+    negotiator_of = [shared(f"sqlite:///{tmp_path}/state{i}.db", units=1) for i in range(4)]
+    wrong: list[BaseException] = []
+
+    def live(i: int) -> None:
+        try:
+            for _ in range(effort(3, 50)):
+                shares = {"negotiator": negotiator_of[i]} if i < 4 else {}
+                with Agent([one_core(0)], state=tmp_path / "state", **shares) as agent:
+                    agent.submit("u0", Container("a"), ["sleep", "0.01"])
+                    assert agent.wait(60) == [Ended("a", 0)]
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=live, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and not list((tmp_path / "state").iterdir())
+
+
 # -- overlapping calls ----------------------------------------------------------------------------------------------
 
 
@@ -720,7 +765,7 @@ def left_behind(folder: Path) -> list[int]:
 
 
 def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_path: Path) -> None:
-    kills = effort(6, 60)
+    kills = effort(6, 80)
     negotiator = shared(f"sqlite:///{tmp_path}/state.db")
     from test_hrm_negotiator import audit
 
@@ -764,11 +809,11 @@ def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_pa
         for _ in range(kills):
             pid = birth()
             feed(rng.randrange(4))
-            if rng.random() < 0.8:
+            if whole := rng.random() < 0.8:
                 wait_until(lambda pid=pid: ledger.begun(pid), 60)  # type: ignore[misc]
             if rng.random() < 0.5:
                 feed(2)
-            time.sleep(rng.uniform(0.0, 0.5))
+            time.sleep(rng.uniform(0.0, 0.5 if whole else 0.1))
             number = signal.SIGTERM if rng.random() < 0.2 and ledger.begun(pid) else signal.SIGKILL
             counts[number.name] += 1
             status = death(pid, number)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from effort import effort
@@ -182,6 +183,20 @@ def test_a_clock_that_is_set_kills_nobody_and_hides_nobodys_death(store: Store, 
     day.now -= 2 * jump
     assert live(200) == []
     audit(store)
+
+
+@pytest.mark.parametrize("jump", [-HOUR, HOUR])
+def test_by_default_the_day_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
+    day, own = Time(1e9), Time()
+    monkeypatch.setattr("flowsched.hrm.negotiator.time", SimpleNamespace(time=day, monotonic=own))
+    negotiator = small(Store(), ttl=30.0)
+    negotiator.commit("s", [Claim("a", "u"), Claim("b", "u", queued=True)], launch=True)
+    before = negotiator.units()
+    day.now += jump
+    assert negotiator.units() == before and negotiator.expire().machines == ()
+    own.now += 31
+    assert negotiator.clock() == 1e9 + 31
+    assert negotiator.expire().machines == ("m",)
 
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR])

@@ -256,7 +256,13 @@ class Agent:
         return done
 
     def heartbeat(self) -> None:
-        """Tell the shared state who ended and who is here; do what it has launched here, and stop what it gave up."""
+        """Tell the shared state who ended and who is here; do what it has launched here, and stop what it gave up.
+
+        Raises
+        ------
+        StoreError
+            The shared state is not to be had; what was to be told is told by the next heartbeat.
+        """
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")
         with self._call():
@@ -284,29 +290,34 @@ class Agent:
                     self._submit(unit, container, lines[id])
 
     def close(self) -> None:
-        """Kill everything and forget it."""
+        """Kill everything and forget it.
+
+        Raises
+        ------
+        TimeLimitError
+            A container does not end; the agent is still there, and can be closed again.
+        """
         if self._closed or os.getpid() != self._pid:
             return
         with self._call():
-            self._closed = True
-            left = self._custody.families()
             for started in self._processes.values():
                 signal_group(started.process.pid, signal.SIGKILL)
-            try:
-                self._end(left)
-            finally:
-                for id in list(self._processes):
-                    self._reap(id)
-                for queue in self.queues.values():
-                    if self._cgroups is not None:
-                        with suppress(OSError):
-                            self._cgroups.remove(queue.unit)
-                self._commands.clear()
-                self._unit_of.clear()
-                self._over.clear()
-                self._ended.clear()
-                self._selector.close()
-                os.close(self._spare)
+            left = {*self._custody.families(), *(started.family for started in self._processes.values())}
+            with interruptible():
+                self._end(list(left))
+            self._closed = True
+            for id in list(self._processes):
+                self._reap(id)
+            for queue in self.queues.values():
+                if self._cgroups is not None:
+                    with suppress(OSError):
+                        self._cgroups.remove(queue.unit)
+            self._commands.clear()
+            self._unit_of.clear()
+            self._over.clear()
+            self._ended.clear()
+            self._selector.close()
+            os.close(self._spare)
             self._custody.close()
 
     # -- processes ----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ What an agent signals is what these folders say, so they are believed only if no
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -55,27 +56,27 @@ class Custody:
     def __init__(self, base: Path, key: str | None = None) -> None:
         _prepare(base)
         mine = base / (uuid4().hex if key is None else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())
-        for folder in sorted(base.iterdir()):
-            self._inherit(folder)
-        while True:
-            with suppress(FileExistsError):
-                mine.mkdir(mode=0o700)
-            lock = Lock.take(mine)
-            if lock is not None:
-                break
-            if mine.exists():
-                raise InputError(f"state: another agent of this machine is at work, see {mine}")
-        self.folder, self._lock = mine, lock
         self._boot = boot_id()
+        # One agent begins at a time, so a folder that is locked belongs to one that lives.
+        turn = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            for folder in sorted(base.iterdir()):
+                self._inherit(folder)
+            mine.mkdir(mode=0o700, exist_ok=True)
+            lock = Lock.take(mine)
+            if lock is None:
+                raise InputError(f"state: another agent of this machine is at work, see {mine}")
+        finally:
+            os.close(turn)
+        self.folder, self._lock = mine, lock
 
-    @staticmethod
-    def _inherit(folder: Path) -> None:
+    def _inherit(self, folder: Path) -> None:
         """End what a dead agent has left, and remove its folder."""
         if not folder.is_dir() or (lock := Lock.take(folder)) is None:
             return
         try:
-            boot = boot_id()
-            records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == boot]
+            records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == self._boot]
             for record in records:
                 if record["group"]:
                     end_group(Path(record["group"]))

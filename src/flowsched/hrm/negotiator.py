@@ -66,7 +66,7 @@ class Negotiator:
         machine's heartbeat, if there is one.
     shares : bool
         Whether batch jobs are held to their fair shares.
-    clock : callable
+    clock : callable, optional
         The time in seconds; that of a simulation, or (default) of the system, as it was when this was made, and steadily on.
     monotonic : callable, optional
         By which this process tells how long itself or another has been silent; by default the system's monotonic clock,
@@ -82,7 +82,7 @@ class Negotiator:
         max_wait: float = math.inf,
         patience: float = math.inf,
         shares: bool = True,
-        clock: Clock = time.time,
+        clock: Clock | None = None,
         monotonic: Clock | None = None,
     ) -> None:
         machine_ttl = ttl if machine_ttl is None else machine_ttl
@@ -93,8 +93,8 @@ class Negotiator:
         if store is not None and not isinstance(store, Store):
             raise InputError(f"store: a Store expected, got {store!r}")
         self.store = Store() if store is None else store
-        if clock is time.time:
-            clock, own = Steady(), time.monotonic
+        if clock is None or clock is time.time:
+            clock, own = Steady(time.time, time.monotonic), time.monotonic
         else:
             own = Forward(clock)
         own = own if monotonic is None else monotonic
