@@ -797,13 +797,17 @@ def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_pa
     def birth() -> int:
         assert nursery.stdin is not None and nursery.stdout is not None
         nursery.stdin.write(f"{tmp_path}\n")
-        return int(nursery.stdout.readline())
+        alive.append(int(nursery.stdout.readline()))
+        return alive[-1]
 
     def death(pid: int, number: int) -> int:
         assert nursery.stdout is not None
         os.kill(pid, number)
-        return int(nursery.stdout.readline())
+        status = int(nursery.stdout.readline())
+        alive.remove(pid)
+        return status
 
+    alive: list[int] = []
     counts: Counter[str] = Counter()
     try:
         for _ in range(kills):
@@ -827,6 +831,8 @@ def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_pa
             launch(negotiator, f"last{i}", f"u{i}")
 
         def is_done() -> bool:
+            # What was refused may have been granted by a heartbeat.
+            negotiator.launch("s", negotiator.beat("s"))
             placed = {job.job for job in negotiator.jobs() if job.held}
             for job in negotiator.jobs():
                 # What was refused is tried again.
@@ -844,6 +850,8 @@ def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_pa
         assert death(pid, signal.SIGTERM) == 128 + signal.SIGTERM
         assert left_behind(tmp_path) == []
     finally:
+        for pid in alive:
+            death(pid, signal.SIGKILL)
         nursery.stdin.close()
         nursery.wait(60)
         nursery.stdout.close()

@@ -22,7 +22,7 @@ from test_hrm_negotiator import audit
 sa = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
 
 from flowsched.exceptions import ConcurrentUseError, InputError, StoreError, TimeLimitError
-from flowsched.hrm import Claim, Container, Negotiator, ResourceUnit, Store, UnitState
+from flowsched.hrm import Claim, Container, Negotiator, ResourceUnit, Status, Store, UnitState
 from flowsched.hrm.clocks import Forward, Steady, Watch
 from flowsched.hrm.ids import MOST, name
 from flowsched.hrm.leases import Leases
@@ -440,6 +440,31 @@ def place_all(server: Server, restarts: int, jobs: int) -> None:
     audit(store)
     assert not any(job.open for job in negotiator.jobs())
     store.close()
+
+
+# -- ends -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_end_is_booked_wherever_the_task_is_in_its_queue(store: Store) -> None:
+    negotiator = small(store)
+    negotiator.add_units([ResourceUnit("v", "other", vcore=1)], length=2)
+    negotiator.submit("k", [Container(f"k{i}", vcore=1, duration=5.0) for i in range(3)], scheduler="s")
+    # The first is claimed and not launched, so the machine starts the second, which the shared state has waiting.
+    negotiator.commit("s", [Claim("k0", "v"), Claim("k1", "v", queued=True)])
+    negotiator.commit("s", [Claim("k2", "v", queued=True)])
+    negotiator.launch("s", ["k1"])
+    assert negotiator.heartbeat("other", present=[]).missing == ("k1",)
+    assert negotiator.heartbeat("m", finished=["k1"]).finished == ()  # it is not there
+    assert negotiator.heartbeat("other", finished=["k1", "k2"]).finished == ("k1",)  # the third was not launched
+    audit(store)
+    assert [str(task.id) for task in negotiator.tasks("k", Status.DONE)] == ["k1"]
+    # A stream pauses the fourth, which had ended by then.
+    negotiator.commit("s", [Claim("a", "u"), Claim("b", "u")], launch=True)
+    assert negotiator.stream("s", "x", lambda tasks, units: {"x": "u"}).accepted
+    assert [str(task.id) for task in negotiator.tasks("j", Status.PAUSED)] == ["b"]
+    assert negotiator.heartbeat("m", finished=["b", "a"]).finished == ("a", "b")
+    audit(store)
+    assert {job.job: job.done for job in negotiator.jobs()} == {"k": 1, "x": 0}
 
 
 # -- overlapping calls ----------------------------------------------------------------------------------------------

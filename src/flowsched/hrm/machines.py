@@ -1,4 +1,8 @@
-"""What machines tell: heartbeats, ends of tasks, and what follows from them."""
+"""What machines tell: heartbeats, ends of tasks, and what follows from them.
+
+What was launched on a machine has ended when the machine says so, wherever the shared state has it in the unit's queues: the
+machine may have started it before what is claimed but not launched, and it may have ended before a stream paused it.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +109,7 @@ class Machines:
         others = {*units, *idle, *(wish.wish for wish in wishes)}
         books = self._books(db, (*finished, *waiting) if idle else finished, others)
         ended = _end(books, finished)
+        ended += _end_others(books, finished, machine)
         granted = self._grant(db, books, wishes, back)
         self._rebalance(books, idle, waiting)
         return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted), count or 0)
@@ -176,6 +181,15 @@ def _end(books: Books, tasks: Sequence[str]) -> list[str]:
             books.leave(id, Status.DONE)
         left = [id for id in left if id not in now]
         ended += now
+    return ended
+
+
+def _end_others(books: Books, tasks: Sequence[str], machine: str) -> list[str]:
+    """Those of the tasks that were launched on the machine, and do not run as far as is known here, have ended, too."""
+    ended = [id for id in tasks if (row := books.task(id)) and row.launched and books.machine(row.queue_id) == machine]
+    for id in ended:
+        books.queues[books.task(id).queue_id].remove(id, books.now)
+        books.leave(id, Status.DONE)
     return ended
 
 
