@@ -7,8 +7,9 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,26 @@ def find_server() -> Path | None:
     return next((folder for folder in folders if (folder / "pg_ctl").exists()), None)
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server that can be stopped and started."""
+
+    url: str
+    start: Callable[[], None]
+    stop: Callable[[], None]
+    """As if its machine had failed: connections break, nothing is finished."""
+
+
 @contextmanager
 def postgres() -> Iterator[str]:
     """The URL of a fresh server; skips the test where PostgreSQL is not installed."""
+    with postgres_server() as server:
+        yield server.url
+
+
+@contextmanager
+def postgres_server() -> Iterator[Server]:
+    """A fresh server; skips the test where PostgreSQL is not installed."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install 'flowsched[sql]'")
     tools = find_server()
     if tools is None:
@@ -47,10 +65,18 @@ def postgres() -> Iterator[str]:
 
         tool("initdb", "-D", str(data), "-U", "flowsched", "-A", "trust", "--no-locale", "-E", "UTF8")
         options = f"-c listen_addresses=127.0.0.1 -p {port} -k {folder} -c max_connections=60"
-        tool("pg_ctl", "-D", str(data), "-l", str(folder / "log"), "-w", "-o", options, "start")
-        try:
-            yield f"postgresql://flowsched@127.0.0.1:{port}/postgres"
-        finally:
+
+        def start() -> None:
+            tool("pg_ctl", "-D", str(data), "-l", str(folder / "log"), "-w", "-o", options, "start")
+
+        def stop() -> None:
             tool("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+
+        start()
+        try:
+            yield Server(f"postgresql://flowsched@127.0.0.1:{port}/postgres", start, stop)
+        finally:
+            if (data / "postmaster.pid").exists():
+                stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -129,6 +129,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
     store = Store(url)
     negotiator = Negotiator(store, ttl=TTL, machine_ttl=1000.0, patience=0.0)
     machines = [f"m{i}" for i in range(UNITS // 10)]
+    of_machine = {m: Negotiator(store, ttl=TTL, machine_ttl=1000.0, patience=0.0) for m in machines}
     negotiator.add_units([ResourceUnit(f"u{i}", f"m{i // 10}", vcore=4) for i in range(UNITS)], length=2)
     for j in range(JOBS):
         tasks = [Container(f"j{j:03}-{i:02}", vcore=1, duration=1.0) for i in range(TASKS)]
@@ -178,7 +179,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
         tells = [waiting.get(machine, ()) if rng.random() < 0.2 else () for machine in heard]
 
         def beat(machine: str, ended: Sequence[str], waits: Sequence[str]) -> Sequence[str]:
-            return negotiator.heartbeat(machine, finished=ended, waiting=waits).finished
+            return of_machine[machine].heartbeat(machine, finished=ended, waiting=waits).finished
 
         for ended in pool.map(beat, heard, [running.get(machine, ()) for machine in heard], tells):
             finished += ended

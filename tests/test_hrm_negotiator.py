@@ -538,8 +538,9 @@ def test_threads_on_one_store_do_not_claim_twice(store: Store) -> None:
     granted: list[Claim] = []
 
     def work(name: str, first: int) -> None:
+        mine = Negotiator(store, ttl=10.0, shares=False)
         for i in range(40):
-            granted.extend(negotiator.commit(name, [Claim(f"a{(first + i) % 40}", f"u{(first + i) % 20}")]).accepted)
+            granted.extend(mine.commit(name, [Claim(f"a{(first + i) % 40}", f"u{(first + i) % 20}")]).accepted)
 
     threads = [threading.Thread(target=work, args=(name, 13 * i)) for i, name in enumerate("stst")]
     for thread in threads:

@@ -23,6 +23,7 @@ __all__ = [
     "InputError",
     "JournalError",
     "JournalMismatchError",
+    "StoreError",
     "TimeLimitError",
     "TornStateError",
     "TraceError",
@@ -152,6 +153,23 @@ class CorruptJournalError(JournalError, ValueError):
 
 class JournalMismatchError(JournalError, ValueError):
     """A journal or snapshot was made in another format, or by a scheduler with another policy or other resources."""
+
+
+class StoreError(FlowschedError, RuntimeError):
+    """The store of the shared state failed; the message says at which operation, the cause is what its driver raised.
+
+    Attributes
+    ----------
+    unknown : bool
+        The connection was lost while the operation was being committed, so it may have been done.  Otherwise nothing was.
+    """
+
+    def __init__(self, message: str, unknown: bool = False) -> None:
+        super().__init__(message)
+        self.unknown = unknown
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.args[0], self.unknown)
 
 
 class UnknownIdError(FlowschedError, KeyError):

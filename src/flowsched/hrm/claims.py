@@ -63,7 +63,7 @@ class Report:
     Parameters
     ----------
     finished : tuple of str
-        Tasks whose end is booked; others that the machine named do not run, as far as is known.
+        Tasks whose end is booked; others that the machine named are not there, as far as is known.
     started : tuple of str
         Tasks of its queues that follow those that ended.
     granted : tuple of str

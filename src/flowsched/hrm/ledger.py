@@ -183,6 +183,10 @@ class Books:
         """Whether the unit is there and its machine is heard of."""
         return unit in self._rows and self._rows[unit].alive == 1
 
+    def machine(self, unit: str) -> str:
+        """The machine of a unit."""
+        return str(self._rows[unit].machine_id)
+
     def task(self, id: str) -> Any:
         """The row of a task that is on one of the units, as it was read."""
         return self._tasks.get(id)

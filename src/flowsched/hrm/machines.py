@@ -1,9 +1,13 @@
-"""What machines tell: heartbeats, ends of tasks, and what follows from them."""
+"""What machines tell: heartbeats, ends of tasks, and what follows from them.
+
+What was launched on a machine has ended when the machine says so, wherever the shared state has it in the unit's queues: the
+machine may have started it before what is claimed but not launched, and it may have ended before a stream paused it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,10 +16,11 @@ import sqlalchemy as sa
 
 from flowsched.exceptions import UnknownMachineError
 from flowsched.hrm.claims import Report, Status
+from flowsched.hrm.clocks import Clock
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ledger import Books, OvertakenError, container_of
 from flowsched.hrm.optimistic import Shares
-from flowsched.hrm.presence import Schedulers
+from flowsched.hrm.presence import Beats, Schedulers
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.tables import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.transfer import rebalance
@@ -25,11 +30,12 @@ __all__ = ["Machines"]
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """Who ended, who takes their places, and whose wish is granted."""
+    """Who ended, who takes their places, and whose wish is granted; where the machine's counter stands."""
 
     finished: tuple[str, ...]
     started: tuple[str, ...]
     granted: tuple[str, ...]
+    count: float = 0
 
 
 class Machines:
@@ -42,10 +48,12 @@ class Machines:
         shares: Shares,
         ttl: float,
         patience: float,
-        clock: Callable[[], float],
+        clock: Clock,
+        monotonic: Clock,
     ) -> None:
         self.store, self.schedulers, self.shares, self.clock = store, schedulers, shares, clock
-        self.ttl, self.patience = ttl, patience
+        self.patience = patience
+        self.beats = Beats(store, MS.c.machine_id, ttl, monotonic)
 
     def finish(self, tasks: Sequence[str]) -> list[str]:
         """Tasks ended; see `Negotiator.finish`."""
@@ -67,13 +75,15 @@ class Machines:
         me = heard[0]
         late = waiting if self.patience < math.inf else ()
         news = _News((), (), ())
-        if finished or late or not me.alive or me.seen < self.clock() - self.ttl / 8:
+        if finished or late or not me.alive or self.beats.is_due(machine):
+            begin = self.beats.monotonic()
             grant = bool(me.wishes) and (bool(finished) or not me.alive)
             try:
                 news = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
             except OvertakenError:
                 # The rest of the news stands; wishes stay until their tasks are placed.
                 news = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
+            self.beats.note(machine, news.count, begin)
         stale: list[str] = []
         missing: list[str] = []
         if present is not None:
@@ -86,10 +96,12 @@ class Machines:
         self, db: sa.Connection, machine: str, finished: Sequence[str], waiting: Sequence[str], grant: bool
     ) -> _News:
         me = MS.c.machine_id == machine
-        back = not db.execute(sa.update(MS).where(me, MS.c.alive == 1).values(seen=self.clock())).rowcount
+        beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
+        count = db.execute(beat.where(me, MS.c.alive == 1)).scalar()
+        back = count is None
         units: Sequence[str] = ()
         if back:
-            db.execute(sa.update(MS).where(me).values(seen=self.clock(), alive=1))
+            count = db.execute(beat.where(me).values(alive=1)).scalar()
             units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
             self.store.count_up(db, UNITS_CHANGED)
         wishes = self._wishes(db, machine) if grant else []
@@ -97,9 +109,10 @@ class Machines:
         others = {*units, *idle, *(wish.wish for wish in wishes)}
         books = self._books(db, (*finished, *waiting) if idle else finished, others)
         ended = _end(books, finished)
+        ended += _end_others(books, finished, machine)
         granted = self._grant(db, books, wishes, back)
         self._rebalance(books, idle, waiting)
-        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted))
+        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted), count or 0)
 
     def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
         """Units of other machines where nobody waits and there is room, those that have most of it first."""
@@ -171,6 +184,15 @@ def _end(books: Books, tasks: Sequence[str]) -> list[str]:
     return ended
 
 
+def _end_others(books: Books, tasks: Sequence[str], machine: str) -> list[str]:
+    """Those of the tasks that were launched on the machine, and do not run as far as is known here, have ended, too."""
+    ended = [id for id in tasks if (row := books.task(id)) and row.launched and books.machine(row.queue_id) == machine]
+    for id in ended:
+        books.queues[books.task(id).queue_id].remove(id, books.now)
+        books.leave(id, Status.DONE)
+    return ended
+
+
 _WISHES = (
     sa.select(RT)
     .join(RS, RS.c.ru_id == RT.c.wish)
@@ -178,9 +200,7 @@ _WISHES = (
     .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
 )
 
-_HEARD = sa.select(MS.c.alive, MS.c.seen, _WISHES.exists().label("wishes")).where(
-    MS.c.machine_id == sa.bindparam("machine")
-)
+_HEARD = sa.select(MS.c.alive, _WISHES.exists().label("wishes")).where(MS.c.machine_id == sa.bindparam("machine"))
 
 _ON_MACHINE = (
     sa.select(RT.c.task_id, RT.c.launched)

@@ -4,6 +4,10 @@ Batch jobs claim optimistically: who has decided on a copy of the state sends cl
 update, and what has become stale is refused while the rest stands.  Stream jobs claim pessimistically: under a lock,
 on fresh state, all or nothing.  Every call is one transaction (or, for streams, one that changes anything), so a
 process may die at any point.  Source: HRM, sections 4.3 to 4.5.
+
+Ids are checked here, at the door, and nothing else that a database would choke on gets past it: see `ids`.
+A negotiator serves one call at a time; a second one, by a thread, a signal handler, a finaliser or a `Place`, is refused.
+Signal handlers run while a call waits for the store; what they raise undoes the transaction.
 """
 
 from __future__ import annotations
@@ -16,27 +20,34 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from flowsched.cluster.checks import mapping, number, ordered, text, texts, whole
-from flowsched.exceptions import DuplicateIdError, InputError
+from flowsched._guard import Exclusive, interruptible
+from flowsched.cluster.checks import mapping, number, ordered, whole
+from flowsched.exceptions import DuplicateIdError, InputError, StoreError
 from flowsched.hrm.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
+from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
+from flowsched.hrm.ids import name as name_of
+from flowsched.hrm.ids import names
 from flowsched.hrm.leases import Leases
 from flowsched.hrm.ledger import OvertakenError, container_of, state_of
 from flowsched.hrm.machines import Machines
 from flowsched.hrm.optimistic import Optimistic, Shares
-from flowsched.hrm.presence import Schedulers, lost_machine, lost_scheduler, silent
+from flowsched.hrm.presence import Schedulers, lost_machine, lost_scheduler
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.streams import Place, Streams
-from flowsched.hrm.tables import JS, MS, RS, RT, SC, UNITS_CHANGED
+from flowsched.hrm.tables import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["Negotiator"]
 
 _UNLIMITED = 1 << 40
 
+_MOST = 2**31 - 1
+"""What PostgreSQL's INTEGER holds; no store is asked to hold more."""
+
 
 class Negotiator:
-    """The protocol on a `Store`.  Any number of negotiators, in any processes, may work on the same state.
+    """The protocol on a `Store`.  Any number of negotiators, in any threads and processes, may work on the same state.
 
     Parameters
     ----------
@@ -44,7 +55,8 @@ class Negotiator:
         By default one in this process.
     ttl : float
         Seconds after which a scheduler or a lock that is not heard of counts as lost; up to an eighth less for a
-        scheduler or a machine, because not every heartbeat is written (see `presence`).
+        scheduler or a machine, because not every heartbeat is written (see `presence`).  The negotiator that declares it
+        lost must have watched for so long: `expire` is to be called on one that lives, now and then.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
     max_wait : float
@@ -54,8 +66,11 @@ class Negotiator:
         machine's heartbeat, if there is one.
     shares : bool
         Whether batch jobs are held to their fair shares.
-    clock : callable
-        The time in seconds; that of a simulation, or (default) of the system.
+    clock : callable, optional
+        The time in seconds; that of a simulation, or (default) of the system, as it was when this was made, and steadily on.
+    monotonic : callable, optional
+        By which this process tells how long itself or another has been silent; by default the system's monotonic clock,
+        or, of a simulation, `clock` where it moves forward.
     """
 
     def __init__(
@@ -67,7 +82,8 @@ class Negotiator:
         max_wait: float = math.inf,
         patience: float = math.inf,
         shares: bool = True,
-        clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
+        monotonic: Clock | None = None,
     ) -> None:
         machine_ttl = ttl if machine_ttl is None else machine_ttl
         for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl), ("max_wait", max_wait)):
@@ -77,13 +93,19 @@ class Negotiator:
         if store is not None and not isinstance(store, Store):
             raise InputError(f"store: a Store expected, got {store!r}")
         self.store = Store() if store is None else store
+        if clock is None or clock is time.time:
+            clock, own = Steady(time.time, time.monotonic), time.monotonic
+        else:
+            own = Forward(clock)
+        own = own if monotonic is None else monotonic
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
-        self.leases = Leases(self.store, ttl, clock)
+        self.leases = Leases(self.store, ttl, own)
+        self._calls = Exclusive("Negotiator")
         self._bounds = bounds = Shares(self.store, shares)
-        self._schedulers = Schedulers(self.store, ttl, clock)
+        self._schedulers = Schedulers(self.store, ttl, clock, own)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
         self._streams = Streams(self.store, self._schedulers, self.leases)
-        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock)
+        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -97,43 +119,47 @@ class Negotiator:
         most : int, optional
             Containers that each runs at once.
         """
-        whole("length", length, 0)
-        now, places = self.clock(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
+        whole("length", length, 0, _UNLIMITED)
+        now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
         rows: list[dict[str, Any]] = []
         machines: dict[str, None] = {}
         for unit in ordered("units", units):
             if not isinstance(unit, ResourceUnit):
                 raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
-            machines[str(unit.machine)] = None
+            id = name_of("units: id", unit.id)
+            machine = name_of(f"unit {id!r}: machine", unit.machine)
+            machines[machine] = None
             amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
             every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
             rows.append(
                 {
-                    "ru_id": str(unit.id), "machine_id": str(unit.machine), "type": unit.type, **every,
+                    "ru_id": id, "machine_id": machine, "type": unit.type, **every,
                     "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
                 }
             )  # fmt: skip
 
         def work(db: sa.Connection) -> None:
             known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
-            new = [{"machine_id": machine, "seen": now, "alive": 1} for machine in machines if machine not in known]
+            new = [{"machine_id": machine, "beats": 0, "alive": 1} for machine in machines if machine not in known]
             if new:
                 db.execute(sa.insert(MS), new)
-            db.execute(sa.insert(RS), rows)
+            if rows:
+                db.execute(sa.insert(RS), rows)
             self.store.count_up(db, UNITS_CHANGED)
+            fresh[:] = [machine for machine in machines if machine not in known]
 
-        self._insert(work, "add_units: a unit of that id is already there")
+        fresh: list[str] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
+            begin = self._machines.beats.monotonic()
+            self._insert(work, "add_units: a unit of that id is already there")
+            for machine in fresh:
+                self._machines.beats.note(machine, 0, begin)
 
     def add_scheduler(self, name: str) -> None:
         """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
-        text("scheduler", name)
-        now = self.clock()
-
-        def work(db: sa.Connection) -> None:
-            if not db.execute(sa.update(SC).where(SC.c.scheduler == name).values(seen=now, alive=1)).rowcount:
-                db.execute(sa.insert(SC).values(scheduler=name, seen=now, alive=1))
-
-        self.store.transact(work)
+        name = name_of("scheduler", name)
+        with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
+            self._schedulers.join(name)
 
     def submit(
         self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
@@ -152,19 +178,21 @@ class Negotiator:
         InputError, DuplicateIdError
             The containers are of both kinds, or one is already there.
         """
-        text("job", job)
+        job = name_of("job", job)
+        owner = None if scheduler is None else name_of("scheduler", scheduler)
         containers = ordered("containers", containers)
         for i, container in enumerate(containers):
             if not isinstance(container, Container):
                 raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
-        whole(f"job {job!r}: stages", stages, 1)
+            name_of(f"job {job!r}: containers[{i}]: id", container.id)
+        whole(f"job {job!r}: stages", stages, 1, _MOST)
         kinds = {container.kind for container in containers}
         if len(kinds) != 1:
             raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
-        kind, now = kinds.pop(), self.clock()
+        kind, now = kinds.pop(), self._now()
         rows = [
             {
-                "task_id": str(c.id), "job_id": job, "kind": c.kind, "priority": c.priority,
+                "task_id": c.id, "job_id": job, "kind": c.kind, "priority": c.priority,
                 **dict(zip(("vcore", "mem", "gmem"), c.need, strict=False)), "gpu": int(c.need[2] > 0),
                 "time": c.duration, "status": Status.OPEN, "launched": 0, "since": now, "seq": 0,
             }
@@ -177,15 +205,21 @@ class Negotiator:
             db.execute(sa.insert(RT), rows)
             if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
                 fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
-                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=scheduler, held=0, done=0, **fresh))
+                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, held=0, done=0, **fresh))
 
-        self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
+        with self._calls, interruptible(), self.store.named("Negotiator.submit"):
+            self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
 
     def _insert(self, work: Callable[[sa.Connection], None], message: str) -> None:
         try:
             self.store.transact(work)
-        except sa.exc.IntegrityError:
-            raise DuplicateIdError(message) from None
+        except StoreError as error:
+            if isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise DuplicateIdError(message) from None
+            raise
+
+    def _now(self) -> float:
+        return number("clock", self.clock())
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -198,10 +232,15 @@ class Negotiator:
             Version by unit of what the caller has; others are told, too.  None for everything.
         """
 
-        now = self.clock()
+        if known is not None:
+            mapping("known", known)
+        with self._calls, interruptible(), self.store.named("Negotiator.units"):
+            return self._units(known)
+
+    def _units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
+        now = self._now()
         if known is None:
             return [state_of(row, now) for row in self.store.look(_UNITS)]
-        mapping("known", known)
         versions = self.store.look(_VERSIONS)
         changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
         if not changed:
@@ -213,15 +252,21 @@ class Negotiator:
         """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
         query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
         if scheduler is not None:
-            query = query.where(JS.c.scheduler == text("scheduler", scheduler))
-        rows = self.store.look(query)
+            query = query.where(JS.c.scheduler == name_of("scheduler", scheduler))
+        with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
+            rows = self.store.look(query)
         return [
             JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
         ]
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
         """Tasks of a job in these states (default: OPEN), in the order of their ids."""
-        where = [RT.c.job_id == text("job", job), RT.c.status.in_(statuses or (Status.OPEN,))]
+        name_of("job", job)
+        with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
+            return self._tasks(job, *statuses)
+
+    def _tasks(self, job: str, *statuses: Status) -> list[Container]:
+        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
         query = sa.select(RT).where(*where).order_by(RT.c.task_id)
         return [container_of(row) for row in self.store.look(query)]
 
@@ -230,18 +275,19 @@ class Negotiator:
         mine = (
             sa.select(RT)
             .join(RS, RS.c.ru_id == RT.c.queue_id)
-            .where(RS.c.machine_id == text("machine", machine), RT.c.launched == 1)
+            .where(RS.c.machine_id == name_of("machine", machine), RT.c.launched == 1)
         )
-        rows = sorted(self.store.look(mine), key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
+        with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
+            found = self.store.look(mine)
+        rows = sorted(found, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
         return [(row.queue_id, container_of(row)) for row in rows]
 
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
         """Take over jobs that are nobody's; their ids."""
 
-        self._schedulers.hear(scheduler)
+        name_of("scheduler", scheduler)
+        whole("most", most, 0, _MOST)
         free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
-        if not self.store.look(free.limit(1)):
-            return []
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
@@ -249,7 +295,9 @@ class Negotiator:
             db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
             return found
 
-        return self.store.transact(work)
+        with self._calls, interruptible(), self.store.named("Negotiator.adopt"):
+            self._schedulers.hear(scheduler)
+            return self.store.transact(work) if self.store.look(free.limit(1)) else []
 
     # -- batch: optimistic --------------------------------------------------------------------------------------
 
@@ -273,25 +321,30 @@ class Negotiator:
         for i, claim in enumerate(asked):
             if not isinstance(claim, Claim):
                 raise InputError(f"claims[{i}]: a Claim expected, got {claim!r}")
+            name_of(f"claims[{i}]: task", claim.task)
+            name_of(f"claims[{i}]: unit", claim.unit)
 
         def work(db: sa.Connection) -> Granted:
             late.append(self._schedulers.hold(db, scheduler))
             return self._optimistic.claim(db, scheduler, asked, launch=launch)
 
         late: list[bool] = []
-        while True:
-            try:
-                granted = self.store.transact(work)
-                break
-            except OvertakenError:
-                continue
-        if late[-1]:
-            self._schedulers.renew(scheduler)
+        with self._calls, interruptible(), self.store.named("Negotiator.commit"):
+            while True:
+                try:
+                    granted = self.store.transact(work)
+                    break
+                except OvertakenError:
+                    continue
+            if late[-1]:
+                self._schedulers.renew(scheduler)
         return granted
 
     def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
         """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
-        return self._bounds.left(texts("jobs", jobs))
+        wanted = names("jobs", jobs)
+        with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
+            return self._bounds.left(wanted)
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
@@ -299,7 +352,8 @@ class Negotiator:
         Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
         them at its next heartbeat, too, if the scheduler could not tell it.
         """
-        given = {"ids": packed(texts("tasks", tasks))}
+        given = {"ids": packed(names("tasks", tasks))}
+        name_of("scheduler", scheduler)
         mine = [
             among(self.store.dialect, RT.c.task_id),
             RT.c.scheduler == scheduler,
@@ -315,7 +369,8 @@ class Negotiator:
             db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
             return found
 
-        return self.store.transact(work)
+        with self._calls, interruptible(), self.store.named("Negotiator.launch"):
+            return self.store.transact(work)
 
     # -- stream: pessimistic ------------------------------------------------------------------------------------
 
@@ -337,9 +392,19 @@ class Negotiator:
         ExpiredError
             The scheduler, or its lock, had expired.
         """
-        with self.leases.hold("stream", scheduler, timeout) as lease:
-            tasks = self.tasks(job)
-            return self._streams.claim(scheduler, tasks, place(tasks, self.units()) if tasks else {}, lease)
+        name_of("scheduler", scheduler)
+        name_of("job", job)
+        with (
+            self._calls,
+            interruptible(),
+            self.store.named("Negotiator.stream"),
+            self.leases.hold("stream", scheduler, timeout) as lease,
+        ):
+            tasks = self._tasks(job)
+            where = place(tasks, self._units()) if tasks else {}
+            for unit in () if where is None else mapping("place", where).values():
+                name_of("place: unit", unit)
+            return self._streams.claim(scheduler, tasks, where, lease)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -348,8 +413,9 @@ class Negotiator:
 
         Tasks that do not run (any more) are passed over.
         """
-        given = texts("tasks", tasks)
-        return self._machines.finish(given) if given else []
+        given = names("tasks", tasks)
+        with self._calls, interruptible(), self.store.named("Negotiator.finish"):
+            return self._machines.finish(given) if given else []
 
     def beat(self, scheduler: str) -> list[str]:
         """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
@@ -360,7 +426,8 @@ class Negotiator:
             It comes too late.
         """
 
-        return self._schedulers.hear(scheduler)
+        with self._calls, interruptible(), self.store.named("Negotiator.beat"):
+            return self._schedulers.hear(scheduler)
 
     def heartbeat(
         self,
@@ -385,9 +452,11 @@ class Negotiator:
         -------
         Report
         """
-        text("machine", machine)
-        there = None if present is None else set(texts("present", present))
-        return self._machines.heartbeat(machine, texts("finished", finished), there, texts("waiting", waiting))
+        name_of("machine", machine)
+        there = None if present is None else set(names("present", present))
+        ended, waits = names("finished", finished), names("waiting", waiting)
+        with self._calls, interruptible(), self.store.named("Negotiator.heartbeat"):
+            return self._machines.heartbeat(machine, ended, there, waits)
 
     def expire(self) -> Lost:
         """Declare lost who has not been heard of for too long, and open again what they held.
@@ -397,15 +466,14 @@ class Negotiator:
         """
         opened: list[str] = []
         lost: list[Sequence[str]] = []
-        for name, ttl, give_up in (
-            (SC.c.scheduler, self.ttl, lost_scheduler),
-            (MS.c.machine_id, self.machine_ttl, lost_machine),
-        ):
-            late = self.clock() - ttl
-            lost.append(silent(self.store, name, late))
-            for who in lost[-1]:
-                opened += self.store.transact(partial(give_up, self.store, name=who, late=late, now=self.clock()))
-        self.leases.sweep()
+        with self._calls, interruptible(), self.store.named("Negotiator.expire"):
+            for beats, give_up in ((self._schedulers.beats, lost_scheduler), (self._machines.beats, lost_machine)):
+                silent = beats.silent()
+                lost.append(list(silent))
+                for who, count in silent.items():
+                    work = partial(give_up, self.store, name=who, count=count, now=self._now())
+                    opened += self.store.transact(work)
+            self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
 
 

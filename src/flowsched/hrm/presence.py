@@ -1,32 +1,92 @@
 """Who is there: schedulers and machines that are heard of, and giving up those that are not.
 
-A heartbeat is written only when the last one that was written is an eighth of the time old after which its sender
-counts as lost; so most of them only look.
+A heartbeat adds one to its sender's counter; no time is written, and no two clocks are compared, see `clocks`.
+It is written only when the last one that this process wrote is an eighth of the time old, by its own clock, after which its
+sender counts as lost; so most of them only look.
+A process gives up those whose counter stood still for that time while it watched and the store was there, and only if the
+counter is still the same when they are given up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
-from flowsched.cluster.checks import text
 from flowsched.exceptions import UnknownIdError
 from flowsched.hrm.claims import ExpiredError, Status
+from flowsched.hrm.clocks import Clock, Watch
+from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ledger import Books
 from flowsched.hrm.store import Store, among, packed
 from flowsched.hrm.tables import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
 
-__all__ = ["Schedulers", "lost_machine", "lost_scheduler", "silent"]
+__all__ = ["Beats", "Schedulers", "lost_machine", "lost_scheduler"]
+
+
+class Beats:
+    """Counters of heartbeats in one table: those that this process writes, and those that it watches.
+
+    Parameters
+    ----------
+    store : Store
+    key : Column
+        The key of SC or MS.
+    ttl : float
+        Seconds.
+    monotonic : callable
+        This process's own time.
+    """
+
+    def __init__(self, store: Store, key: sa.Column[str], ttl: float, monotonic: Clock) -> None:
+        self.store, self.key, self.ttl, self.monotonic = store, key, ttl, monotonic
+        self._watch = Watch(ttl, monotonic)
+        self._outages = store.outages
+        self._written: dict[str, float] = {}
+
+    def is_due(self, name: str) -> bool:
+        """Whether a heartbeat should be written."""
+        written = self._written.get(name)
+        return written is None or self.monotonic() - written > self.ttl / 8
+
+    def note(self, name: str, count: float, begin: float) -> None:
+        """A heartbeat was written, in a transaction that began then."""
+        self._written[name] = begin
+        self._watch.note(name, count)
+
+    def silent(self) -> dict[str, float]:
+        """Those that count as there and have stood still for too long, and where their counters stand."""
+        rows = self.key.table.c
+        found = self.store.look(sa.select(self.key, rows.beats).where(rows.alive == 1).order_by(self.key))
+        if self.store.outages != self._outages:
+            # Nobody could be heard while the store was not there.
+            self._outages = self.store.outages
+            self._watch.restart()
+        counts = {row[0]: row.beats for row in found}
+        self._watch.keep(counts)
+        return {name: count for name, count in counts.items() if self._watch.is_silent(name, count)}
 
 
 class Schedulers:
     """Heartbeats of schedulers; the parameters are the negotiator's."""
 
-    def __init__(self, store: Store, ttl: float, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, ttl: float, clock: Clock, monotonic: Clock) -> None:
         self.store, self.ttl, self.clock = store, ttl, clock
+        self.beats = Beats(store, SC.c.scheduler, ttl, monotonic)
+
+    def join(self, name: str) -> None:
+        """A scheduler comes, or comes back."""
+        begin = self.beats.monotonic()
+
+        def work(db: sa.Connection) -> float:
+            back = sa.update(SC).where(SC.c.scheduler == name).values(beats=SC.c.beats + 1, alive=1)
+            count = db.execute(back.returning(SC.c.beats)).scalar()
+            if count is None:
+                db.execute(sa.insert(SC).values(scheduler=name, beats=0, alive=1))
+            return count or 0
+
+        self.beats.note(name, self.store.transact(work, twice=True), begin)
 
     def hear(self, name: str) -> list[str]:
         """A heartbeat; tasks that are on units for it and that it has not launched.
@@ -36,23 +96,27 @@ class Schedulers:
         UnknownIdError, ExpiredError
             It never was, or no longer is, one of the schedulers.
         """
-        rows = self.store.look(_BEAT, name=text("scheduler", name))
+        rows = self.store.look(_BEAT, name=name_of("scheduler", name))
         self._check(name, rows[0].alive if rows else None)
-        if rows[0].seen < self.clock() - self.ttl / 8:
+        if self.beats.is_due(name):
             self.renew(name)
         return sorted(row.task_id for row in rows if row.task_id is not None)
 
     def renew(self, name: str) -> None:
         """Write a heartbeat."""
-        beat = sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1).values(seen=self.clock())
-        if not self.store.transact(lambda db: db.execute(beat).rowcount):
+        begin = self.beats.monotonic()
+        beat = sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1).values(beats=SC.c.beats + 1)
+        count = self.store.transact(lambda db: db.execute(beat.returning(SC.c.beats)).scalar(), twice=True)
+        if count is None:
             self._check(name, 0)
+        else:
+            self.beats.note(name, count, begin)
 
     def hold(self, db: sa.Connection, name: str) -> bool:
         """Hold the scheduler's row: it cannot be given up before this transaction ends; whether it should `renew`."""
-        row = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": text("scheduler", name)}).one_or_none()
-        self._check(name, row.alive if row else None)
-        return bool(row and row.seen < self.clock() - self.ttl / 8)
+        alive = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": name_of("scheduler", name)}).scalar()
+        self._check(name, alive)
+        return self.beats.is_due(name)
 
     def hold_those_alive(self, db: sa.Connection, names: set[str]) -> set[str]:
         """Hold the rows of those of some schedulers that are there; who they are."""
@@ -66,12 +130,12 @@ class Schedulers:
             raise ExpiredError(f"scheduler {name!r}: not heard of for {self.ttl:g} s; add it again")
 
 
-_SCHEDULER = sa.select(SC.c.alive, SC.c.seen).where(SC.c.scheduler == sa.bindparam("name"))
+_SCHEDULER = sa.select(SC.c.alive).where(SC.c.scheduler == sa.bindparam("name"))
 
 _NOT_LAUNCHED = sa.and_(RT.c.scheduler == SC.c.scheduler, RT.c.launched == 0, RT.c.queue_id.is_not(None))
 
 _BEAT = (
-    sa.select(SC.c.alive, SC.c.seen, RT.c.task_id)
+    sa.select(SC.c.alive, RT.c.task_id)
     .join_from(SC, RT, _NOT_LAUNCHED, isouter=True)
     .where(SC.c.scheduler == sa.bindparam("name"))
 )
@@ -82,19 +146,13 @@ def _those_alive(dialect: str) -> sa.Select[Any]:
     return sa.select(SC.c.scheduler).where(among(dialect, SC.c.scheduler), SC.c.alive == 1).order_by(SC.c.scheduler)
 
 
-def silent(store: Store, name: sa.Column[str], late: float) -> Sequence[str]:
-    """Those of SC or MS that were not heard of since `late`."""
-    rows = name.table.c
-    return [row[0] for row in store.look(sa.select(name).where(rows.alive == 1, rows.seen < late).order_by(name))]
-
-
-def lost_scheduler(store: Store, db: sa.Connection, *, name: str, late: float, now: float) -> list[str]:
+def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
     """Take back what a scheduler claimed and did not launch; the tasks that are open again.
 
-    Nothing happens if it has been heard of since `late`.
+    Nothing happens if its counter has moved on from `count`.
     """
     if not db.execute(
-        sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1, SC.c.seen < late).values(alive=0)
+        sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1, SC.c.beats == count).values(alive=0)
     ).rowcount:
         return []
     half = [RT.c.scheduler == name, RT.c.launched == 0, RT.c.queue_id.is_not(None)]
@@ -108,13 +166,13 @@ def lost_scheduler(store: Store, db: sa.Connection, *, name: str, late: float, n
     return opened
 
 
-def lost_machine(store: Store, db: sa.Connection, *, name: str, late: float, now: float) -> list[str]:
+def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
     """Open all tasks of a machine again, and give its units to nobody until it is back; the tasks.
 
-    Nothing happens if it has been heard of since `late`.
+    Nothing happens if its counter has moved on from `count`.
     """
     if not db.execute(
-        sa.update(MS).where(MS.c.machine_id == name, MS.c.alive == 1, MS.c.seen < late).values(alive=0)
+        sa.update(MS).where(MS.c.machine_id == name, MS.c.alive == 1, MS.c.beats == count).values(alive=0)
     ).rowcount:
         return []
     units = list(db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == name)).scalars())

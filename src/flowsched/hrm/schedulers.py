@@ -3,6 +3,10 @@
 Each is a `Worker`: a flow network of its own over a copy of the state, which is refreshed by what changed; it claims
 through the negotiator, and what is refused stays in its network and is solved again, warm.  Which tasks it works on is
 in the shared state, too, so one that dies leaves nothing behind but jobs that the others adopt.
+
+A worker's network is a copy and nothing else.  After a step that ended early, by whatever exception, the next one reads the
+copy again; what such a step had claimed is in the shared state, where the heartbeats find it.
+A store that is away for a while is waited for, `Store.patience` seconds long, and that is no time without work.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
-from flowsched.exceptions import InputError
+from flowsched._guard import Exclusive, interruptible
+from flowsched.cluster.checks import whole
+from flowsched.exceptions import InputError, StoreError
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.claims import ExpiredError, Granted, JobState, Refusal
 from flowsched.hrm.negotiator import Negotiator
@@ -58,7 +64,7 @@ class Tally:
 
 
 class Worker:
-    """One scheduler.
+    """One scheduler.  It serves one call at a time.
 
     Parameters
     ----------
@@ -87,19 +93,34 @@ class Worker:
         self.tally = Tally(name)
         self._adopt = adopt
         self._launch = launch
-        self._known: dict[str, int] = {}
+        self._calls = Exclusive("Worker")
+        self._stale = False
         negotiator.add_scheduler(name)
 
     def step(self) -> bool:
-        """Look, decide, claim and launch once; whether any job, of whomever, still has open tasks."""
-        try:
-            return self._step()
-        except ExpiredError:
-            # Taken for dead: what was claimed and not launched is open again, and the jobs are others' by now.
-            self.hybrid.withdraw(list(self.hybrid.open))
-            self._known.clear()
-            self.negotiator.add_scheduler(self.name)
-            return True
+        """Look, decide, claim and launch once; whether any job, of whomever, still has open tasks.
+
+        Raises
+        ------
+        StoreError
+            The store failed, or was away for longer than its `patience`.
+        """
+        with self._calls, interruptible():
+            if self._stale:
+                self.hybrid.withdraw(list(self.hybrid.open))
+            self._stale = True
+            try:
+                more = self._step()
+            except ExpiredError:
+                # Taken for dead: what was claimed and not launched is open again, and the jobs are others' by now.
+                self.negotiator.add_scheduler(self.name)
+                return True
+            except StoreError as error:
+                if not error.unknown:
+                    raise
+                return True
+            self._stale = False
+            return more
 
     def _step(self) -> bool:
         negotiator, hybrid = self.negotiator, self.hybrid
@@ -165,10 +186,11 @@ class Worker:
 
     def run(self, patience: float = 1.0, pause: float = 0.01) -> Tally:
         """Step until no job has open tasks, or until nothing was granted for `patience` seconds."""
-        last, granted = time.monotonic(), 0
+        store = self.negotiator.store
+        last, known = time.monotonic(), (0, store.outages)
         while self.step():
-            if self.tally.granted != granted:
-                last, granted = time.monotonic(), self.tally.granted
+            if (self.tally.granted, store.outages) != known:
+                last, known = time.monotonic(), (self.tally.granted, store.outages)
             elif time.monotonic() - last > patience:
                 break
             else:
@@ -177,7 +199,19 @@ class Worker:
 
 
 def _work(url: str, name: str, seed: int, patience: float, shares: bool) -> Tally:
-    return Worker(Negotiator(Store(url), shares=shares), name, seed=seed).run(patience)
+    return Worker(Negotiator(_connect(url), shares=shares), name, seed=seed).run(patience)
+
+
+def _connect(url: str, patience: float = 60.0) -> Store:
+    """A store that was there a moment ago, so that it is worth waiting for."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return Store(url, patience)
+        except StoreError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
@@ -189,7 +223,7 @@ def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool =
         Of a `Store` that processes share.
     count : int
     patience : float
-        Each gives up when nothing was granted to it for so many seconds.
+        Each gives up when nothing was granted to it for so many seconds, not counting what the store was away.
     shares : bool
         See `Negotiator`.
     """
@@ -230,15 +264,14 @@ class _Actor:
     """A worker that connects where it runs."""
 
     def __init__(self, url: str, name: str, seed: int, shares: bool) -> None:
-        self.worker = Worker(Negotiator(Store(url), shares=shares), name, seed=seed)
+        self.worker = Worker(Negotiator(_connect(url), shares=shares), name, seed=seed)
 
     def run(self, patience: float) -> Tally:
         return self.worker.run(patience)
 
 
 def _check(url: str, count: int) -> None:
-    if count < 1:
-        raise InputError(f"count: a whole number >= 1 expected, got {count!r}")
+    whole("count", count, 1)
     store = Store(url)
     if store.url.endswith("sqlite://"):
         raise InputError(f"url: processes cannot share {url!r}; use a file or a server")

@@ -2,7 +2,8 @@
 
 Two are the source's (HRM, section 4.1): RS has a row for every resource unit, RT one for every task.  Beside them are
 the jobs, the machines and schedulers with their last heartbeats, the tickets of the lock for stream jobs, and counters.
-Amounts are micro-units (`units.AMOUNTS`), times seconds of whatever clock the negotiator is given, ids strings.
+Amounts are micro-units (`units.AMOUNTS`), times seconds of whatever clock the negotiator is given, ids as `ids` has them.
+Who is there is told by counters of heartbeats and by no time, see `clocks`.
 
 Invariants, which every transaction keeps:
 
@@ -36,12 +37,12 @@ def _amounts(prefix: str) -> list[sa.Column[Any]]:
 
 
 def _heard_of(table: str, key: str) -> sa.Table:
-    """Those that send heartbeats: when the last one came, and whether they count as there."""
+    """Those that send heartbeats: how many were written, and whether they count as there."""
     return sa.Table(
         table,
         TABLES,
         sa.Column(key, sa.String, primary_key=True),
-        sa.Column("seen", sa.Float, nullable=False),
+        sa.Column("seen", sa.Float, key="beats", nullable=False),
         sa.Column("alive", sa.Integer, nullable=False),
     )
 
@@ -105,10 +106,10 @@ JS = sa.Table(
 """Jobs: whose they are, and how many of their tasks are where."""
 
 MS = _heard_of("hrm_ms", "machine_id")
-"""Machines and their last heartbeats."""
+"""Machines and their heartbeats."""
 
 SC = _heard_of("hrm_sc", "scheduler")
-"""Schedulers and their last heartbeats."""
+"""Schedulers and their heartbeats."""
 
 LK = sa.Table(
     "hrm_lk",
@@ -127,6 +128,6 @@ LQ = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("ticket", sa.BigInteger, primary_key=True),
     sa.Column("owner", sa.String, nullable=False),
-    sa.Column("until", sa.Float, nullable=False),
+    sa.Column("until", sa.Float, key="beats", nullable=False),  # the column's name is that of older files
 )
-"""Who holds or awaits the lock: the smallest ticket that has not expired."""
+"""Who holds or awaits the lock: the smallest ticket; who is silent for too long loses it to those that see that."""

@@ -1,0 +1,145 @@
+"""What an agent has started, on disk: so that its successor can end what it leaves behind.
+
+Every agent has a folder that it locks for as long as it lives; the lock goes with the process, however that ends.
+A record is in the folder before the container's process is released, and until all of the container's processes are gone.
+An agent that begins takes each folder whose lock is free, ends what its records tell, and removes it; only then does it
+have a folder of its own.  So no container runs beside one that is left from before.
+A record names a process by pid, start time, token and boot: what does not agree in these is not touched.
+
+What an agent signals is what these folders say, so they are believed only if nobody else may write there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from flowsched.exceptions import InputError
+from flowsched.hrm.cgroups import end_group
+from flowsched.hrm.locks import Lock
+from flowsched.hrm.processes import Family, boot_id, end
+
+__all__ = ["Custody", "default_folder"]
+
+
+def default_folder() -> Path:
+    """The folder of all agents of this user."""
+    return Path(tempfile.gettempdir()) / f"flowsched-agents-{os.geteuid()}"
+
+
+class Custody:
+    """The records of one agent.
+
+    Parameters
+    ----------
+    base : path
+        Of the folders of all agents.
+    key : str, optional
+        Of an agent of which there must be one only.
+
+    Raises
+    ------
+    InputError
+        An agent of that key is at work, or others may write into the folder.
+    TimeLimitError
+        What an agent left behind does not end.
+    """
+
+    def __init__(self, base: Path, key: str | None = None) -> None:
+        _prepare(base)
+        mine = base / (uuid4().hex if key is None else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())
+        self._boot = boot_id()
+        # One agent begins at a time, so a folder that is locked belongs to one that lives.
+        turn = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            for folder in sorted(base.iterdir()):
+                self._inherit(folder)
+            mine.mkdir(mode=0o700, exist_ok=True)
+            lock = Lock.take(mine)
+            if lock is None:
+                raise InputError(f"state: another agent of this machine is at work, see {mine}")
+        finally:
+            os.close(turn)
+        self.folder, self._lock = mine, lock
+
+    def _inherit(self, folder: Path) -> None:
+        """End what a dead agent has left, and remove its folder."""
+        if not folder.is_dir() or (lock := Lock.take(folder)) is None:
+            return
+        try:
+            records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == self._boot]
+            for record in records:
+                if record["group"]:
+                    end_group(Path(record["group"]))
+            end([Family(record["pid"], record["start"], record["token"]) for record in records])
+            _remove(folder)
+        finally:
+            lock.release()
+
+    def add(self, id: str, family: Family, group: Path | None) -> None:
+        """A container is about to be released."""
+        record = {
+            "id": id,
+            "boot": self._boot,
+            "pid": family.pid,
+            "start": family.start,
+            "token": family.token,
+            "group": None if group is None else str(group),
+        }
+        path = self.folder / f"{family.token}.json"
+        # A record that is cut off tells of a process that was not released.
+        (path.with_suffix(".new")).write_text(json.dumps(record))
+        os.replace(path.with_suffix(".new"), path)
+
+    def remove(self, family: Family) -> None:
+        """All of a container has ended."""
+        for suffix in (".json", ".new"):
+            with suppress(FileNotFoundError):
+                (self.folder / f"{family.token}{suffix}").unlink()
+
+    def families(self) -> list[Family]:
+        """All that is recorded."""
+        records = map(_read, self.folder.glob("*.json"))
+        return [Family(record["pid"], record["start"], record["token"]) for record in records if record["boot"]]
+
+    def close(self) -> None:
+        """Nothing is left."""
+        _remove(self.folder)
+        self._lock.release()
+
+
+def _prepare(base: Path) -> None:
+    """The folder is there, is ours, and nobody else writes into it."""
+    base.mkdir(mode=0o700, parents=True, exist_ok=True)
+    about = os.stat(base, follow_symlinks=False)
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
+        raise InputError(f"state: a folder of this user's, where no other may write, expected: {base}")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    nothing = {"boot": None, "group": None, "pid": 0, "start": 0, "token": ""}
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return nothing
+    kinds: dict[str, Any] = {"boot": str, "pid": int, "start": int, "token": str, "group": (str, type(None))}
+    good = isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in kinds.items())
+    # A short token would be found in a stranger's environment.
+    return record if good and len(record["token"]) == 32 and record["pid"] > 1 else nothing
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.suffix in (".json", ".new"):
+            path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,59 @@
+"""Locks of folders: held until they are released or the process ends, however it ends, and not by what is forked from it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from weakref import WeakSet
+
+__all__ = ["Lock"]
+
+
+class Lock:
+    """The lock of a folder, held until it is released or the process ends; not by processes that are forked from this."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        _LOCKS.add(self)
+
+    @staticmethod
+    def take(folder: Path) -> Lock | None:
+        """The lock, or None where another one holds it or the folder is gone."""
+        try:
+            fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another one may have removed it before it was locked.
+            there = os.stat(folder, follow_symlinks=False)
+            if (there.st_dev, there.st_ino) == (os.fstat(fd).st_dev, os.fstat(fd).st_ino):
+                return Lock(fd)
+        except (BlockingIOError, FileNotFoundError):
+            pass
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+        return None
+
+    def __del__(self) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Let another one have it."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+_LOCKS: WeakSet[Lock] = WeakSet()
+
+
+def _forked() -> None:
+    for lock in list(_LOCKS):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_forked)
