@@ -148,7 +148,10 @@ def test_random_numbers_of_all_sizes(capsys):
         net.add_nodes(supply)
         arcs = net.add_arcs(tail, head, rng.permutation(capacity), rng.permutation(cost))
         for step in range(3):
-            _answer(lambda s=step, net=net: net.solve(algorithm=ALGORITHMS[(seed + s) % 4]), lambda _, net=net: net.certify())
+            _answer(
+                lambda s=seed + step, net=net: net.solve(algorithm=ALGORITHMS[s % 4]),
+                lambda _, net=net: net.certify(),
+            )
             net.set_capacity(arcs[:step], 7)
         net.set_capacity(arcs, capacity)
         net.set_cost(arcs, cost)
@@ -164,14 +167,18 @@ def test_random_numbers_of_all_sizes(capsys):
             found -= {"InfeasibleError"}  # of a network that is both, either may be said
         assert len(found) <= 1, f"seed {seed}: {found}"
         kind = found.pop() if found else "CostRangeError"
-        answers[kind if isinstance(kind, str) else "optimum"] = answers.get(kind if isinstance(kind, str) else "optimum", 0) + 1
+        answers[kind if isinstance(kind, str) else "optimum"] = (
+            answers.get(kind if isinstance(kind, str) else "optimum", 0) + 1
+        )
     with capsys.disabled():
         print(f"\nnumbers of all sizes: {answers}")
     assert answers["optimum"] > 20
     assert answers["CostRangeError"] > 3
 
 
-@pytest.mark.parametrize("limit", [10**400, Fraction(10**400), -1, float("nan"), "1", True, 1j, None], ids=lambda x: repr(x)[:20])
+@pytest.mark.parametrize(
+    "limit", [10**400, Fraction(10**400), -1, float("nan"), "1", True, 1j, None], ids=lambda x: repr(x)[:20]
+)
 def test_time_limits(limit):
     net = fs.FlowNetwork()
     net.add_nodes([1, -1])
