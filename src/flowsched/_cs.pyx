@@ -1520,6 +1520,7 @@ cdef class Network:
         """Mend the half-arcs in `bent`: shortest augmenting cycles through each until its reduced cost is 0."""
         cdef int32_t h, i
         cdef int64_t amount
+        cdef bint endless
         cdef int status
         while self.nbent:
             h = self.bent[self.nbent - 1]
@@ -1538,11 +1539,11 @@ cdef class Network:
                 if status != OK:
                     return status
             self.order[self.stuck] = h
-            amount = CINF
+            amount, endless = CINF, True
             for i in range(self.stuck + 1):
-                if not self.unlimited(self.order[i]):
-                    amount = min(amount, self.res[self.order[i]])
-            if amount == CINF:
+                amount = min(amount, self.res[self.order[i]])
+                endless = endless and self.unlimited(self.order[i])
+            if endless:
                 return UNBOUNDED
             self.ready(self.stuck + 1, 0)
             for i in range(self.stuck + 1):

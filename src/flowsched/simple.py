@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
@@ -11,11 +12,15 @@ from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network import FlowNetwork, _integers, min_cost_flow
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import ArrayLike, NDArray
 
     Int64Array = NDArray[np.int64]
 
 __all__ = ["FlowStatus", "SimpleMinCostFlow"]
+
+_MOST_NODES: Final = 2**31 - 2
 
 
 class FlowStatus(IntEnum):
@@ -102,8 +107,8 @@ class SimpleMinCostFlow:
         if (room < 0).any():
             i = int(np.argmax(room < 0))
             raise InputError(f"capacities[{i}]: {room[i]} is negative")
-        self._need_nodes(tails=start, heads=end)
-        return self._network.add_arcs(start, end, room, cost)
+        with self._nodes_for(tails=start, heads=end):
+            return self._network.add_arcs(start, end, room, cost)
 
     def set_node_supply(self, node: int, supply: int) -> None:
         """Set what a node sends (> 0) or takes (< 0)."""
@@ -113,8 +118,8 @@ class SimpleMinCostFlow:
         """Set what nodes send (> 0) or take (< 0); nodes up to the highest number come with them."""
         numbers = _integers("nodes", nodes)
         amounts = _integers("supplies", supplies, len(numbers))
-        self._need_nodes(nodes=numbers)
-        self._network.set_supply(numbers, amounts)
+        with self._nodes_for(nodes=numbers):
+            self._network.set_supply(numbers, amounts)
 
     def set_arc_capacity(self, arc: int, capacity: int) -> None:
         """Set the capacity of an arc."""
@@ -162,23 +167,26 @@ class SimpleMinCostFlow:
         UnboundedError
             A cycle of negative cost has unlimited capacity, for which there is no status.
         """
-        self._flow = None
         supplies = self._network.supply().tolist()
         if sum(supplies):
-            return FlowStatus.UNBALANCED
+            return self._none(FlowStatus.UNBALANCED)
         try:
-            self._cost = self._network.solve().cost
+            cost = self._network.solve().cost
         except InfeasibleError:
-            return FlowStatus.INFEASIBLE
+            return self._none(FlowStatus.INFEASIBLE)
         except CostRangeError:
-            return FlowStatus.BAD_COST_RANGE
-        self._flow = self._network.flow()
-        self._sent = sum(supply for supply in supplies if supply > 0)
+            return self._none(FlowStatus.BAD_COST_RANGE)
+        flow, sent = self._network.flow(), sum(supply for supply in supplies if supply > 0)
+        self._flow, self._cost, self._sent = flow, cost, sent
         return FlowStatus.OPTIMAL
+
+    def _none(self, status: FlowStatus) -> FlowStatus:
+        """There is no flow any more."""
+        self._flow = None
+        return status
 
     def solve_max_flow_with_min_cost(self) -> FlowStatus:
         """Find a flow of least cost among those that send as much as is possible; it need not be all."""
-        self._flow = None
         net = self._network
         supply = net.supply()
         givers, takers = np.flatnonzero(supply > 0), np.flatnonzero(supply < 0)
@@ -197,7 +205,7 @@ class SimpleMinCostFlow:
             cost = np.concatenate([net.cost(), np.zeros(len(tail) - m, np.int64)])
             result = min_cost_flow(tail, head, room, cost, ends)
         except (CostRangeError, OverflowError):
-            return FlowStatus.BAD_COST_RANGE
+            return self._none(FlowStatus.BAD_COST_RANGE)
         self._flow, self._cost, self._sent = result.flow[:m], result.cost, most - past
         return FlowStatus.OPTIMAL
 
@@ -230,12 +238,23 @@ class SimpleMinCostFlow:
             raise InputError("no flow was found yet: solve() first, and look at the status")
         return flow
 
-    def _need_nodes(self, **numbers: Int64Array) -> None:
+    @contextmanager
+    def _nodes_for(self, **numbers: Int64Array) -> Iterator[None]:
+        """With nodes up to the highest number; they go again if what needs them fails."""
         highest = -1
         for name, values in numbers.items():
             if len(values):
                 if values.min() < 0:
                     raise InputError(f"{name}[{int(np.argmin(values))}]: node numbers start at 0, got {values.min()}")
                 highest = max(highest, int(values.max()))
-        if highest >= self._network.num_nodes:
-            self._network.add_nodes(highest + 1 - self._network.num_nodes)
+        count = self._network.num_nodes
+        if highest >= count:
+            if highest >= _MOST_NODES:
+                raise CostRangeError(f"node {highest}: a network has fewer than 2**31 nodes")
+            self._network.add_nodes(highest + 1 - count)
+        try:
+            yield
+        except BaseException:
+            # The last first, so that ids are given again in ascending order.
+            self._network.remove_nodes(np.arange(self._network.num_nodes - 1, count - 1, -1))
+            raise
