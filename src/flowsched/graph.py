@@ -203,9 +203,9 @@ class Graph:
         graph.names = head["names"]
         if len(graph.classes) > _MOST_CLASSES or len(set(graph.classes)) < len(graph.classes):
             raise ValueError("classes are told twice")
-        for kind, names in zip(graph.classes, graph.names, strict=True):
-            if (names is None) != stateful(kind):
-                raise ValueError(f"{kind.__name__} is told in another way")
+        for known, names in zip(graph.classes, graph.names, strict=True):
+            if (names is None) != stateful(known):
+                raise ValueError(f"{known.__name__} is told in another way")
             graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
         rest.end()
         return graph
@@ -428,14 +428,14 @@ class _Making:
         if len(bounds) != len(tables[_DEQUE]):
             raise ValueError("lengths of deques expected")
         tables[_DEQUE] = [deque(maxlen=None if most == -1 else _count(most, 2**62)) for most in bounds]
-        for i, (kind, columns) in enumerate(zip(graph.classes, graph.columns, strict=True)):
-            if issubclass(kind, tuple | Enum):
-                raise TypeError(f"{kind.__name__} is no class of objects with attributes")
+        for i, (cls, columns) in enumerate(zip(graph.classes, graph.columns, strict=True)):
+            if issubclass(cls, tuple | Enum):
+                raise TypeError(f"{cls.__name__} is no class of objects with attributes")
             lengths = {len(_vector(column, "i8")) for column in columns}
             if len(lengths) != 1:
-                raise ValueError(f"columns of {kind.__name__} differ in length")
-            new: Callable[[type], Any] = kind.__new__
-            graph.made[kind] = tables[_FIRST_CLASS + i] = [new(kind) for _ in range(lengths.pop())]
+                raise ValueError(f"columns of {cls.__name__} differ in length")
+            new: Callable[[type], Any] = cls.__new__
+            graph.made[cls] = tables[_FIRST_CLASS + i] = [new(cls) for _ in range(lengths.pop())]
         frozen: list[Any] = []
         tables[_FROZEN] = frozen
         for tag, codes in graph.frozen:
@@ -446,9 +446,8 @@ class _Making:
             if names is None:
                 states += zip(things, self._values(columns[0].tolist()), strict=True)
                 continue
-            kind = graph.classes[i]
             for name, column in zip(names, columns, strict=False):
-                _check_name(kind, name)
+                _check_name(graph.classes[i], name)
                 put = object.__setattr__
                 for thing, value in zip(things, self._values(column.tolist()), strict=True):
                     put(thing, name, value)

@@ -21,7 +21,7 @@ from flowsched.journal import Header, Journal, Seal
 from flowsched.log import Reader, reading
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.describe import Makers, describe, difference, parts, rebuild
-from flowsched.portable import load
+from flowsched.portable import Portable, load
 from flowsched.rounds import Commit, Delta, Round
 from flowsched.wire import as_ids, decode, deltas_of
 
@@ -32,10 +32,16 @@ NONSENSE = (AttributeError, ArithmeticError, FlowschedError, LookupError, Recurs
 """What comes of data that agrees with its checksum and still makes no sense."""
 
 
-class Target(Protocol):
+class Target(Portable, Protocol):
     """A scheduler, or an adapter over one, as recovery sees it; it writes nothing down meanwhile."""
 
-    policy: Policy
+    @property
+    def policy(self) -> Policy:
+        """What is aimed at."""
+        ...
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None: ...
 
     @property
     def _extras(self) -> Extras:
