@@ -38,7 +38,9 @@ __all__ = ["Graph", "Schema", "stateful"]
 
 Codes = NDArray[np.int64]
 
-_CONSTANT, _STR, _INT, _FLOAT, _BYTES, _ARRAY, _GIVEN, _FOREIGN, _FROZEN, _LIST, _DICT, _SET, _DEQUE, _ORDERED = range(14)
+_CONSTANT, _STR, _INT, _FLOAT, _BYTES, _ARRAY, _GIVEN, _FOREIGN, _FROZEN, _LIST, _DICT, _SET, _DEQUE, _ORDERED = range(
+    14
+)
 _FIRST_CLASS = 16
 _CONSTANTS = (None, False, True)
 _FROZEN_KINDS = (tuple, frozenset, MappingProxyType)
@@ -167,7 +169,9 @@ class Graph:
             "bounds": self.bounds, "own": len(self.arrays), "arrays": shapes,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode("ascii")
-        blob = [np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays]
+        blob = [
+            np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays
+        ]
         return b"".join([len(text).to_bytes(8, "little"), text, *blob])
 
     @classmethod
@@ -194,7 +198,9 @@ class Graph:
             raise TypeError("a table of strings or of integers has something else")
         graph.chunks = [bytes.fromhex(chunk) for chunk in head["chunks"]]
         kinds = list(schema.by_name.values())
-        tags = [tag if isinstance(tag, int) else (kinds[_count(tag[0], len(kinds) - 1)], tag[1]) for tag in head["frozen"]]
+        tags = [
+            tag if isinstance(tag, int) else (kinds[_count(tag[0], len(kinds) - 1)], tag[1]) for tag in head["frozen"]
+        ]
         graph.frozen = list(zip(tags, _rows(rest), strict=True))
         for kind in graph.mutable:
             graph.mutable[kind] = _rows(rest)
@@ -260,7 +266,7 @@ class _Rest:
 
 def _rows(arrays: _Rest) -> list[list[int]]:
     lengths, codes = _vector(next(arrays), "i8"), _vector(next(arrays), "i8").tolist()
-    if len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes)) or lengths.sum() != len(codes):
+    if (len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes))) or lengths.sum() != len(codes):
         raise ValueError("the lengths of a table do not add up")
     ends = np.cumsum(lengths).tolist()
     return [codes[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -320,7 +326,9 @@ class _Taking:
             columns[0].append(np.zeros(len(things), np.int64))
             return
         for thing in things:
-            assert getattr(thing, "__dict__", {}).keys() <= set(names), f"{type(thing).__name__}: not all have the same attributes"
+            assert getattr(thing, "__dict__", {}).keys() <= set(names), (
+                f"{type(thing).__name__}: not all have the same attributes"
+            )
         for name, column in zip(names, columns, strict=True):
             column.append(np.array([code(getattr(thing, name)) for thing in things], np.int64))
 

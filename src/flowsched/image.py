@@ -39,7 +39,6 @@ from flowsched.network import FlowNetwork
 from flowsched.outlets import Outlets
 from flowsched.places import Places
 from flowsched.policy import Fairness, Policy, deployment, lending, providers, sequence
-from flowsched.quoting import quoted
 from flowsched.racks import Racks
 from flowsched.shares import Shares
 from flowsched.stays import Stays
@@ -233,7 +232,11 @@ def _given(policy: Policy) -> dict[str, Any]:
 
 
 def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None) -> Graph:
-    if isinstance(state, State) and (rule := state.cluster.books.rule) is not None and type(rule) not in extras.schema.known:
+    if (
+        isinstance(state, State)
+        and (rule := state.cluster.books.rule) is not None
+        and type(rule) not in extras.schema.known
+    ):
         raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
     # A twin's policy has its own accounts already.
     accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
@@ -277,7 +280,11 @@ def _check(state: State) -> None:
         if type(getattr(state, name)) is not kind:
             raise TypeError(f"a {kind.__name__} expected")
     builder = state.builder
-    if builder.cluster is not state.cluster or builder.network is not state.network or type(builder.policy) is not Policy:
+    if (
+        builder.cluster is not state.cluster
+        or builder.network is not state.network
+        or type(builder.policy) is not Policy
+    ):
         raise ValueError("parts of several states")
     audit(state.cluster)
 

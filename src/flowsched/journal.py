@@ -202,7 +202,9 @@ class Journal:
         self._behind = False
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise InputError("a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)")
+        raise InputError(
+            "a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)"
+        )
 
     def __repr__(self) -> str:
         return f"<Journal {str(self.path)!r}, {self.size} bytes>"

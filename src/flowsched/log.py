@@ -181,7 +181,9 @@ class Log:
             _sync_folder(self.path)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise InputError("a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)")
+        raise InputError(
+            "a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)"
+        )
 
     @property
     def closed(self) -> bool:

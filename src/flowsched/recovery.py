@@ -292,7 +292,10 @@ class _Rerun:
         values = decode(body, self.found.path, offset)
         if kinds:
             right = isinstance(values, list) and len(values) == len(kinds)
-            if not (right and all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in zip(values, kinds, strict=True))):
+            if not (
+                right
+                and all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in zip(values, kinds, strict=True))
+            ):
                 raise self._mismatch("a record that means nothing", offset)
         return values
 

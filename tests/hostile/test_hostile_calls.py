@@ -69,7 +69,9 @@ def do_apply(sched: fs.Scheduler, rnd: fs.Round) -> None:
 
 
 def do_submit(sched: fs.Scheduler, rnd: fs.Round) -> None:
-    sched.apply(fs.JobSubmitted("more", [fs.Task("x", {"cpu": 1}), fs.Task("y", {"cpu": 1}, kind="k", apart=1)], user="w"))
+    sched.apply(
+        fs.JobSubmitted("more", [fs.Task("x", {"cpu": 1}), fs.Task("y", {"cpu": 1}, kind="k", apart=1)], user="w")
+    )
 
 
 def do_fail(sched: fs.Scheduler, rnd: fs.Round) -> None:
@@ -429,7 +431,7 @@ def test_a_finaliser_is_refused() -> None:
         if calls == 40:
             Last()
             gc.collect()
-        return None
+        return
 
     sys.setprofile(trace)
     try:
@@ -443,12 +445,11 @@ def test_a_finaliser_is_refused() -> None:
 def test_handlers_run_once_the_call_is_over_and_are_put_back(raising_handler) -> None:
     guard, other, order = Exclusive("thing"), Exclusive("other"), []
     mine = signal.getsignal(signal.SIGUSR1)
-    with pytest.raises(Stop):
-        with guard:
-            send()
-            with other:
-                order.append("inner")
-            order.append("outer")
+    with pytest.raises(Stop), guard:
+        send()
+        with other:
+            order.append("inner")
+        order.append("outer")
     assert order == ["inner", "outer"]
     assert signal.getsignal(signal.SIGUSR1) is mine
     with guard:
@@ -460,13 +461,12 @@ def test_handlers_run_once_the_call_is_over_and_are_put_back(raising_handler) ->
         with pytest.raises(Stop), other, interruptible():
             send()
     assert order == ["inner", "outer"]
-    with pytest.raises(Stop):
-        with guard:
-            with pytest.raises(Stop), interruptible():
-                send()
-            with other:
-                send()
-                order.append("kept")
+    with pytest.raises(Stop), guard:
+        with pytest.raises(Stop), interruptible():
+            send()
+        with other:
+            send()
+            order.append("kept")
     assert order[-1] == "kept"
 
 
@@ -621,7 +621,9 @@ def test_ids_that_no_file_carries_are_refused_before_anything_happens(tmp_path: 
     state, size = world_of(sched), sched.journal.size
     for event in (
         fs.MachineAdded(id, {"cpu": 1}),
-        fs.MachineAdded("m9", {"cpu": 1}, labels={"zone": str(id)}) if isinstance(id, str) else fs.MachineAdded("m9", {"cpu": 1}, rack=id),
+        fs.MachineAdded("m9", {"cpu": 1}, labels={"zone": str(id)})
+        if isinstance(id, str)
+        else fs.MachineAdded("m9", {"cpu": 1}, rack=id),
         fs.JobSubmitted(id, [fs.Task("t", {"cpu": 1})]),
         fs.JobSubmitted("j", [fs.Task(id, {"cpu": 1})]),
     ):
@@ -647,7 +649,10 @@ def test_a_round_that_raises_leaves_a_scheduler_that_decides_as_a_new_one() -> N
 
         policy = POLICIES[seed % len(POLICIES)]()
         policy = fs.Policy(
-            placement=(*policy.placement, fs.CustomCost(cost)), fairness=policy.fairness, waiting=policy.waiting, preemption=policy.preemption
+            placement=(*policy.placement, fs.CustomCost(cost)),
+            fairness=policy.fairness,
+            waiting=policy.waiting,
+            preemption=policy.preemption,
         )
         sched = fs.Scheduler(policy)
         for _ in operations(seed, sched, 30, [lambda policy=policy: policy]):
@@ -662,7 +667,10 @@ def test_a_round_that_raises_leaves_a_scheduler_that_decides_as_a_new_one() -> N
         fail[0] = False
         assert world_of(sched)[0] == before
         audit(sched.cluster)
-        mine, other = sched.schedule(2000.0), fs.Scheduler.import_state(_exported(sched), policy=policy).schedule(2000.0)
+        mine, other = (
+            sched.schedule(2000.0),
+            fs.Scheduler.import_state(_exported(sched), policy=policy).schedule(2000.0),
+        )
         assert len(mine.placements) == len(other.placements)
         assert mine.stats.cost == other.stats.cost
 

@@ -79,7 +79,11 @@ def altered_image(image: bytes, rnd: random.Random) -> bytes:
         elif len(blob) >= 8:
             at = rnd.randrange(len(blob) // 8) * 8
             word = int.from_bytes(blob[at : at + 8], "little", signed=True)
-            nearby = [word + rnd.choice([-1, 1, 256, -256, 512]), word ^ 1 << rnd.randrange(63), rnd.choice([0, -1, 2**31, 2**62, 5 << 8 | 3])]
+            nearby = [
+                word + rnd.choice([-1, 1, 256, -256, 512]),
+                word ^ 1 << rnd.randrange(63),
+                rnd.choice([0, -1, 2**31, 2**62, 5 << 8 | 3]),
+            ]
             blob[at : at + 8] = (rnd.choice(nearby) & 2**64 - 1).to_bytes(8, "little")
     if rnd.random() < 0.03:
         del blob[rnd.randrange(len(blob) + 1) :]
@@ -281,9 +285,11 @@ def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
             again = fs.Scheduler.restore(path)
             assert again.recovery.snapshot and not again.recovery.warm
             mine, its = sched.cluster, again.cluster
-            assert {m: (r.machine, r.failed, r.drained) for m, r in mine.machines.items()} == {m: (r.machine, r.failed, r.drained) for m, r in its.machines.items()}
-            assert [(t, mine.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in mine.tasks.items()] == [
-                (t, its.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in its.tasks.items()
-            ]
+            assert {m: (r.machine, r.failed, r.drained) for m, r in mine.machines.items()} == {
+                m: (r.machine, r.failed, r.drained) for m, r in its.machines.items()
+            }
+            assert [
+                (t, mine.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in mine.tasks.items()
+            ] == [(t, its.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in its.tasks.items()]
             assert fs.policy.describe.describe(again.policy) == fs.policy.describe.describe(sched.policy)
             again.commit(again.schedule(life.now + 9))

@@ -59,7 +59,9 @@ def _indices(indices: Indices, used: Iterable[int], what: str) -> None:
 
 def _machines(cluster: Cluster) -> None:
     records, books = cluster.machines, cluster.books
-    _must(all(type(r) is MachineRecord and r.machine.id == id for id, r in records.items()), "a machine under another id")
+    _must(
+        all(type(r) is MachineRecord and r.machine.id == id for id, r in records.items()), "a machine under another id"
+    )
     rows = {record.row: record for record in records.values()}
     _must(rows == cluster.by_row and len(rows) == len(records), "machines and their rows differ")
     gone = cluster._changes.gone
@@ -208,13 +210,19 @@ def _books(cluster: Cluster) -> None:
             fresh.take(row, task.group.cls.index, task.place.devices)
     rows = list(cluster.by_row)
     for name in ("capacity", "free", "slots", "running", "usable"):
-        _must(np.array_equal(getattr(books, name)[rows], getattr(fresh, name)[rows]), f"books.{name} is not what the records tell")
+        _must(
+            np.array_equal(getattr(books, name)[rows], getattr(fresh, name)[rows]),
+            f"books.{name} is not what the records tell",
+        )
     wide = min(books.devices.shape[1], fresh.devices.shape[1])
     same = np.array_equal(books.devices[rows, :wide], fresh.devices[rows, :wide])
     _must(same and not books.devices[rows, wide:].any(), "books.devices is not what the records tell")
     levels = len(books.levels)
     _must(np.array_equal(books.running_at[rows, :levels], fresh.running_at[rows, :levels]), "books.running_at differs")
-    _must(books._running_by_level == fresh._running_by_level and books.levels == fresh.levels, "running tasks by priority differ")
+    _must(
+        books._running_by_level == fresh._running_by_level and books.levels == fresh.levels,
+        "running tasks by priority differ",
+    )
     live = list(cluster.by_class)
     for name in ("demand", "priority", "level"):
         _must(np.array_equal(getattr(books, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
@@ -254,12 +262,18 @@ def _shapes(books: Books, fresh: Books, rows: list[int], live: list[int]) -> Non
     for row in rows:
         _must(mine._keys[int(mine.of[row])] == made._keys[int(made.of[row])], "a machine of another shape")
     size = mine._indices.count
-    big = max(live, default=-1) < len(mine._suits) and mine._suits.shape == mine._holds.shape and mine._suits.shape[1] >= size
+    big = (
+        max(live, default=-1) < len(mine._suits)
+        and mine._suits.shape == mine._holds.shape
+        and mine._suits.shape[1] >= size
+    )
     _must(big, "what suits classes is missing")
     _must(all(mine._wants.get(cls) == made._wants[cls] for cls in live), "what classes want differs")
     for shape, key in mine._keys.items():
         other = made._shapes.get(key)
         if other is not None:
-            same = (mine._suits[live, shape] == made._suits[live, other]) & (mine._holds[live, shape] == made._holds[live, other])
+            same = (mine._suits[live, shape] == made._suits[live, other]) & (
+                mine._holds[live, shape] == made._holds[live, other]
+            )
             _must(same.all(), "what suits classes differs")
     _must(mine.device == made.device, "devices differ")
