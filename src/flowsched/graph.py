@@ -146,7 +146,6 @@ class Graph:
     def write(self) -> bytes:
         """The graph as bytes; see `read`."""
         arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64)]
-        shapes: list[Any] = []
 
         def rows(lists: Iterable[list[int]]) -> None:
             lists = list(lists)
@@ -159,8 +158,7 @@ class Graph:
             rows(lists)
         for columns in self.columns:
             arrays += [np.array(column) for column in columns]
-        for array in arrays:
-            shapes.append([array.dtype.str[1:], *array.shape])
+        shapes = [[array.dtype.str[1:], *array.shape] for array in arrays]
         head = {
             "root": self.root, "classes": [kind.__name__ for kind in self.classes], "names": self.names,
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],

@@ -39,7 +39,19 @@ from flowsched.rounds import Commit, Delta, Round
 from flowsched.version import __version__
 from flowsched.wire import as_ids, encode, plain
 
-__all__ = ["Extras", "Header", "JournalOrPath", "Kept", "State", "as_ids", "checked", "plain", "policy_of", "twin"]
+__all__ = [
+    "Extras",
+    "Header",
+    "JournalOrPath",
+    "Kept",
+    "State",
+    "as_ids",
+    "checked",
+    "plain",
+    "policy_of",
+    "twin",
+    "unpack",
+]
 
 JournalOrPath = Journal | str | os.PathLike[str]
 

@@ -147,7 +147,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise JournalError("not a regular file", os.fspath(path))
-        file = open(path, "rb")
+        file = open(path, "rb")  # noqa: SIM115, since the caller's own errors are none of opening it
     except (OSError, ValueError) as error:
         raise JournalError(f"cannot be opened: {_why(error)}", os.fspath(path)) from error
     with file:

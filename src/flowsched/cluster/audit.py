@@ -94,6 +94,8 @@ def _classes(cluster: Cluster) -> None:
         _must(cls.demand.shape == (width,) and (cls.demand >= 0).all(), "a demand for other resources")
         _must(cls.priority in books.levels, "a class of unknown priority")
         _must(all(type(label) is str for label in cls.constraints), "a constraint on no label")
+        known = cls.demand.tobytes(), tuple(cls.constraints.items()), cls.priority, cls.kind, tuple(cls.prefers.items())
+        _must(cls.key[:5] == known and len(cls.key) == 8, "a class under another key")
     _must(cluster._idle.keys() == {c.key for c in by_class.values() if not c.tasks}, "idle classes differ")
 
 
@@ -208,7 +210,7 @@ def _books(cluster: Cluster) -> None:
         for task in record.tasks:
             assert task.place is not None
             fresh.take(row, task.group.cls.index, task.place.devices)
-    rows = list(cluster.by_row)
+    rows, count = list(cluster.by_row), books.rows
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(
             np.array_equal(getattr(books, name)[rows], getattr(fresh, name)[rows]),
@@ -227,8 +229,8 @@ def _books(cluster: Cluster) -> None:
     for name in ("demand", "priority", "level"):
         _must(np.array_equal(getattr(books, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
     _must(all(books._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
-    held = books.held[rows]
-    _must(np.isin(held[held >= 0], live).all(), "a machine is held for no class")
+    held = books.held
+    _must(np.isin(held[:count], [-1, *live]).all() and (held[count:] == -1).all(), "a machine is held for no class")
     _must(books._holding == int((books.held[: books.rows] >= 0).sum()), "machines that are held are not counted")
     _must(bool((books.version[: books.rows] <= books.clock).all()), "a row changed after now")
     _must((books.slots[rows] >= 0).all() and (books.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")

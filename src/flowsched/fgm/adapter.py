@@ -28,6 +28,7 @@ from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.amounts import part
+from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.futures import Futures
@@ -38,7 +39,7 @@ from flowsched.fgm.stops import Stops
 from flowsched.fgm.telling import blank, learn, told
 from flowsched.fgm.timeline import Timelines
 from flowsched.fgm.world import World
-from flowsched.kept import Header, JournalOrPath, Kept, State, policy_of, twin
+from flowsched.kept import Header, JournalOrPath, Kept, State, policy_of, twin, unpack
 from flowsched.policy import Policy
 from flowsched.policy.describe import Makers, describe, parts, rebuild
 from flowsched.rounds import Commit, Delta, Migrate, Round
@@ -359,7 +360,9 @@ class FineGrained(Kept):
         return self._flow._state()
 
     def _load(self, image: bytes, policy: Policy) -> None:
-        super()._load(image, policy)
+        state = unpack(image, policy, self._extras)
+        audit(state.cluster.books.rule, state.cluster)
+        self._take(state)
         self._flow._read = True
 
     def _take(self, state: State) -> None:

@@ -1,0 +1,92 @@
+"""Does what FGM knows hold together?  For a rule that was read from a file, before anything goes by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.records import ClassRecord
+from flowsched.exceptions import InputError
+from flowsched.fgm.needs import Needs
+from flowsched.fgm.rule import StageRule
+from flowsched.fgm.stages import Stages
+from flowsched.fgm.timeline import Classes
+
+__all__ = ["audit"]
+
+
+def audit(rule: Any, cluster: Cluster) -> None:
+    """Refuse a rule that contradicts itself or the cluster.
+
+    Raises
+    ------
+    InputError
+        What contradicts what.
+    """
+    _must(type(rule) is StageRule, "a StageRule expected")
+    futures, learner = rule.futures, rule.learner
+    owners = rule._cluster, futures.cluster, futures.catalog._cluster, learner.cluster
+    _must(all(owner is cluster for owner in owners) and futures.catalog._source is learner, "parts of several states")
+    _stages(rule)
+    lengths = {len(a) for a in (futures.foreign, futures.compress, futures.due, futures.done, futures._time)}
+    lines = futures.timelines
+    lengths |= {len(lines.ends), len(lines.available), len(lines.reach)}
+    _must(len(lengths) == 1, "machines are counted in several ways")
+    resources = len(cluster.resources.names)
+    slots = lines.ends.shape[1]
+    _must(2 <= slots <= 127, "timelines of no length")
+    _must(lines.available.shape[1:] == lines.reach.shape[1:] == (slots, resources), "timelines of other resources")
+    _must(futures.foreign.shape[1] == lines.soft.shape[0] == lines.limit.shape[0] == resources, "other resources")
+    _must(len(rule._level) == len(rule._seen), "levels of other machines")
+    tasks = futures._turn, futures._entry, futures._stage, futures._left, futures._grace, futures._begun
+    _must(len({len(array) for array in tasks}) == 1, "tasks are counted in several ways")
+    classes, known = futures.catalog.stock.classes, futures._turn >= 0
+    entry, stage = futures._entry[known], futures._stage[known]
+    _must(((entry >= 0) & (entry < len(futures.catalog.stock))).all(), "a task in unknown stages")
+    _must(((stage >= 0) & (stage <= np.diff(classes.at)[entry])).all(), "a task in an unknown stage")
+    for row, members in futures._members.items():
+        _must(type(row) is int and 0 <= row < max(cluster.books.rows, len(futures.due)), "an unknown machine")
+        inside = all(type(t) is int and 0 <= t < len(known) and known[t] for t in members)
+        _must(inside, "an unknown task on a machine")
+
+
+def _must(holds: Any, what: str) -> None:
+    if not holds:
+        raise InputError(f"FGM: {what}")
+
+
+def _stages(rule: StageRule) -> None:
+    catalog, resources = rule.futures.catalog, len(rule._cluster.resources.names)
+    stock = catalog.stock
+    for stages in stock._stages:
+        _whole(stages, resources)
+    known, stock._classes = stock._classes, None
+    if known is not None:
+        made = Classes(stock._stages, resources)
+        same = all(np.array_equal(value, getattr(known, name)) for name, value in vars(made).items())
+        _must(same, "stages in the kernel's form are not those that are known")
+        stock._classes = known
+    for cls, need in catalog._needs.items():
+        _must(type(cls) is ClassRecord and type(need) is Needs, "needs of no class")
+        for stages in (need.fine, need.coarse, need.request):
+            _whole(stages, resources)
+        for stages, entry in need.entries.items():
+            _must(
+                type(entry) is int and 0 <= entry < len(stock) and stock._stages[entry] is stages,
+                "needs of unknown stages",
+            )
+        _must(need.fine in need.entries and cls.index < len(catalog.entry), "needs without stages")
+        _must(catalog.entry[cls.index] == need.entries[need.fine], "needs of other stages")
+
+
+def _whole(stages: Any, resources: int) -> None:
+    _must(type(stages) is Stages, "stages expected")
+    parts = stages.seconds, stages.demand, stages.progress
+    _must(all(isinstance(part, np.ndarray) and part.dtype == np.float64 for part in parts), "stages without numbers")
+    Stages(*parts)
+    _must(
+        stages.seconds.ndim == 1 and stages.demand.shape == (len(stages.seconds), resources),
+        "stages of other resources",
+    )
