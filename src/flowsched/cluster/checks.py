@@ -92,7 +92,8 @@ def check_id(what: str, value: Any) -> None:
         hash(value)
     except TypeError:
         raise InputError(f"{what} must be hashable, got {quoted(value)}") from None
-    if type(value) is str:
+    kind = type(value)
+    if kind is str or (kind is int and -LARGEST_WHOLE <= value <= LARGEST_WHOLE):
         return
     if value != value:
         raise InputError(f"{what} must equal itself, got {quoted(value)}")
