@@ -41,7 +41,7 @@ def test_a_recovered_one_is_the_one_that_ended(tmp_path_factory, seed: int, coun
     fine.journal.close()
     again = born(seed, path)
     assert not again.recovery.differences and not again.recovery.torn
-    assert again.recovery.snapshot == bool(said_so["compact"])
+    assert again.recovery.snapshot == again.recovery.warm == bool(said_so["compact"])
     assert state_of(again) == state_of(fine)
     plain = born(seed)
     list(fine_operations(seed, plain, count))

@@ -46,7 +46,7 @@ def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int
     sched.journal.close()
     again = fs.Scheduler(maker(), journal=path)
     assert not again.recovery.differences and not again.recovery.torn
-    assert again.recovery.snapshot == bool(said_so["compact"])
+    assert again.recovery.snapshot == again.recovery.warm == bool(said_so["compact"])
     assert world_of(again) == world_of(sched)
     assert flow_of(again) == flow_of(sched)
     plain = fs.Scheduler(maker())

@@ -20,6 +20,7 @@ def test_a_restored_scheduler_makes_the_same_rounds(seed: int, maker, before: in
     live_alike(life, sched, (), before, MAKERS)
     snapshot = sched.snapshot()
     restored, copied = fs.Scheduler.restore(snapshot), sched.copy()
+    assert restored.recovery.warm
     assert world_of(restored) == world_of(sched)
     assert flow_of(restored) == flow_of(sched)
     live_alike(life, sched, (restored, copied), 15, MAKERS)

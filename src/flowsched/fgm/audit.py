@@ -27,7 +27,7 @@ def audit(rule: Any, cluster: Cluster) -> None:
     """
     _must(type(rule) is StageRule, "a StageRule expected")
     futures, learner = rule.futures, rule.learner
-    owners = rule._cluster, futures.cluster, futures.catalog._cluster, learner.cluster
+    owners = rule._cluster, futures.cluster, futures.catalog._cluster, learner._cluster
     _must(all(owner is cluster for owner in owners) and futures.catalog._source is learner, "parts of several states")
     _stages(rule)
     lengths = {len(a) for a in (futures.foreign, futures.compress, futures.due, futures.done, futures._time)}
@@ -42,14 +42,12 @@ def audit(rule: Any, cluster: Cluster) -> None:
     _must(len(rule._level) == len(rule._seen), "levels of other machines")
     tasks = futures._turn, futures._entry, futures._stage, futures._left, futures._grace, futures._begun
     _must(len({len(array) for array in tasks}) == 1, "tasks are counted in several ways")
-    classes, known = futures.catalog.stock.classes, futures._turn >= 0
-    entry, stage = futures._entry[known], futures._stage[known]
-    _must(((entry >= 0) & (entry < len(futures.catalog.stock))).all(), "a task in unknown stages")
-    _must(((stage >= 0) & (stage <= np.diff(classes.at)[entry])).all(), "a task in an unknown stage")
-    for row, members in futures._members.items():
-        _must(type(row) is int and 0 <= row < max(cluster.books.rows, len(futures.due)), "an unknown machine")
-        inside = all(type(t) is int and 0 <= t < len(known) and known[t] for t in members)
-        _must(inside, "an unknown task on a machine")
+    members = np.array([task for tasks in futures._members.values() for task in tasks], np.int64)
+    _must(all(type(row) is int and 0 <= row < len(futures.due) for row in futures._members), "an unknown machine")
+    _must(((members >= 0) & (members < len(futures._turn))).all(), "an unknown task on a machine")
+    entry, stage, at = futures._entry[members], futures._stage[members], futures.catalog.stock.classes.at
+    _must(((entry >= 0) & (entry < len(at) - 1)).all(), "a task in unknown stages")
+    _must(((stage >= 0) & (stage <= np.diff(at)[entry])).all(), "a task in an unknown stage")
 
 
 def _must(holds: Any, what: str) -> None:
