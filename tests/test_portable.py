@@ -24,6 +24,7 @@ from portable_files import alike, check_books, parsed, sealed, text
 import flowsched as fs
 from flowsched import cli, portable
 from flowsched.accounts import accounts, booked, keepers
+from flowsched.cluster import rebuild
 from flowsched.fgm import FineGrained, Stages
 from flowsched.sharing import Deployment
 
@@ -484,7 +485,7 @@ def test_a_file_may_be_written_by_hand() -> None:
         ("machine", {"failed": True}, "machine 'a' has failed: nothing runs there"),
         ("machine", {"capacity": {"cpu": 2}}, "machine 'a': its tasks take more than there is of 'cpu'"),
         ("machine", {"slots": 0}, "machine 'a': more tasks than slots run there"),
-        ("machine", {"capacity": {"gpu": 1e9}}, "devices on so many machines are too many"),
+        ("machine", {"capacity": {"gpu": 1e9}}, "a whole number of devices, at most 4096, expected"),
         ("machine", {"row": 1}, "two machines of one row"),
         ("class", {"demand": [1]}, "class 0: demand: 2 amounts expected"),
         ("class", {"demand": [0, 1_500_000]}, "a share of one device or whole devices"),
@@ -507,6 +508,13 @@ def test_what_cannot_be_is_refused_by_line(kind: str, change: dict, message: str
     with pytest.raises(fs.JournalError, match=message) as caught:
         fs.Scheduler.import_state(sealed(lines))
     assert "line " in str(caught.value)
+
+
+def test_devices_on_many_machines_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = text(small())
+    monkeypatch.setattr(rebuild, "MOST_DEVICES", 8)
+    with pytest.raises(fs.JournalError, match="devices on so many machines are too many"):
+        fs.Scheduler.import_state(told)
 
 
 def test_load_replaces_a_state_as_a_whole_or_not_at_all() -> None:

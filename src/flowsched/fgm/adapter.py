@@ -295,7 +295,9 @@ class FineGrained(Kept):
             if isinstance(self.scheduler, Scheduler):
                 done = self.scheduler._carry_out(rest, only)
             else:
+                self.cluster.midway = False  # the other scheduler says it, as for any call of its own
                 done = self.scheduler.commit(rest, only)
+                self.cluster.midway = True
         if not ours:
             return done
         return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
