@@ -198,6 +198,7 @@ def test_without_descriptors_what_runs_ends_and_what_comes_has_failed(tmp_path: 
         agent.submit("u", Container("a", vcore=1), ["true"])
         agent.submit("u", Container("b", vcore=1), SLEEP)
         agent.submit("u", Container("c", vcore=2), ["true"])
+        gc.collect()  # or files of earlier tests might be closed meanwhile
         lowest = os.open(os.devnull, os.O_RDONLY)
         os.close(lowest)
         resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))

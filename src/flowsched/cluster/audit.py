@@ -135,7 +135,9 @@ def _tasks(cluster: Cluster) -> None:
         for record in on:
             i = record.index
             here = int(books.task_class[i]), int(books.task_turn[i]), float(books.task_since[i])
-            _must(here == (record.group.cls.index, record.turn, record.place.since), "the books tell other tasks")  # type: ignore[union-attr]
+            _must(
+                here == (record.group.cls.index, record.turn, float(record.place.since)), "the books tell other tasks"
+            )  # type: ignore[union-attr]
 
 
 def _groups(cluster: Cluster) -> None:
