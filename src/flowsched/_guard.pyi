@@ -1,8 +1,11 @@
 from types import TracebackType
 from typing import Literal, Self
 
+from typing_extensions import disjoint_base
+
 __all__ = ["Exclusive", "interruptible"]
 
+@disjoint_base
 class Exclusive:
     def __init__(self, name: str) -> None: ...
     def __enter__(self) -> Self: ...
@@ -10,6 +13,7 @@ class Exclusive:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> Literal[False]: ...
 
+@disjoint_base
 class Interruptible:
     def __enter__(self) -> Self: ...
     def __exit__(
