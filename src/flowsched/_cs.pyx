@@ -2188,8 +2188,8 @@ cdef class Network:
 
     def set_budget(self, int64_t budget, int64_t patience):
         self.take()
-        self.budget = budget
-        self.patience = patience
+        self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when it is spent
+        self.patience = max(patience, -1)
         self.give()
 
     # == copies ===================================================================================================
@@ -2449,7 +2449,7 @@ cdef class Network:
     cdef object read_basis(self, state):
         """After `read`: None, or what is wrong.  What has not changed since the basis was made must be the same in both."""
         cdef const int32_t[::1] news = state["news"]
-        cdef const int64_t[::1] known = state["known"], room, cost, flow
+        cdef const int64_t[::1] known = state["known"], room, cost
         cdef int32_t a, v
         cdef int64_t wide = state["basis_wide"], cap
         cdef Py_ssize_t i
@@ -2477,7 +2477,7 @@ cdef class Network:
                     tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
             if (wrong := basis.adopt(state, tail, head, self.low, known)) is not None:
                 return wrong
-            room, cost, flow = state["basis_room"], state["basis_cost"], state["basis_flow"]
+            room, cost = state["basis_room"], state["basis_cost"]
             placed = basis.has()
             for a in range(self.m):
                 if tail[a] >= 0 and not arc[a]:

@@ -1131,7 +1131,7 @@ cdef class Simplex:
         self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
         self.slack[n].up = self.slack[n].down = CINF
         path[0], i, u = n, 0, n
-        for e in range(n):              # `next` is a preorder iff each node's parent is the one before it or above that
+        for _ in range(n):              # `next` is a preorder iff each node's parent is the one before it or above that
             v = next_[u]
             if not 0 <= v < n:
                 return f"basis_next[{u}]: {v} is no node"
