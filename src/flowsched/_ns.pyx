@@ -1023,10 +1023,14 @@ cdef class Simplex:
         return 0
 
     cdef object outcome(self, int status, bint resumed):
+        cdef int64_t[::1] potential
+        cdef int32_t v
         answer = proof = None
         if status == C_OK:
             answer, proof = self.flow.base, _empty(self.n, np.int64)
-            proof[self.name.base[:self.n]] = self.pot.base[:self.n]
+            potential = proof
+            for v in range(self.n):
+                potential[self.name[v]] = self.pot[v]
         elif status == C_INFEASIBLE:
             answer = self.cut()
         elif status == C_UNBOUNDED:
