@@ -757,7 +757,7 @@ cdef class Network:
         self.check_volume(supply, "supply")
         bound = self.check_cost(supply[:0], self.live_nodes + k)
         self.grow_nodes(max(self.n, self.live_nodes + k))
-        out = _zeros(k, np.int64)
+        out = _empty(k, np.int64)
         ids = out
         # Nothing can fail from here on.
         self.cost_bound = bound
@@ -805,6 +805,20 @@ cdef class Network:
             room += self.block_of(<int32_t>tail[i]) + self.block_of(<int32_t>head[i])
         return room
 
+    cdef int64_t expect_all(self, const int64_t[::1] tail, const int64_t[::1] head, int32_t[::1] want) except -1:
+        """As `expect`, for so many arcs that they reach most nodes: by node in `want`."""
+        cdef Py_ssize_t i
+        cdef int64_t room = 0
+        cdef int32_t degree
+        for i in range(tail.shape[0]):
+            want[tail[i]] += 1
+            want[head[i]] += 1
+        for i in range(self.n):
+            degree = self.node[i].d[3] + want[i]
+            if want[i] and degree > self.node[i].size:
+                room += class_size(size_class(degree))
+        return room
+
     cdef inline int64_t block_of(self, int32_t v) except -1 nogil:
         """The size of the new block that v needs for what it expects; 0 the second time."""
         cdef int32_t more = self.node[v].want
@@ -820,6 +834,8 @@ cdef class Network:
         cdef int32_t a, u, v
         cdef int64_t cap, lo, bound, huge = 0
         cdef int64_t[::1] ids
+        cdef int32_t[::1] want
+        cdef bint bulk = k > 1000 and k > self.n // 8       # then the blocks are laid out in the order of the nodes
         self.check_nodes(tail, "tail")
         self.check_nodes(head, "head")
         self.check_bounds(capacity, lower)
@@ -829,22 +845,23 @@ cdef class Network:
         for i in range(k):
             huge += capacity[i] >= BIG
         self.ready_to_bend(k, k, huge)
-        out = _zeros(k, np.int64)
+        out = _empty(k, np.int64)
         ids = out
+        if bulk:
+            want = _zeros(self.n, np.int32)
         try:
-            self.grow_half(self.top + self.expect(tail, head))
+            self.grow_half(self.top + (self.expect_all(tail, head, want) if bulk else self.expect(tail, head)))
             self.grow_arcs(max(self.m, self.live_arcs + k), lower.shape[0] > 0)     # the last, as lower bounds can be seen in `dump`
         except BaseException:
-            for i in range(k):
+            for i in range(0 if bulk else k):
                 self.node[tail[i]].want = self.node[head[i]].want = 0
             raise
         # Nothing can fail from here on.
         self.cost_bound = bound
         self.reshape()
-        if k > 1000 and k > self.n // 8:    # in bulk: the blocks are laid out in the order of the nodes
-            for i in range(self.n):
-                if self.node[i].want:
-                    self.lay(<int32_t>i)
+        for i in range(self.n if bulk else 0):
+            if want[i]:
+                self.reserve(<int32_t>i, self.node[i].d[3] + want[i])
         for i in range(k):
             if i + 2 * AHEAD < k:
                 fs_fetch(&self.node[head[i + 2 * AHEAD]])
@@ -1793,7 +1810,7 @@ cdef class Network:
                 if self.res[h] > 0 and self.reduced(h) < 0:         # `complete` has no regard to cost
                     fs_muladd(&gap_hi, &gap_lo, -self.reduced(h), self.res[h])
                     hasty += 1
-        out = _zeros(changed, np.int64)
+        out = _empty(changed, np.int64)
         ids = out
         changed = 0
         for i in range(self.njarc if self.solved else self.m):
@@ -1913,20 +1930,19 @@ cdef class Network:
 
     cdef object basis_of_all(self, bint warm, bint kept):
         """The network as the simplex takes it; arc ids that are free become arcs of capacity 0."""
-        fs_allocate()
-        cdef int64_t[:, ::1] arc = np.zeros((5, self.m), np.int64)
+        cdef int32_t[::1] tail = _zeros(self.m, np.int32), head = _zeros(self.m, np.int32)
+        cdef int64_t[::1] cost = _zeros(self.m, np.int64), flow = _zeros(self.m, np.int64), capacity = _zeros(self.m, np.int64)
         cdef int32_t v, i, a
         for v in range(self.n):
             for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):     # none if v is no node: d[3] < 0
                 if self.half[i].code & 1 == 0:
                     a = self.half[i].code >> 1
-                    arc[0, a], arc[1, a], arc[2, a] = v, self.half[i].head, self.half[i].cost
-                    arc[3, a] = self.flow_of(a)
-                    arc[4, a] = self.res[2 * a] + arc[3, a]
+                    tail[a], head[a], cost[a], flow[a] = v, self.half[i].head, self.half[i].cost, self.flow_of(a)
+                    capacity[a] = self.res[2 * a] + flow[a]
         none = self.none64
         return _ns.Simplex(
-            arc[0], arc[1], arc[4], arc[2], self.supplies(), _copy(self.low[:self.m]) if self.low.shape[0] else none,
-            arc[3] if warm else none, self.pot[:self.n] if warm else none, kept)
+            tail, head, capacity, cost, self.supplies(), _copy(self.low[:self.m]) if self.low.shape[0] else none,
+            flow if warm else none, self.pot[:self.n] if warm else none, kept)
 
     cdef int centre(self) except -1 nogil:
         """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
@@ -2188,8 +2204,8 @@ cdef class Network:
 
     def set_budget(self, int64_t budget, int64_t patience):
         self.take()
-        self.budget = budget
-        self.patience = patience
+        self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when it is spent
+        self.patience = max(patience, -1)
         self.give()
 
     # == copies ===================================================================================================
@@ -2449,7 +2465,7 @@ cdef class Network:
     cdef object read_basis(self, state):
         """After `read`: None, or what is wrong.  What has not changed since the basis was made must be the same in both."""
         cdef const int32_t[::1] news = state["news"]
-        cdef const int64_t[::1] known = state["known"], room, cost, flow
+        cdef const int64_t[::1] known = state["known"], room, cost
         cdef int32_t a, v
         cdef int64_t wide = state["basis_wide"], cap
         cdef Py_ssize_t i
@@ -2470,14 +2486,14 @@ cdef class Network:
         for v in range(self.n):
             if not node[v] and known[v] != self.sup[v]:
                 return f"known[{v}]: another supply, which is not among the news"
-        basis = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False)
+        basis = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
         if state["basis_kept"]:
             for a in range(self.m):
                 if self.pos[2 * a] >= 0:
                     tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
             if (wrong := basis.adopt(state, tail, head, self.low, known)) is not None:
                 return wrong
-            room, cost, flow = state["basis_room"], state["basis_cost"], state["basis_flow"]
+            room, cost = state["basis_room"], state["basis_cost"]
             placed = basis.has()
             for a in range(self.m):
                 if tail[a] >= 0 and not arc[a]:
@@ -2492,7 +2508,7 @@ cdef class Network:
         raise TypeError("a kernel is not pickled: FlowNetwork is")
 
 
-_NO_BASIS = _ns.Simplex(*[np.zeros(0, np.int64)] * 8, False).dump()
+_NO_BASIS = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False).dump()
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):

@@ -51,8 +51,14 @@ def fail_at(long long allocation, long long signal):
     return counts
 
 
+cdef object _empty(int64_t size, kind):
+    """A vector that is to be filled at once."""
+    fs_allocate()
+    return np.empty(size, kind)
+
+
 cdef object _zeros(int64_t size, kind):
-    """A vector of zeros, or of records of zeros; every array of the kernel is made here or by `_copy`."""
+    """A vector of zeros, or of records of zeros."""
     fs_allocate()
     return np.zeros(size, kind)
 

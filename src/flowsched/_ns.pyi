@@ -37,8 +37,8 @@ class Simplex:
     def __setstate_cython__(self, state: Any) -> None: ...
 
 def solve(
-    tail: _Ints,
-    head: _Ints,
+    tail: NDArray[np.int32],
+    head: NDArray[np.int32],
     capacity: _Ints,
     cost: _Ints,
     supply: _Ints,

@@ -125,7 +125,8 @@ OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANG
 cdef class Simplex:
     """One solve; see the head of this file."""
 
-    cdef const int64_t[::1] tail, head, capacity, cost, lower      # the caller's arcs; lower may have length 0
+    cdef const int32_t[::1] tail, head                             # the caller's arcs
+    cdef const int64_t[::1] capacity, cost, lower                  # lower may have length 0
     cdef const int64_t[::1] before                                 # the flow to start from, or of length 0
     cdef int64_t[::1] flow                                         # the answer, in place
     cdef int32_t n, m
@@ -166,29 +167,29 @@ cdef class Simplex:
     cdef int64_t worn              # pivots since the nodes were numbered
     cdef int64_t pivots, degenerate, scanned, moved
 
-    def __init__(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+    def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
         n, m = supply.shape[0], tail.shape[0]
         self.tail, self.head, self.capacity, self.cost, self.lower = tail, head, capacity, cost, lower
         self.n, self.m = n, m
-        self.flow = _zeros(m, np.int64)
+        self.flow = _empty(m, np.int64)
         self.before = flow
         self.pot = _zeros(n + 1, np.int64)
         if potential.shape[0]:
             self.pot[:n] = potential
         self.b = _copy(supply)
-        self.link = _zeros(n + 1, LINK)
-        self.slack = _zeros(n + 1, SLACK)
-        self.node = _zeros(n + 1, NODE)
-        self.next = _zeros(n + 1, np.int32)
+        self.link = _empty(n + 1, LINK)
+        self.slack = _empty(n + 1, SLACK)
+        self.node = _empty(n + 1, NODE)
+        self.next = _empty(n + 1, np.int32)
         self.name = np.arange(n + 1, dtype=np.int32)
         self.first = _zeros(n + 2, np.int32)
         self.kind = _zeros(n + 1, np.uint8)
-        self.slot = _zeros(m + 3, SLOT)
-        self.room = _zeros(m + 3, np.int64)
-        self.dist = _zeros(n, np.int64)
+        self.slot = _empty(m + 3, SLOT)
+        self.room = _empty(m + 3, np.int64)
+        self.dist = _empty(n, np.int64)
         self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
-        self.code = _zeros(m + 3, np.int32)
+        self.code = _empty(m + 3, np.int32)
         self.cycle_slot = self.spare = -1
         self.anchor = n
         self.kept = kept
@@ -203,7 +204,7 @@ cdef class Simplex:
         cdef bint endless = False, lowers = self.lower.shape[0] > 0
         self.volume = 0
         for a in range(self.m):
-            u, v, cap, w = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a], self.cost[a]
+            u, v, cap, w = self.tail[a], self.head[a], self.capacity[a], self.cost[a]
             if lowers:
                 lo = self.lower[a]
                 if lo:
@@ -267,7 +268,7 @@ cdef class Simplex:
         for a in range(self.m):
             if a % CHUNK == 0 and self.poll() != C_OK:
                 return C_LATE
-            u, v, cap = <int32_t>self.tail[a], <int32_t>self.head[a], self.capacity[a]
+            u, v, cap = self.tail[a], self.head[a], self.capacity[a]
             if lowers:
                 lo = self.lower[a]
             if cap == lo:
@@ -432,7 +433,7 @@ cdef class Simplex:
         for v in range(self.n):
             at[v + 1] += at[v]
         with gil:
-            self.entry = _zeros(at[self.n], np.int32)
+            self.entry = _empty(at[self.n], np.int32)
         for e in range(self.slots):
             v = self.slot[e].head
             self.entry[at[v]] = e
@@ -552,8 +553,8 @@ cdef class Simplex:
         cdef Node[::1] node
         cdef int32_t[::1] name, number
         with gil:
-            pot, name, number = _zeros(root + 1, np.int64), _zeros(root + 1, np.int32), _zeros(root + 1, np.int32)
-            link, slack, node = _zeros(root + 1, LINK), _zeros(root + 1, SLACK), _zeros(root + 1, NODE)
+            pot, name, number = _empty(root + 1, np.int64), _empty(root + 1, np.int32), _empty(root + 1, np.int32)
+            link, slack, node = _empty(root + 1, LINK), _empty(root + 1, SLACK), _empty(root + 1, NODE)
         while True:
             number[v] = i
             i = i + 1 if i < root else 0
@@ -906,7 +907,7 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place, self.ours = _zeros(self.m, np.int32), _zeros(self.n + 1, np.int32)
+            self.place, self.ours = _empty(self.m, np.int32), _empty(self.n + 1, np.int32)
         for e in range(self.m):
             self.place[e] = NOWHERE
         for e in range(self.slots):
@@ -997,9 +998,9 @@ cdef class Simplex:
         with nogil:
             status = self.run()
         # what only the start needs
-        self.tail = self.head = self.capacity = self.cost = self.before = self.load = self.b = self.dist = np.zeros(0, np.int64)
-        self.first = self.entry = np.zeros(0, np.int32)
-        self.kind = np.zeros(0, np.uint8)
+        self.capacity = self.cost = self.before = self.load = self.b = self.dist = _zeros(0, np.int64)
+        self.tail = self.head = self.first = self.entry = _zeros(0, np.int32)
+        self.kind = _zeros(0, np.uint8)
         return self.outcome(status, False)
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
@@ -1022,10 +1023,14 @@ cdef class Simplex:
         return 0
 
     cdef object outcome(self, int status, bint resumed):
+        cdef int64_t[::1] potential
+        cdef int32_t v
         answer = proof = None
         if status == C_OK:
-            answer, proof = self.flow.base, _zeros(self.n, np.int64)
-            proof[self.name.base[:self.n]] = self.pot.base[:self.n]
+            answer, proof = self.flow.base, _empty(self.n, np.int64)
+            potential = proof
+            for v in range(self.n):
+                potential[self.name[v]] = self.pot[v]
         elif status == C_INFEASIBLE:
             answer = self.cut()
         elif status == C_UNBOUNDED:
@@ -1131,7 +1136,7 @@ cdef class Simplex:
         self.link[n].parent, self.link[n].depth, self.node[n].code = -1, state["basis_depth"], -1
         self.slack[n].up = self.slack[n].down = CINF
         path[0], i, u = n, 0, n
-        for e in range(n):              # `next` is a preorder iff each node's parent is the one before it or above that
+        for _ in range(n):              # `next` is a preorder iff each node's parent is the one before it or above that
             v = next_[u]
             if not 0 <= v < n:
                 return f"basis_next[{u}]: {v} is no node"
@@ -1255,7 +1260,7 @@ _ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
 _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
-def solve(const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 

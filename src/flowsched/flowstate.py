@@ -83,7 +83,7 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "warm_solves": _COUNT,
     "simplex_work": _COUNT,
     "repair_work": _COUNT,
-    "budget": (-(2**62), 2**62),
+    "budget": (0, 10**6),
     "patience": (-1, 2**62),
     "based": _FLAG,
     "basis_kept": _FLAG,

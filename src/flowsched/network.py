@@ -124,6 +124,14 @@ def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
+def _lower_bounds(lower: ArrayLike, size: int) -> Int64Array:
+    """Lower bounds of so many arcs; nothing where all are 0, which takes neither memory nor time."""
+    if type(lower) is int and lower == 0:
+        return _NO_LOWER
+    lowers = _integers("lower", lower, size)
+    return lowers if lowers.any() else _NO_LOWER
+
+
 def _check_options(algorithm: str, time_limit: float | None) -> tuple[int, float]:
     if not isinstance(algorithm, str) or algorithm not in _ALGORITHMS:
         raise InputError(f"algorithm: one of {', '.join(_ALGORITHMS)} expected, got {algorithm!r}")
@@ -227,10 +235,10 @@ class FlowNetwork:
         """
         tails = _integers("tail", tail)
         k = len(tails)
+        lowers = _lower_bounds(lower, k)
         heads = _integers("head", head, k)
         capacities = _integers("capacity", capacity, k)
         costs = _integers("cost", cost, k)
-        lowers = _NO_LOWER if type(lower) is int and lower == 0 else _integers("lower", lower, k)
         return self._core.add_arcs(tails, heads, capacities, costs, lowers)
 
     def set_supply(self, nodes: ArrayLike, supply: ArrayLike) -> None:
@@ -478,51 +486,60 @@ def min_cost_flow(
     """
     start = perf_counter()
     _, seconds = _check_options(algorithm, time_limit)
-    tails, supplies = _integers("tail", tail), np.atleast_1d(_integers("supply", supply))
-    m = len(tails)
-    heads, costs = _integers("head", head, m), _integers("cost", cost, m)
-    capacities = _integers("capacity", capacity, m)
-    lowers = _NO_LOWER if lower is None else _integers("lower", lower, m)
-    problem = (tails, heads, capacities, costs, supplies, lowers)
     if algorithm in ("auto", "network_simplex"):
-        result = _by_simplex(*problem, seconds)
+        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds)
         if result:
             return result
     if time_limit is not None:
         time_limit = max(seconds - (perf_counter() - start), 0.0)
     network = FlowNetwork()
-    network.add_nodes(supplies)
-    arcs = network.add_arcs(tails, heads, capacities, costs, 0 if lower is None else lowers)
+    network.add_nodes(np.atleast_1d(_integers("supply", supply)))
+    arcs = network.add_arcs(tail, head, capacity, cost, 0 if lower is None else lower)
     solution = network.solve(algorithm=algorithm, time_limit=time_limit)
     return FlowResult(network.flow(arcs), solution.cost, network.potential(), solution.stats)
 
 
 def _by_simplex(
-    tails: Int64Array,
-    heads: Int64Array,
-    capacities: Int64Array,
-    costs: Int64Array,
-    supplies: Int64Array,
-    lowers: Int64Array,
+    tail: ArrayLike,
+    head: ArrayLike,
+    capacity: ArrayLike,
+    cost: ArrayLike,
+    supply: ArrayLike,
+    lower: ArrayLike | None,
     time_limit: float,
 ) -> FlowResult | None:
     """Solve by the simplex without building a network; None if that is not for this problem, or there is no optimum to be found."""
     start = perf_counter()
-    m, n = len(tails), len(supplies)
-    if not m or supplies.sum() or max(m, n) >= 2**30 - 2:
+    supplies = np.atleast_1d(_integers("supply", supply))
+    n = len(supplies)
+    tails = _integers("tail", tail)
+    m = len(tails)
+    fits = 0 < m < 2**30 - 2 and n < 2**30 - 2 and _among(tails, n)
+    tails32 = tails.astype(np.int32)
+    del tails  # its memory serves again
+    heads = _integers("head", head, m)
+    fits = fits and _among(heads, n)
+    heads32 = heads.astype(np.int32)
+    del heads
+    lowers = _lower_bounds(0 if lower is None else lower, m)
+    costs, capacities = _integers("cost", cost, m), _integers("capacity", capacity, m)
+    if not fits or supplies.sum() or capacities.min() < 0:
         return None
-    if min(tails.min(), heads.min()) < 0 or max(tails.max(), heads.max()) >= n:
+    if len(lowers) and (lowers.min() < 0 or (lowers > capacities).any()):
         return None
-    if capacities.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > capacities).any())):
-        return None
+    np.minimum(capacities, INF, out=capacities)
     status, flow, potential, stats = _ns.solve(
-        tails, heads, np.minimum(capacities, INF), costs, supplies, lowers, time_limit, _NO_LOWER, _NO_LOWER
+        tails32, heads32, capacities, costs, supplies, lowers, time_limit, _NO_LOWER, _NO_LOWER
     )
     if status != _ns.OK:
         return None
     stats |= dict.fromkeys(("pushes", "relabels", "augmentations"), 0)  # the simplex makes none
     stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
     return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
+
+
+def _among(ids: Int64Array, count: int) -> bool:
+    return len(ids) == 0 or (int(ids.min()) >= 0 and int(ids.max()) < count)
 
 
 def _exact_cost(cost: Int64Array, flow: Int64Array) -> int:

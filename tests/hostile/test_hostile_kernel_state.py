@@ -248,12 +248,9 @@ def test_damaged_states_are_refused_or_right(capsys):
             continue
         except Exception as error:
             raise AssertionError(f"case {case}: {what}") from error
-        try:
-            for _ in range(2):
-                assert answer(net, ALGORITHMS[case % 4]) == answer(anew(net), "repair"), f"case {case}: {what}"
-                altered(net, rng)
-        except fs.exceptions.CostRangeError:
-            assert "overflown" in what or "capacity" in what, f"case {case}: {what}"
+        for _ in range(2):
+            assert answer(net, ALGORITHMS[case % 4]) == answer(anew(net), "repair"), f"case {case}: {what}"
+            altered(net, rng)
         right += 1
     with capsys.disabled():
         print(f"\n{CASES} damaged states: {right} taken and right, refused for {refused}")
