@@ -48,6 +48,9 @@ arc enters it) of supply s an arc of capacity >= s never binds and is given B + 
 rest sums to less than 2**60, and a cycle on which 2**61 can be sent has unlimited arcs only.  A basis that is to be kept has B four times as large, for
 changes to come; it knows no pure sources, and cannot be kept while unlimited arcs have negative costs.
 
+An artificial arc takes what is too much if its ``up`` is 2**61 or more, and gives what is missing if it is less.  Neither can come near that border: what flows in it is
+at most all supplies and capacities in the basis together, and these stay below 2**61 (``total``), or the simplex declines.
+
 What a pivot costs
 ------------------
 The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
@@ -158,6 +161,7 @@ cdef class Simplex:
     cdef int64_t volume            # no less than the sum of |b|
     cdef int64_t negative          # no less than the capacities of all arcs of negative cost, unless one of them is unlimited
     cdef int64_t wide              # capacity of arcs that never bind
+    cdef int64_t total             # the capacities of all arcs in the basis; total + volume < HUGE, unless wide is unlimited
     cdef int64_t top_cost          # C
     cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
     cdef int64_t step              # how much is added next
@@ -282,6 +286,10 @@ cdef class Simplex:
             self.slot[place].tail, self.slot[place].head, self.slot[place].cost = u, v, self.cost[a]
             self.room[place] = cap
             self.code[place] = 2 * a
+            if self.wide < CINF:
+                self.total += cap
+                if self.total >= HUGE - self.volume:
+                    return C_RANGE
             if loaded:
                 flow = max(min(self.before[a] - lo, cap), 0)
                 if flow == cap:
@@ -928,7 +936,7 @@ cdef class Simplex:
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
                      const int64_t[::1] nodes, const int64_t[::1] added) except? -1 nogil:
         """Bring changed data into the basis; False if it cannot take them: then it is spoilt."""
-        cdef int32_t v, a
+        cdef int32_t v, a, e
         cdef Py_ssize_t i
         cdef int64_t w, cap, lo = 0, least = CINF, top = -CINF, far
         cdef bint lowers = self.lower.shape[0] > 0
@@ -950,12 +958,17 @@ cdef class Simplex:
             self.top_cost = max(self.top_cost, w if w > 0 else -w)
             if self.top_cost >= RISE_MAX // (self.n + 1):
                 return False
+            cap = min(cap, self.wide)
+            e = self.place[a]
+            self.total += cap - (self.room[e] if e >= 0 else self.slack[~e].up + self.slack[~e].down)
+            if self.total >= HUGE - self.volume:
+                return False
             self.reprice(a, w)
-            self.widen(a, min(cap, self.wide))
+            self.widen(a, cap)
         for i in range(nodes.shape[0]):
             w = added[i] if added[i] > 0 else -added[i]
             self.volume = min(self.volume + w, CINF)
-            if self.volume + self.negative >= self.wide:
+            if self.volume + self.negative >= self.wide or self.total >= HUGE - self.volume:
                 return False
             self.feed(self.ours[nodes[i]], added[i])
         for v in range(self.n + 1):
@@ -1231,6 +1244,7 @@ cdef class Simplex:
                 continue
             if cost[a] < 0:
                 limited = min(limited + room[a], CINF)
+            self.total = min(self.total + room[a], CINF)
             # mod 2**64, and about: both are 0 only if the balance is
             u, v = <int32_t>tail[a], <int32_t>head[a]
             b[u] = <int64_t>(<uint64_t>b[u] - <uint64_t>flow[a])
@@ -1249,6 +1263,8 @@ cdef class Simplex:
             total += b[v] if b[v] > 0 else -b[v]
         if total > self.volume or limited > self.negative:
             return "basis_volume, basis_negative: less than there is"
+        if self.total >= HUGE - self.volume:
+            return "basis_room: too much in all"
         self.n, self.m, self.top_cost, self.worn = n, m, top, state["basis_worn"]
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)

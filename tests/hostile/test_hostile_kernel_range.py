@@ -100,6 +100,15 @@ def test_refused_arcs_of_the_simple_class_leave_no_nodes():
     assert (flow.solve(), flow.optimal_cost(), flow.num_nodes()) == (flow.OPTIMAL, 4, 4)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_supplies_that_cannot_be_sent_beside_a_capacity_of_almost_everything(algorithm):
+    """The simplex took what was missing for what was too much: a flow that does not balance, as the optimum."""
+    tail, head, cost = [4, 3, 3, 0, 0, 3, 4], [2, 3, 0, 4, 4, 1, 3], [-3, 3, -3, 5, 2, 5, -2]
+    capacity = [2**59, 2**45, 2**45, 5, 2**62 - 1, 2**60, 5]
+    with pytest.raises(fs.InfeasibleError):
+        fs.min_cost_flow(tail, head, capacity, cost, [-(2**57), 0, 0, 0, 2**57], algorithm=algorithm)
+
+
 def _huge(rng):
     """A small network whose capacities, costs and supplies may be anything that is allowed."""
     n, m = int(rng.integers(2, 6)), int(rng.integers(2, 12))
