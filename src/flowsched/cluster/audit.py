@@ -126,18 +126,15 @@ def _tasks(cluster: Cluster) -> None:
     for name in ("task_row", "task_class", "task_turn", "task_since"):
         _must(len(getattr(books, name)) == size, f"books.{name} has another length")
     rows = np.full(size, -1, np.int64)
-    for on in running.values():
+    for row, on in running.items():
         for record in on:
-            _must(record.index < size, "a running task is not in the books")
-            rows[record.index] = record.place.row  # type: ignore[union-attr]
-    _must(np.array_equal(rows, books.task_row), "the books have tasks elsewhere")
-    for on in running.values():
-        for record in on:
-            i = record.index
+            i, place = record.index, record.place
+            assert place is not None
+            _must(i < size, "a running task is not in the books")
+            rows[i] = row
             here = int(books.task_class[i]), int(books.task_turn[i]), float(books.task_since[i])
-            _must(
-                here == (record.group.cls.index, record.turn, float(record.place.since)), "the books tell other tasks"
-            )  # type: ignore[union-attr]
+            _must(here == (record.group.cls.index, record.turn, float(place.since)), "the books tell other tasks")
+    _must(np.array_equal(rows, books.task_row), "the books have tasks elsewhere")
 
 
 def _groups(cluster: Cluster) -> None:
