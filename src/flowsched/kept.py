@@ -416,8 +416,8 @@ class Kept(ABC):
         """See `copy`."""
 
     @abstractmethod
-    def _distrust(self) -> None:
-        """Let what mirrors the cluster be built anew before it is used again."""
+    def _fail(self, now: float) -> None:
+        """Be as after a round that raised an error.  For `recover`."""
 
     @abstractmethod
     def _state(self) -> State:

@@ -69,8 +69,8 @@ class Target(Portable, Protocol):
         """Take over the state of an image."""
         ...
 
-    def _distrust(self) -> None:
-        """Build anew what mirrors the cluster, as after a round that raised an error."""
+    def _fail(self, now: float) -> None:
+        """Be as after a round that raised an error."""
         ...
 
     @property
@@ -320,11 +320,7 @@ class _Rerun:
         number, now, limit, seal = self._decoded(body, offset, int, int | float, int | float | None, list | None)
         self.found.rounds += 1
         if seal is None:
-            try:
-                self.target.schedule(now)
-            except Exception:  # as it did then, whatever a caller's cost function raises
-                pass
-            self.target._distrust()
+            self.target._fail(now)
             return
         if len(seal) != len(fields(Seal)) or not all(type(value) is int for value in seal):
             raise self._mismatch("a round without a seal", offset)

@@ -143,7 +143,9 @@ class Scheduler(Kept):
 
     # -- the mirror of the cluster ------------------------------------------------------------------------------
 
-    def _distrust(self) -> None:
+    def _fail(self, now: float) -> None:
+        self.cluster.date(now)
+        self.cluster.forget_tries(self.cluster.turn)
         self._stale = True
 
     def _mirror(self) -> Builder:
@@ -183,10 +185,10 @@ class Scheduler(Kept):
         self.cluster.date(now)  # first, so that it holds whatever becomes of the round
         before = self.builder.edits.count
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
-        trial = Trial(self.cluster, now)
+        trial, turn = Trial(self.cluster, now), self.cluster.turn
         self._stale = self.cluster.midway = True
-        self.builder.begin_round(now)
         try:
+            self.builder.begin_round(now)
             check = Verify(self.builder, trial)
             gangs = Gangs(self.builder, check)
             had_room = self._settle(check, clock)
@@ -196,10 +198,15 @@ class Scheduler(Kept):
             out = outcome(check)
             shares = self.builder.shares.report(task.group.job for task in trial.before)
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
-        finally:
+        except BaseException:
             trial.undo()
+            if not trial.moving:
+                self.cluster.forget_tries(turn)
             self.cluster.midway = trial.moving
-            self.builder.end_round()
+            raise
+        trial.undo()
+        self.cluster.midway = trial.moving
+        self.builder.end_round()
         stats = RoundStats(
             nodes=self.network.num_nodes,
             arcs=self.network.num_arcs,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -130,6 +131,29 @@ class Cluster(Moves):
             task.since = now if task.since is None else task.since
         self._timeless.clear()
 
+    def forget_tries(self, turn: int) -> None:
+        """After moves that were all taken back: every order is as if nobody had tried, whatever was tried.
+
+        Parameters
+        ----------
+        turn : int
+            The largest turn given before.
+        """
+        self._turn = turn
+        for record in self.machines.values():
+            record.tasks = dict.fromkeys(sorted(record.tasks))
+        for job in self.jobs.values():
+            for group in job.groups.values():
+                group.on = {row: tuple(sorted(group.on[row])) for row in sorted(group.on)}
+        queues = sorted(self.waiting.items(), key=lambda queue: queue[0].index)
+        self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
+        self._waiting_ids.clear()
+
+    @property
+    def turn(self) -> int:
+        """The largest turn given so far."""
+        return self._turn
+
     def everything(self) -> None:
         """Let all that is count as changed, for a mirror that begins with nothing; nothing is held for a class."""
         self.changes()
@@ -164,8 +188,8 @@ class Cluster(Moves):
             except FlowschedError:
                 self.midway = False  # it was refused, and had not changed anything
                 raise
+            self.events += 1  # before the mark goes: who writes events down counts by it
             self.midway = False
-            self.events += 1
 
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""

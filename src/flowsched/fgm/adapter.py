@@ -355,8 +355,12 @@ class FineGrained(Kept):
     def _aim_at(self, policy: Policy) -> None:
         self._flow._aim_at(policy)
 
-    def _distrust(self) -> None:
-        self._flow._distrust()
+    def _fail(self, now: float) -> None:
+        turn = self.cluster.turn
+        with suppress(Exception):  # what it looked at before it failed is known from a round that need not fail
+            self._decide(now, None)
+        self.cluster.forget_tries(turn)
+        self._flow._fail(now)
 
     def _state(self) -> State:
         return self._flow._state()
