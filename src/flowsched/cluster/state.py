@@ -132,7 +132,7 @@ class Cluster(Moves):
         self._timeless.clear()
 
     def forget_tries(self, turn: int) -> None:
-        """After moves that were all taken back: every order is as if nobody had tried, whatever was tried.
+        """After moves that were all taken back: every order is as if nothing had been tried, and all counts as changed.
 
         Parameters
         ----------
@@ -148,6 +148,7 @@ class Cluster(Moves):
         queues = sorted(self.waiting.items(), key=lambda queue: queue[0].index)
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
+        self.everything()  # now, since it gives back the rows of machines that are gone
 
     @property
     def turn(self) -> int:
