@@ -213,8 +213,10 @@ class Log:
         JournalError
             The log is closed, failed or of another process, or its file is no longer what it was.
         """
-        if self._fd < 0 or self._process != os.getpid():
-            raise JournalError("is closed" if self._fd < 0 else _FORKED, str(self.path))
+        if self._process != os.getpid():
+            raise JournalError(_FORKED, str(self.path))
+        if self._fd < 0:
+            raise JournalError("is closed", str(self.path))
         if self._failed:
             raise JournalError(self._failed, str(self.path), self.size)
         mine = os.fstat(self._fd)
@@ -333,7 +335,6 @@ def _close_in_child() -> None:
     """A descriptor that lived on in a child would keep the lock when the parent is gone."""
     for log in list(_LOGS):
         log.close()
-        log._failed = _FORKED
 
 
 if hasattr(os, "register_at_fork"):
