@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from effort import FUZZ, effort
+from faults import fail_object
 from lives import POLICIES, Life, said, world_of
 
 import flowsched as fs
@@ -35,16 +36,6 @@ from flowsched._guard import Exclusive, interruptible
 from flowsched.cluster.audit import audit
 
 PACKAGE = os.path.dirname(fs.__file__)
-
-
-def _objects_left() -> bool:
-    """Whether the failing allocation is still to come."""
-    try:
-        for _ in range(4000):
-            [object() for _ in range(8)]
-    except MemoryError:
-        return True
-    return False
 
 
 class Stop(BaseException):
@@ -177,19 +168,9 @@ def at_bytecode(fault):
 
 
 def at_object(n: int, call) -> tuple[bool, bool]:
-    """The n-th allocation of an object fails; see the kernel's hostile tests."""
-    import _testcapi
-
-    raised = False
-    _testcapi.set_nomemory(n, n + 1)
-    try:
-        call()
-    except Exception:  # NumPy makes a ValueError of some
-        raised = True
-    finally:
-        left = _objects_left()
-        _testcapi.remove_mem_hooks()
-    return raised, not left
+    """The n-th allocation of an object fails."""
+    failed, reached = fail_object(n, call)
+    return failed != "nothing raised", reached
 
 
 def at_point(kind: str):

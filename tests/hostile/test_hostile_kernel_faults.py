@@ -14,6 +14,7 @@ import numpy as np
 import oracles
 import pytest
 from effort import FUZZ, effort
+from faults import fail_object
 from netmodel import ALGORITHMS, from_problem, mutate
 from strategies import random_problem
 
@@ -229,38 +230,13 @@ def test_every_fault_point(module, kind, capsys):
 # -- Python's own allocations ------------------------------------------------------------------------------------
 
 
-def _object(n, call):
-    import _testcapi
-
-    failed = "nothing raised"
-    _testcapi.set_nomemory(n, n + 1)
-    try:
-        call()
-    except Exception as error:  # NumPy makes a ValueError of some
-        failed = type(error).__name__
-    finally:
-        left = _objects_left()
-        _testcapi.remove_mem_hooks()
-    return failed, not left
-
-
-def _objects_left():
-    """Whether the failing allocation is still to come."""
-    try:
-        for _ in range(4000):
-            [object() for _ in range(8)]
-    except MemoryError:
-        return True
-    return False
-
-
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_every_allocation_of_an_object(name, capsys):
     pytest.importorskip("_testcapi", reason="this Python is built without _testcapi")
     found = Counter()
     for call in CALLS[name]:
-        found += walk(name, call, _object, most=effort(12, 400), stride=1 if FUZZ else 9)
+        found += walk(name, call, fail_object, most=effort(12, 400), stride=1 if FUZZ else 9)
     told(capsys, f"objects, {name}", found)
     assert sum(found.values()) > 100
 
