@@ -215,6 +215,11 @@ class Journal:
         return 0 if self._log is None else self._log.size
 
     @property
+    def behind(self) -> bool:
+        """Whether a call is under way, or was ended by an exception, that is not written down yet."""
+        return self._behind
+
+    @property
     def closed(self) -> bool:
         """Whether another scheduler may have it."""
         return self._log is None or self._log.closed

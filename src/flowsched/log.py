@@ -172,6 +172,7 @@ class Log:
     def __init__(self, path: Path) -> None:
         self._fd, self._failed = -1, ""
         self.path = _real(path)
+        self._name = str(self.path)
         self.size = self._chain = 0
         new = not self.path.exists()
         self._fd = self._opened(self.path)
@@ -206,22 +207,18 @@ class Log:
             self.sync()
 
     def check(self) -> None:
-        """Refuse to go on where a record could not be written, or would be lost.
+        """Refuse to go on where a record could not be written, or would be lost; for before anything is changed.
 
         Raises
         ------
         JournalError
             The log is closed, failed or of another process, or its file is no longer what it was.
         """
-        if self._process != os.getpid():
-            raise JournalError(_FORKED, str(self.path))
-        if self._fd < 0:
-            raise JournalError("is closed", str(self.path))
-        if self._failed:
-            raise JournalError(self._failed, str(self.path), self.size)
+        self._check_open()
         mine = os.fstat(self._fd)
         try:
-            known = os.path.samestat(mine, os.stat(self.path))
+            there = os.stat(self._name)
+            known = there.st_ino == mine.st_ino and there.st_dev == mine.st_dev
         except OSError:
             known = False
         if not known or mine.st_size != self.size:
@@ -229,8 +226,16 @@ class Log:
             self._failed = f"{what} while it was in use; what is written from here on would be lost"
             raise JournalError(self._failed, str(self.path), self.size)
 
+    def _check_open(self) -> None:
+        if self._process != os.getpid():
+            raise JournalError(_FORKED, str(self.path))
+        if self._fd < 0:
+            raise JournalError("is closed", str(self.path))
+        if self._failed:
+            raise JournalError(self._failed, str(self.path), self.size)
+
     def append(self, *bodies: bytes) -> None:
-        """Write records at once; they survive the end of the process.
+        """Write records at once; they survive the end of the process.  Callers `check` before what these tell of happens.
 
         Raises
         ------
@@ -238,12 +243,12 @@ class Log:
             They could not be written; nothing more can be from now on.
         """
         data, chain = framed(bodies, self._chain)
-        self.check()
+        self._check_open()
         self._write(data, chain)
 
     def sync(self) -> None:
         """What has been written survives the end of the machine, too."""
-        self.check()
+        self._check_open()
         try:
             _sync(self._fd)
         except OSError as error:

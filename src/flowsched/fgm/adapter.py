@@ -220,10 +220,11 @@ class FineGrained(Kept):
         try:
             super()._apply(events)
         except BaseException:
-            if self.journal is not None and (tried := self._world.tried) is not None:
-                self.journal.heard(("try", tried.task, tried.machine, tried.devices, tried.time))
-            if self.journal is not None and self._world.moved is not None:
-                self.journal.heard(self._world.moved)
+            if self.journal is not None and not self.journal.behind:
+                if (tried := self._world.tried) is not None:
+                    self.journal.heard(("try", tried.task, tried.machine, tried.devices, tried.time))
+                if self._world.moved is not None:
+                    self.journal.heard(self._world.moved)
             raise
 
     def _live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
