@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +9,20 @@ from pathlib import Path
 
 import click
 
+from flowsched import cli_ends
 from flowsched.cli_replay import policy_named
 from flowsched.exceptions import FlowschedError, JournalError
 from flowsched.fgm import FineGrained
 from flowsched.journal import Header
 from flowsched.kept import Kept
+from flowsched.log import reading
 from flowsched.portable import begun, lines, opened, replaced, written
 from flowsched.recovery import read_header
 from flowsched.scheduler import Scheduler
 
 __all__ = ["journal"]
 
-_UNREADABLE, _INTERRUPTED = 3, 130
+_UNREADABLE = 3
 
 _OF: dict[str, type[Kept]] = {"Scheduler": Scheduler, "FineGrained": FineGrained}
 
@@ -31,7 +32,7 @@ _policies = click.option(
 )  # fmt: skip
 
 
-@click.group("journal")
+@click.group("journal", cls=cli_ends.Group)
 def journal() -> None:
     """Take what a journal holds to another version, another machine, another program.
 
@@ -61,11 +62,11 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
       0    done
       2    the command line is wrong
       3    the file cannot be read, or the other one not be written
-      130  interrupted
+      74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
     with _told("export"):
-        with open(file, "rb") as stream:
+        with reading(file) as stream:
             kept = _of(read_header(stream, str(file)), file).restore(file, policies=given)
         if output is not None:
             written(kept, output, force)
@@ -89,7 +90,7 @@ def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
       0    done
       2    the command line is wrong
       3    the file cannot be read, or the journal not be written
-      130  interrupted
+      74, 130, 141  as `flowsched --help` says
     """
     given = [policy_named(name) for name in policies]
     with _told("import"):
@@ -97,7 +98,7 @@ def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
             kind = _of(begun(stream, str(file)), file)
         kept = kind.import_state(file, policies=given)
         with replaced(journal_) as new:
-            new.write(kept.snapshot())
+            new.write(kept.journal_bytes())
 
 
 def _of(header: Header, path: Path) -> type[Kept]:
@@ -112,10 +113,6 @@ def _told(command: str) -> Iterator[None]:
     """Say in one line what goes wrong meanwhile."""
     try:
         yield
-    except BrokenPipeError:  # the reader of the output has had enough, and must not be written to at the exit either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (FlowschedError, OSError) as error:
-        click.echo(f"flowsched journal {command}: {error}", err=True)
+    except FlowschedError as error:
+        click.echo(f"flowsched journal {command}: {cli_ends.shortened(str(error))}", err=True)
         sys.exit(_UNREADABLE)
-    except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)

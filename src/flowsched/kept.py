@@ -220,6 +220,11 @@ class Kept(ABC):
         with self._calls:
             return MAGIC + framed((self._header().body(), self._state_record(portable=False)))[0]
 
+    def journal_bytes(self) -> bytes:
+        """A journal that begins with the state, as `compact` writes it: every later version goes on from it."""
+        with self._calls:
+            return MAGIC + framed((self._header().body(), self._state_record()))[0]
+
     @classmethod
     def restore(
         cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()

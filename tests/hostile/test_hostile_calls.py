@@ -31,7 +31,7 @@ from faults import fail_object
 from lives import POLICIES, Life, said, world_of
 
 import flowsched as fs
-from flowsched import _cs
+from flowsched import _cs, _ns
 from flowsched._guard import Exclusive, interruptible
 from flowsched.cluster.audit import audit
 
@@ -53,6 +53,19 @@ def small(journal: Path | None = None, policy: fs.Policy | None = None) -> fs.Sc
     sched.apply(fs.JobSubmitted("old", [fs.Task(f"o{i}", {"cpu": 1}) for i in range(3)], user="u", priority=1))
     sched.commit(sched.schedule(1.0))
     sched.apply(fs.JobSubmitted("new", [fs.Task(f"n{i}", {"cpu": 2, "gpu": i % 2 / 2}) for i in range(2)], user="v"))
+    return sched
+
+
+def crowd(journal: Path | None = None) -> fs.Scheduler:
+    """A scheduler before its first round, of which the kernels have something to do."""
+    sched = fs.Scheduler(resources=("cpu", "gpu"), journal=journal)
+    sched.apply(
+        *(fs.MachineAdded(i, {"cpu": 4 + i % 3}, slots=4) for i in range(60)),
+        *(
+            fs.JobSubmitted(f"j{j}", [fs.Task((j, i), {"cpu": 1 + j % 3}) for i in range(5)], f"u{j % 7}", j % 4)
+            for j in range(60)
+        ),
+    )
     return sched
 
 
@@ -173,28 +186,30 @@ def at_object(n: int, call) -> tuple[bool, bool]:
     return failed != "nothing raised", reached
 
 
-def at_point(kind: str):
-    """The n-th allocation of an array, or look for signals, of the kernel."""
+def at_point(module, kind: str):
+    """The n-th allocation of an array, or look for signals, of a kernel."""
 
     def fail(n: int, call) -> tuple[bool, bool]:
         raised = False
-        _cs.fail_at(*((n, 0) if kind == "allocation" else (0, n)))
+        module.fail_at(*((n, 0) if kind == "allocation" else (0, n)))
         try:
             call()
         except (MemoryError, KeyboardInterrupt):
             raised = True
-        return raised, _cs.fail_at(0, 0)[kind == "signal"] >= n
+        return raised, module.fail_at(0, 0)[kind == "signal"] >= n
 
     return fail
 
 
-def walk(call, fail, tmp_path: Path, few: int, journal: bool = True) -> Counter[str]:
+def walk(call, fail, tmp_path: Path, few: int, journal: bool = True, make=None) -> Counter[str]:
     """Faults at points of a call, under FLOWSCHED_FUZZ=1 at all of them but for `compact`; what became of it."""
 
     def fresh(name: str) -> tuple[fs.Scheduler, fs.Round]:
         path = tmp_path / name if journal else None
         if path:
             path.unlink(missing_ok=True)
+        if make is not None:
+            return make(path), None
         sched = small(path)
         return sched, sched.schedule(2.0)
 
@@ -273,10 +288,11 @@ def test_memory_that_ends_anywhere_leaves_no_half_state_in_use(call, tmp_path: P
 
 @pytest.mark.skipif(_cs.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 @pytest.mark.parametrize("kind", ["allocation", "signal"])
-def test_every_fault_point_of_the_kernel_in_a_round(kind: str, tmp_path: Path) -> None:
-    found = walk(do_schedule, at_point(kind), tmp_path, 2)
-    told(f"fault points ({kind})", do_schedule, found)
-    assert found.total() > 0 and found["refused from then on"] == 0
+@pytest.mark.parametrize("module", [_cs, _ns], ids=["_cs", "_ns"])
+def test_every_fault_point_of_the_kernels_in_a_round(module, kind: str, tmp_path: Path) -> None:
+    found = walk(do_schedule, at_point(module, kind), tmp_path, 2, make=crowd)
+    told(f"fault points ({kind}, {module.__name__})", do_schedule, found)
+    assert found.total() > 10 and found["refused from then on"] == 0
 
 
 # -- real signals at random moments ---------------------------------------------------------------------------------
