@@ -133,7 +133,8 @@ def interrupted(call, at: int, fault) -> tuple[int, BaseException | None]:
         if event == "opcode":
             name, before = dis.opname[frame.f_code.co_code[frame.f_lasti]], last.get(frame)
             last[frame] = name
-            if name not in PURE or before in AFTER:
+            # What comes after a call is raised by it; where a `with` returns, its end is already behind the `SWAP` that follows.
+            if name not in PURE or (before in AFTER and name != "SWAP"):
                 count += 1
                 if count == at:
                     fault()
@@ -278,6 +279,9 @@ def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path:
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # what closes meanwhile cannot say it otherwise
 @pytest.mark.parametrize("call", [call for call in CALLS if call is not do_compact])
 def test_memory_that_ends_anywhere_leaves_no_half_state_in_use(call, tmp_path: Path) -> None:
     pytest.importorskip("_testcapi", reason="this Python is built without _testcapi")

@@ -273,7 +273,8 @@ def test_arrays_that_another_thread_fills_anew_meanwhile():
     finally:
         ended.set()
         thread.join(PATIENCE)
-    assert min(seen.values()) > 0, seen
+    print(f"arrays filled anew meanwhile: {seen}")  # how many of each is up to the threads
+    assert sum(seen.values()) == 2 * effort(60, 3000)
 
 
 # -- solves that end badly -----------------------------------------------------------------------------------------
