@@ -308,7 +308,9 @@ from lives import POLICIES, Life, operations, world_of
 import flowsched as fs
 
 class Stop(BaseException): ...
-def handler(number, frame): raise Stop
+armed = False
+def handler(number, frame):
+    if armed: raise Stop
 signal.signal(signal.SIGALRM, handler)
 seed, tries, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 rnd = random.Random(seed)
@@ -321,7 +323,8 @@ arcs = net.add_arcs([0] * 60 + list(range(1, 61)), list(range(1, 61)) + [61] * 6
 best = net.solve().cost
 for attempt in range(tries):
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.0001 + rnd.random() ** 2 * 0.02)
+        armed = True  # again and again, since an exception that comes in a finaliser is lost
+        signal.setitimer(signal.ITIMER_REAL, 0.0001 + rnd.random() ** 2 * 0.02, 0.1)
         for name in operations(seed, sched, 25, [policy], life):
             pass
         while True:
@@ -330,6 +333,7 @@ for attempt in range(tries):
             net.solve()
             net.remove_nodes(more)
     except Stop:
+        armed = False
         hit += 1
     if rnd.random() < 0.2:
         sched.compact()
