@@ -334,6 +334,7 @@ for attempt in range(tries):
             net.remove_nodes(more)
     except Stop:
         armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
         hit += 1
     if rnd.random() < 0.2:
         sched.compact()
