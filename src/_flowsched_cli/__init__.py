@@ -17,7 +17,7 @@ def main() -> None:
     """Run the command line, see `flowsched.cli.main`."""
     if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # a shell may have it ignored
         _signal.signal(_signal.SIGINT, _leave)
-    from flowsched.cli import main as run
+    from flowsched.cli.app import main as run
 
     run()
 

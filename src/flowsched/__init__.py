@@ -26,7 +26,6 @@ import importlib
 import importlib.util
 from types import ModuleType
 
-from flowsched.arrays import assignment, from_adjacency, from_incidence, scale_costs
 from flowsched.cluster.events import (
     Event,
     JobRemoved,
@@ -49,7 +48,6 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import Job, Machine, Resources, Task, User
 from flowsched.cluster.state import Cluster
-from flowsched.dimacs import FlowProblem, read_dimacs, write_dimacs
 from flowsched.exceptions import (
     ConcurrentUseError,
     CorruptJournalError,
@@ -70,8 +68,12 @@ from flowsched.exceptions import (
     UnknownMachineError,
     UnknownTaskError,
 )
-from flowsched.journal import Journal
-from flowsched.network import INF, FlowNetwork, FlowResult, FlowSolution, certify, min_cost_flow
+from flowsched.journal.journal import Journal
+from flowsched.journal.recovery import Recovery
+from flowsched.network.dimacs import FlowProblem, read_dimacs, write_dimacs
+from flowsched.network.flow_network import INF, FlowNetwork, FlowResult, FlowSolution, certify, min_cost_flow
+from flowsched.network.matrices import assignment, from_adjacency, from_incidence, scale_costs
+from flowsched.network.ortools import SimpleMinCostFlow
 from flowsched.policy import (
     DRF,
     BatchShare,
@@ -98,8 +100,7 @@ from flowsched.policy import (
     WeightedMaxMin,
     WeightedPriority,
 )
-from flowsched.recovery import Recovery
-from flowsched.rounds import (
+from flowsched.rounds.values import (
     Commit,
     Delta,
     Migrate,
@@ -113,7 +114,6 @@ from flowsched.rounds import (
     Share,
 )
 from flowsched.scheduler import Scheduler, replay
-from flowsched.simple import SimpleMinCostFlow
 from flowsched.version import __version__ as __version__
 
 __all__ = [

@@ -24,23 +24,24 @@ from types import MappingProxyType
 from typing import Self, TypeVar
 
 from flowsched._guard import interruptible
-from flowsched.builder import Builder
+from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.checks import whole
 from flowsched.cluster.events import Event
-from flowsched.cluster.trial import Trial
-from flowsched.commits import carry_out, happen
+from flowsched.cluster.transaction import Trial
 from flowsched.exceptions import TimeLimitError, UnknownIdError
-from flowsched.gangs import Gangs
-from flowsched.image import State, twin
-from flowsched.journal import Header
-from flowsched.kept import JournalOrPath, Kept, checked
-from flowsched.network import FlowNetwork
-from flowsched.outcome import Verdicts, outcome
+from flowsched.journal.durable import JournalOrPath, Kept, checked
+from flowsched.journal.journal import Header
+from flowsched.journal.recovery import Recovery, policy_of
+from flowsched.journal.snapshot import State, twin
+from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.reclaim import reclaim
-from flowsched.recovery import Recovery, policy_of
-from flowsched.rounds import (
+from flowsched.rounds.admission import Verify
+from flowsched.rounds.commit import carry_out, happen
+from flowsched.rounds.gangs import Gangs
+from flowsched.rounds.outcome import Verdicts, outcome
+from flowsched.rounds.reclaim import reclaim
+from flowsched.rounds.share_report import ShareReport
+from flowsched.rounds.values import (
     Commit,
     Delta,
     Place,
@@ -48,8 +49,7 @@ from flowsched.rounds import (
     Round,
     RoundStats,
 )
-from flowsched.sharereport import ShareReport
-from flowsched.verify import Verify
+from flowsched.validate import whole
 
 __all__ = ["Scheduler", "replay"]
 
@@ -196,7 +196,8 @@ class Scheduler(Kept):
                 had_room |= self._settle(check, clock)
             check.spare()
             out = outcome(check)
-            shares = self.builder.shares.report(task.group.job for task in trial.before)
+            told = self.builder.shares.report(task.group.job for task in trial.before)
+            shares = None if told is None else ShareReport(*told)
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
         except BaseException:
             trial.undo()

@@ -768,7 +768,7 @@ def left_behind(folder: Path) -> list[int]:
 def test_no_container_runs_twice_or_is_left_behind_when_agents_are_killed(tmp_path: Path) -> None:
     kills = effort(6, 80)
     negotiator = shared(f"sqlite:///{tmp_path}/state.db")
-    from test_hrm_negotiator import audit
+    from negotiators import audit
 
     (tmp_path / "locks").mkdir()
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -353,7 +353,7 @@ print("hit", hit)
 
 def test_signals_at_random_moments(tmp_path: Path) -> None:
     """Every journal is readable and says what the scheduler that wrote it knew."""
-    tests = str(Path(__file__).resolve().parents[1])
+    tests = str(Path(__file__).resolve().parents[1] / "support")
     hits = 0
     for seed in range(effort(3, 40)):
         code = CHILD.format(tests=tests)

@@ -22,7 +22,8 @@ from click.testing import CliRunner, Result
 from effort import FUZZ, effort
 
 import flowsched as fs
-from flowsched import cli, cli_ends, sim
+from flowsched import cli, sim
+from flowsched.cli import endings
 from flowsched.files import replace
 from flowsched.sim import AuditError
 
@@ -368,7 +369,7 @@ def test_two_outputs_are_never_one_file(tmp_path: Path, journal: Path) -> None:
 def test_an_output_that_cannot_be_written_is_said_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowsched.cli_simulate._workload", lambda options: pytest.fail("it has begun"))
+    monkeypatch.setattr("flowsched.cli.simulate._workload", lambda options: pytest.fail("it has begun"))
     assert "no such directory" in invoke("simulate", "--json", tmp_path / "no" / "x").stderr
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     result = invoke("simulate", "--json", tmp_path / "x")
@@ -463,10 +464,10 @@ def test_absurd_arguments_of_other_commands(tmp_path: Path, journal: Path, probl
 
 
 def test_what_an_error_quotes_is_printable_and_short() -> None:
-    text = cli_ends.shortened("a\x1b[31mred\u202e " + "x" * 10_000 + " /" + "d" * 200 + "/" + "e" * 200 + "\nsecond")
+    text = endings.shortened("a\x1b[31mred\u202e " + "x" * 10_000 + " /" + "d" * 200 + "/" + "e" * 200 + "\nsecond")
     assert "\x1b" not in text and "\u202e" not in text and "x" * 81 not in text
     assert "/" + "d" * 200 + "/" + "e" * 200 in text and text.endswith("\nsecond")
-    assert len(cli_ends.shortened("word " * 100_000)) <= 4000
+    assert len(endings.shortened("word " * 100_000)) <= 4000
 
 
 # -- reports -------------------------------------------------------------------------------------------------------------

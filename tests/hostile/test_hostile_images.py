@@ -17,8 +17,8 @@ from lives import POLICIES, Life, operations
 
 import flowsched as fs
 from flowsched.fgm import FineGrained
-from flowsched.graph import Graph, Schema
-from flowsched.log import MAGIC, Reader, framed
+from flowsched.journal.object_graph import Graph, Schema
+from flowsched.journal.record_log import MAGIC, Reader, framed
 
 WILD = [
     None, True, -1, 0, 1, 2, 7, 2**31, -(2**31), 2**62, 2**70, -(2**70), 0.5, -3.0, 1e300, float("inf"), float("nan"), "", "m1", "cpu", "x" * 300,

@@ -12,7 +12,7 @@ from netmodel import ALGORITHMS
 
 import flowsched as fs
 from flowsched import nx_backend
-from flowsched.simple import SimpleMinCostFlow
+from flowsched.network.ortools import SimpleMinCostFlow
 
 LARGE = 2**60
 

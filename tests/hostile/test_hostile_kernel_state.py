@@ -11,7 +11,7 @@ from netmodel import ALGORITHMS, from_problem, mutate
 from strategies import random_problem
 
 import flowsched as fs
-from flowsched.flowstate import ARRAYS, NUMBERS
+from flowsched.network.state import ARRAYS, NUMBERS
 
 CASES = effort(4_000, 60_000)
 WILD = (

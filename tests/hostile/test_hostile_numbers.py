@@ -22,9 +22,8 @@ import pytest
 from effort import FUZZ
 
 import flowsched as fs
-from flowsched.cluster.checks import check_id, number, whole
 from flowsched.cluster.events import _KINDS
-from flowsched.quoting import quoted
+from flowsched.validate import check_id, number, quoted, whole
 
 
 class Three(enum.IntEnum):

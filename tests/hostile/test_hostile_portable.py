@@ -13,8 +13,8 @@ from lives import POLICIES, Life, live_alike
 from portable_files import Breaker, check_books, files, fine_files, parsed, sealed, text
 
 import flowsched as fs
-from flowsched import portable
 from flowsched.fgm import FineGrained
+from flowsched.journal import export as portable
 
 EVENTS = ("os.", "subprocess.", "pickle.", "exec", "compile", "open", "shutil.", "socket.", "ctypes.")
 HEARD: list[str] = []

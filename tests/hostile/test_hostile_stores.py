@@ -16,8 +16,8 @@ import pytest
 from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import Server, postgres, postgres_server
-from test_hrm_negotiator import audit
+from negotiators import audit
+from servers import Server, postgres_server
 
 sa = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
 
@@ -25,9 +25,9 @@ from flowsched.exceptions import ConcurrentUseError, InputError, StoreError, Tim
 from flowsched.hrm import Claim, Container, Negotiator, ResourceUnit, Status, Store, UnitState
 from flowsched.hrm.clocks import Forward, Steady, Watch
 from flowsched.hrm.ids import MOST, name
-from flowsched.hrm.leases import Leases
 from flowsched.hrm.schedulers import Worker, run_processes
-from flowsched.hrm.tables import LQ, RT
+from flowsched.hrm.state.locks import Leases
+from flowsched.hrm.state.schema import LQ, RT
 
 HOUR = 3600.0
 
@@ -40,23 +40,6 @@ class Time:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with postgres() as url:
-        yield url
-
-
-@pytest.fixture(params=["memory", "sqlite", "postgresql"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "postgresql":
-        store = Store(request.getfixturevalue("server"))
-        store.clear()
-    else:
-        store = Store("sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path}/state.db")
-    yield store
-    store.close()
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +171,7 @@ def test_a_clock_that_is_set_kills_nobody_and_hides_nobodys_death(store: Store, 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR])
 def test_by_default_the_day_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     day, own = Time(1e9), Time()
-    monkeypatch.setattr("flowsched.hrm.negotiator.time", SimpleNamespace(time=day, monotonic=own))
+    monkeypatch.setattr("flowsched.hrm.state.negotiator.time", SimpleNamespace(time=day, monotonic=own))
     negotiator = small(Store(), ttl=30.0)
     negotiator.commit("s", [Claim("a", "u"), Claim("b", "u", queued=True)], launch=True)
     before = negotiator.units()

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.books import UNLIMITED, Books
-from flowsched.cluster.dense import Indices
+from flowsched.cluster.columns import Indices
+from flowsched.cluster.inventory import UNLIMITED, Books
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import InputError

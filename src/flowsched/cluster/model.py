@@ -17,16 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import check_id, mapping, number, ordered, wanted_labels, whole
 from flowsched.exceptions import InputError
-from flowsched.quoting import quoted
+from flowsched.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, wanted_labels, whole
 
 __all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
 
 MICRO = 1_000_000
 """Micro-units per unit of any resource."""
 
-LARGEST = 2**62 // MICRO
+LARGEST = LARGEST_AMOUNT
 """No amount of any resource is larger."""
 
 GPU_MODEL = "gpu_model"

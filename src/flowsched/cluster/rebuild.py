@@ -1,4 +1,4 @@
-"""A cluster from plain rows: what `flowsched.portable` reads comes in here.
+"""A cluster from plain rows: what `flowsched.journal.export` reads comes in here.
 
 Every row is checked against those before it, and refused by an error of the package's own.  The cluster is the rebuilder's
 until `finish` returns it; no cluster is ever seen that is not consistent: no machine has more tasks than it has slots, or
@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from flowsched.cluster.checks import check_id, number, ordered, truth, whole
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
+from flowsched.validate import check_id, number, ordered, truth, whole
 
 __all__ = ["MOST_DEVICES", "Rebuild"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.dense import Indices, grown
+from flowsched.cluster.columns import Indices, grown
 from flowsched.cluster.model import MICRO, UNLIMITED
 
 __all__ = ["ShapeKey", "Shapes", "Suitability"]

@@ -18,12 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
-from flowsched.cluster.books import SLOTS, Books
-from flowsched.cluster.checks import number, ordered, truth, whole
-from flowsched.cluster.dense import Indices
+from flowsched.cluster.columns import Indices
+from flowsched.cluster.inventory import SLOTS, Books
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
-from flowsched.cluster.moves import Changes, Moves
 from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.transitions import Changes, Moves
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,
@@ -33,7 +32,7 @@ from flowsched.exceptions import (
     UnknownMachineError,
     UnknownTaskError,
 )
-from flowsched.quoting import quoted
+from flowsched.validate import number, ordered, quoted, truth, whole
 
 __all__ = ["Cluster"]
 

@@ -25,8 +25,8 @@ from flowsched.exceptions import TraceError
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.policy import FragmentationCost, WaitCost
 from flowsched.sim.audit import AuditBooks, AuditError
-from flowsched.sim.openb import PODS
-from flowsched.sim.traces import load_trace
+from flowsched.sim.traces.load import load_trace
+from flowsched.sim.traces.openb import PODS
 from flowsched.sim.workload import Workload
 
 __all__ = ["TITLE", "plot", "run"]

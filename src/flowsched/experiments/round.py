@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 import flowsched as fs
-from flowsched.cluster.dense import grown
+from flowsched.cluster.columns import grown
 from flowsched.experiments.rows import Outcome, Row
 
 __all__ = ["TITLE", "World", "plot", "run"]

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.experiments.rows import Outcome, Row
-from flowsched.policy.deployment import Deployment
-from flowsched.policy.sequence import DeploymentSequence, sequence
+from flowsched.sharing.deployment import Deployment
+from flowsched.sharing.deployment_sequence import DeploymentSequence, sequence
 
 __all__ = ["TITLE", "plot", "run"]
 

@@ -24,7 +24,7 @@ from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 from flowsched.cluster.records import Group
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.policy import Fairness, LoadCost, MaxMin, Policy, WaitCost
-from flowsched.rounds import Commit, Place, Round, RoundStats
+from flowsched.rounds.values import Commit, Place, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Simulation, Workload
 from flowsched.sim.baselines import Greedy, Shares

@@ -1,4 +1,4 @@
-"""The compiled kernel of prediction; callers use `flowsched.fgm.futures`."""
+"""The compiled kernel of prediction; callers use `flowsched.fgm.forecast`."""
 
 from typing import Final
 

@@ -23,27 +23,26 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
-from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.records import ClassRecord
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.fgm.adjust import Adjustment, Level
-from flowsched.fgm.amounts import part
 from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
-from flowsched.fgm.futures import Futures
-from flowsched.fgm.keeping import EXTRAS, described, makers, settings
+from flowsched.fgm.eviction import Stops
+from flowsched.fgm.export import blank, learn, told
+from flowsched.fgm.forecast import Futures
 from flowsched.fgm.learning import Learner
+from flowsched.fgm.observer import World
+from flowsched.fgm.persistence import EXTRAS, described, makers, settings
 from flowsched.fgm.rule import StageRule
-from flowsched.fgm.stops import Stops
-from flowsched.fgm.telling import blank, learn, told
 from flowsched.fgm.timeline import Timelines
-from flowsched.fgm.world import World
-from flowsched.kept import Header, JournalOrPath, Kept, State, policy_of, twin, unpack
+from flowsched.journal.durable import Header, JournalOrPath, Kept, State, policy_of, twin, unpack
 from flowsched.policy import Policy
-from flowsched.policy.describe import Makers, describe, parts, rebuild
-from flowsched.rounds import Commit, Delta, Migrate, Round
+from flowsched.policy.serialize import Makers, describe, parts, rebuild
+from flowsched.rounds.values import Commit, Delta, Migrate, Round
 from flowsched.scheduler import Scheduler
+from flowsched.validate import mapping, number, part
 
 __all__ = ["FineGrained", "Plans"]
 

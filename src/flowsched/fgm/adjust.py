@@ -13,9 +13,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched.cluster.checks import number, whole
 from flowsched.exceptions import InputError
-from flowsched.fgm.amounts import amounts, numbers, part
+from flowsched.validate import amounts, number, numbers, part, whole
 
 __all__ = ["Adjustment", "Level", "conformity", "time_weighted_mean"]
 

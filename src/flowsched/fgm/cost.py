@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
+from flowsched.fgm.protocols import StageKnowledge
 from flowsched.policy.placement import check_weight
-
-if TYPE_CHECKING:
-    from flowsched.fgm.adapter import FineGrained
 
 __all__ = ["StageCost"]
 
@@ -32,7 +28,7 @@ class StageCost:
     weight : float
     """
 
-    def __init__(self, fine: FineGrained, weight: float = 1.0) -> None:
+    def __init__(self, fine: StageKnowledge, weight: float = 1.0) -> None:
         check_weight("StageCost: weight", weight)
         self._fine = fine
         self.weight = weight

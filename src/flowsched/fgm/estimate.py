@@ -21,9 +21,8 @@ from weakref import ref
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched.cluster.checks import check_id, mapping, number, ordered, whole
 from flowsched.exceptions import InputError
-from flowsched.fgm.amounts import amounts, numbers
+from flowsched.validate import amounts, check_id, mapping, number, numbers, ordered, whole
 
 __all__ = ["DemandEstimator", "Profile", "by_progress"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
-from flowsched.cluster.dense import grown
+from flowsched.cluster.columns import grown
 from flowsched.cluster.records import ClassRecord
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.stages import Stages

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.exceptions import InputError
-from flowsched.fgm.amounts import numbers
+from flowsched.validate import numbers
 
 __all__ = ["missed", "theoretical_duration"]
 

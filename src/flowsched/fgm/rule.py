@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO
-from flowsched.cluster.books import RESOURCE
+from flowsched.cluster.inventory import RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
-from flowsched.fgm.futures import Futures, Plan
+from flowsched.fgm.forecast import Futures, Plan
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.records import Group
+from flowsched.fgm.protocols import StageKnowledge
 from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
 from flowsched.scheduler import Scheduler
-
-if TYPE_CHECKING:
-    from flowsched.fgm.adapter import FineGrained
 
 __all__ = ["StageShare"]
 
@@ -50,7 +48,7 @@ class StageShare:
 
     gradual = True
 
-    def __init__(self, fine: FineGrained, share: ShareProvider | None = None) -> None:
+    def __init__(self, fine: StageKnowledge, share: ShareProvider | None = None) -> None:
         self._fine = fine
         self.share = Remaining(DRF()) if share is None else share
 

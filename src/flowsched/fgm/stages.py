@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from flowsched.exceptions import InputError
-from flowsched.fgm.amounts import amounts, numbers, part
 from flowsched.fgm.estimate import Profile
+from flowsched.validate import amounts, numbers, part
 
 __all__ = ["Stages", "divide_stages"]
 

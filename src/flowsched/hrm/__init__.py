@@ -11,19 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flowsched.hrm.adapter import Hybrid, sense
-from flowsched.hrm.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
 from flowsched.hrm.containers import Admission, Container, Outcome
-from flowsched.hrm.history import RunTimes
+from flowsched.hrm.prediction import Prediction, WaitMatrix, predict_wait
 from flowsched.hrm.queues import StackedQueue, queue_length
+from flowsched.hrm.rebalancing import Elastic, Move, TransferQueue, rebalance
+from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.shares import fair_shares
+from flowsched.hrm.state.claims import Claim, ExpiredError, Granted, JobState, Lost, Refusal, Report, Status, UnitState
 from flowsched.hrm.topology import read_machine
-from flowsched.hrm.transfer import Elastic, Move, TransferQueue, rebalance
 from flowsched.hrm.units import AMOUNTS, Core, Gpu, Node, ResourceUnit, split_machine
-from flowsched.hrm.waiting import Prediction, WaitMatrix, predict_wait
 
 if TYPE_CHECKING:
-    from flowsched.hrm.negotiator import Negotiator
-    from flowsched.hrm.store import Store
+    from flowsched.hrm.state.negotiator import Negotiator
+    from flowsched.hrm.state.store import Store
 
 __all__ = [
     "AMOUNTS",
@@ -62,7 +62,7 @@ __all__ = [
     "split_machine",
 ]
 
-_LAZY = {"Negotiator": "flowsched.hrm.negotiator", "Store": "flowsched.hrm.store"}
+_LAZY = {"Negotiator": "flowsched.hrm.state.negotiator", "Store": "flowsched.hrm.state.store"}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,17 +24,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster, Task
-from flowsched.cluster.checks import number
 from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, MachineUpdated, TaskRemoved, TaskSubmitted
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
-from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.containers import Container, Kind
 from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import AMOUNTS
 from flowsched.policy import Policy
-from flowsched.rounds import Round
+from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
+from flowsched.validate import number
 
 __all__ = ["Hybrid", "sense"]
 

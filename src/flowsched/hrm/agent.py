@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched._guard import Exclusive, interruptible
-from flowsched.cluster.checks import ordered
 from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, FlowschedError, InputError, UnknownIdError
 from flowsched.hrm.cgroups import Cgroups
 from flowsched.hrm.containers import Admission, Container, Outcome
@@ -42,9 +41,10 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.processes import Family, Held, end, hold, signal_group
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import ResourceUnit
+from flowsched.validate import ordered
 
 if TYPE_CHECKING:
-    from flowsched.hrm.negotiator import Negotiator
+    from flowsched.hrm.state.negotiator import Negotiator
 
 __all__ = ["Agent", "Ended"]
 

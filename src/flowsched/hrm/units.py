@@ -16,11 +16,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import check_id, number, whole
 from flowsched.cluster.model import Resources
 from flowsched.exceptions import InputError
+from flowsched.validate import check_id, number, whole
 
-__all__ = ["AMOUNTS", "Core", "Gpu", "Node", "ResourceUnit", "split_machine"]
+__all__ = ["AMOUNTS", "Amounts", "Core", "Gpu", "Node", "ResourceUnit", "split_machine"]
+
+Amounts = tuple[int, int, int, int]
+"""Cores, memory, GPU memory (micro-units) and places."""
 
 AMOUNTS = Resources(("vcore", "mem", "gmem"), device=None)
 """What a resource unit has and a container takes: cores, memory and GPU memory, the last two in MiB."""

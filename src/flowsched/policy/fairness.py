@@ -14,12 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import LARGEST_FLOAT, mapping, truth, whole
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
-from flowsched.policy.waterfill import water_fill
-from flowsched.quoting import quoted
+from flowsched.sharing.waterfill import water_fill
+from flowsched.validate import LARGEST_FLOAT, mapping, quoted, truth, whole
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
 

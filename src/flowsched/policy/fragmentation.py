@@ -28,13 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster, Resources, Task
-from flowsched.cluster.books import Books
-from flowsched.cluster.checks import ordered
-from flowsched.cluster.dense import grown
+from flowsched.cluster.columns import grown
+from flowsched.cluster.inventory import Books
 from flowsched.cluster.shapes import Shapes
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
-from flowsched.quoting import quoted
+from flowsched.validate import ordered, quoted
 
 __all__ = ["FragmentationCost"]
 

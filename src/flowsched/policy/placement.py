@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.exceptions import InputError
-from flowsched.quoting import quoted
+from flowsched.validate import quoted
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost"]
 

@@ -14,13 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.checks import LARGEST_WHOLE, mapping, number
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
-from flowsched.policy.deployment import Deployment
-from flowsched.policy.sequence import LARGEST
-from flowsched.policy.waterfill import fill, water_fill
-from flowsched.quoting import quoted
+from flowsched.sharing.deployment import Deployment
+from flowsched.sharing.deployment_sequence import LARGEST
+from flowsched.sharing.waterfill import fill, water_fill
+from flowsched.validate import LARGEST_WHOLE, mapping, number, quoted
 
 __all__ = [
     "DRF",

@@ -9,7 +9,7 @@ from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
-from flowsched.sim.traces import load_trace
+from flowsched.sim.traces.load import load_trace
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [

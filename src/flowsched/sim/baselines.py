@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import Event
 from flowsched.cluster.records import Group
-from flowsched.cluster.trial import Trial
+from flowsched.cluster.transaction import Trial
 from flowsched.exceptions import InputError
-from flowsched.reasons import Waiting, judge
-from flowsched.rounds import Commit, Place, ReasonCode, Round, RoundStats
+from flowsched.rounds.reasons import Waiting, judge
+from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo"]

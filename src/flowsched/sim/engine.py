@@ -14,17 +14,17 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from flowsched.cluster.checks import mapping, number
 from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.quoting import quoted
-from flowsched.rounds import Commit, Reason, ReasonCode, Round, RoundStats
+from flowsched.rounds.values import Commit, Reason, ReasonCode, Round, RoundStats
 from flowsched.sim.audit import AuditError
+from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
-from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, Clock, World
+from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
+from flowsched.validate import mapping, number, quoted
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 

@@ -15,20 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.cluster.checks import number, whole
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
 from flowsched.cluster.model import MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.stages import Stages
-from flowsched.quoting import quoted
+from flowsched.sim.clock import Clock
 from flowsched.sim.workload import LATEST, SHORTEST
-
-if TYPE_CHECKING:
-    from flowsched.sim.world import Clock
+from flowsched.validate import number, quoted, whole
 
 __all__ = ["Execution", "ForeignLoad", "Runner"]
 

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 from flowsched.hrm.adapter import Hybrid
-from flowsched.hrm.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.queues import StackedQueue
-from flowsched.hrm.transfer import rebalance
+from flowsched.hrm.rebalancing import rebalance
+from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import ResourceUnit
-from flowsched.sim.world import Clock
+from flowsched.sim.clock import Clock
 
 __all__ = ["BatchJob", "HybridMetrics", "HybridSimulation"]
 

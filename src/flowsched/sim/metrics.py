@@ -24,7 +24,7 @@ from flowsched.cluster.model import MICRO
 from flowsched.files import replace
 
 if TYPE_CHECKING:
-    from flowsched.rounds import Reason
+    from flowsched.rounds.values import Reason
     from flowsched.sim.workload import Load
 
 __all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Recorder", "Usage"]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import TraceError
-from flowsched.quoting import quoted
+from flowsched.validate import quoted
 
 __all__ = ["LIMIT", "LONGEST", "Row", "named_rows", "plain_or_gzipped", "positional_rows"]
 

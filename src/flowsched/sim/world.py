@@ -25,8 +25,9 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError
-from flowsched.rounds import Delta, Migrate, Place, Preempt
+from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.workload import Arrival, Workload
 
@@ -35,24 +36,9 @@ try:
 except ImportError as missing:  # pragma: no cover
     raise ImportError("the simulator needs SimPy: pip install 'flowsched[sim]'", name="simpy") from missing
 
-__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "Clock", "TaskState", "World"]
+__all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "TaskState", "World"]
 
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
-
-
-class Clock(simpy.Environment):
-    """Simulated time."""
-
-    def after(self, delay: float, value: Any, callback: Callable[[Any], None]) -> None:
-        """Call ``callback(value)`` when `delay` has passed, after all that was queued before for that time."""
-        callbacks = self.timeout(delay, value).callbacks
-        assert callbacks is not None
-        callbacks.append(lambda event: callback(event.value))
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing is left to happen."""
-        return math.isinf(self.peek())
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from flowsched.experiments.fgm.workload import CONTENTION, RESOURCES, USERS, Cas
 from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, StageShare
 from flowsched.fgm.adapter import Plans
 from flowsched.policy import Fairness, LoadCost, MaxMin, Policy
-from flowsched.rounds import Commit, Migrate, Place, Round
+from flowsched.rounds.values import Commit, Migrate, Place, Round
 from flowsched.scheduler import Scheduler
 from flowsched.sim.baselines import Greedy, Shares, capacity, drf, fair, fifo
 from flowsched.sim.engine import Simulation

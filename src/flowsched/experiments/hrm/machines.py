@@ -8,7 +8,7 @@ import numpy as np
 
 from flowsched.experiments.rows import Row
 from flowsched.hrm import Container, ResourceUnit, StackedQueue
-from flowsched.sim.sharing import (
+from flowsched.sim.unit_sharing import (
     read_interference,
     read_micro_batches,
     share_gpu,

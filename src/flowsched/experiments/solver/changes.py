@@ -10,12 +10,12 @@ from time import thread_time
 
 import numpy as np
 
-from flowsched.dimacs import FlowProblem
-from flowsched.dimacs_stream import IncrementalSession
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.general import without_lower
 from flowsched.experiments.solver.ledger import Ledger, median
-from flowsched.network import FlowNetwork
+from flowsched.network.dimacs import FlowProblem
+from flowsched.network.dimacs_stream import IncrementalSession
+from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["measure"]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from flowsched.dimacs import FlowProblem
 from flowsched.experiments.rows import Row
 from flowsched.experiments.solver import general, peers
 from flowsched.experiments.solver.instances import SchedFamily
 from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.experiments.solver.peers import Measured
-from flowsched.network import FlowNetwork
+from flowsched.network.dimacs import FlowProblem
+from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["families", "memory", "reduced", "sched"]
 

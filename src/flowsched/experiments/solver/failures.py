@@ -6,10 +6,10 @@ from time import thread_time
 
 import numpy as np
 
-from flowsched.dimacs import FlowProblem
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.instances import LiveNetwork, SchedFamily
 from flowsched.experiments.solver.ledger import Ledger, median
+from flowsched.network.dimacs import FlowProblem
 
 __all__ = ["measure"]
 

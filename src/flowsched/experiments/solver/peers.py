@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.dimacs import FlowProblem
 from flowsched.experiments.solver import lemon
 from flowsched.experiments.solver.instances import Ints, Rounds, StaticNodes, task_arcs
-from flowsched.network import FlowNetwork, min_cost_flow
+from flowsched.network.dimacs import FlowProblem
+from flowsched.network.flow_network import FlowNetwork, min_cost_flow
 
 __all__ = [
     "LemonWarm",

@@ -9,10 +9,10 @@ from time import thread_time
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.dimacs import FlowProblem
 from flowsched.experiments.solver import general, peers
 from flowsched.experiments.solver.ledger import Goal, Ledger, median
-from flowsched.network import FlowNetwork, min_cost_flow
+from flowsched.network.dimacs import FlowProblem
+from flowsched.network.flow_network import FlowNetwork, min_cost_flow
 
 __all__ = ["measure"]
 

@@ -1,0 +1,162 @@
+"""How many tasks every job has, for those who share the cluster: waiting ones, hopeless ones, and what they ask for.
+
+A waiting task that no machine could run even if it were empty is *hopeless*, and so are those of a gang that has been left
+out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a part of the
+cluster that they cannot use, for as long as they wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.columns import grown
+from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.records import ClassRecord, Group, JobRecord
+from flowsched.cluster.state import Cluster
+from flowsched.policy.providers import Claims
+
+__all__ = ["Tally", "jobs_with"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Tally:
+    """Counts of tasks; arrays by index of the job.
+
+    Parameters
+    ----------
+    cluster : Cluster
+
+    Attributes
+    ----------
+    tasks, waiting, hopeless : ndarray of int64, shape (jobs,)
+        All tasks, those of them that wait, those of these that are hopeless.
+    demand, held : ndarray of float64, shape (jobs, D)
+        What all but the hopeless ask for together, and those that run, in micro-units.
+    waived : dict of Group
+        Left out, whatever their class.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.tasks: Ints = np.zeros(8, np.int64)
+        self.waiting: Ints = np.zeros(8, np.int64)
+        self.hopeless: Ints = np.zeros(8, np.int64)
+        self.demand: Floats = np.zeros((8, len(cluster.resources.names)))
+        self.held: Floats = np.zeros((8, len(cluster.resources.names)))
+        self.waived: dict[Group, None] = {}
+        self._hope: dict[ClassRecord, bool] = {}
+
+    def grow(self, jobs: int) -> None:
+        """Make room for so many jobs."""
+        for name in ("tasks", "waiting", "hopeless", "demand", "held"):
+            setattr(self, name, grown(getattr(self, name), jobs))
+
+    def running(self, jobs: Ints) -> Ints:
+        """Tasks of these jobs that run."""
+        return self.tasks[jobs] - self.waiting[jobs]
+
+    def look(self, roomy: Collection[int] | None = None) -> list[ClassRecord]:
+        """See for which classes there are machines now; those for which that is other than at the last look.
+
+        Parameters
+        ----------
+        roomy : collection of int, optional
+            Only these, by index, have hope.
+        """
+        books = self.cluster.books
+        # A fit rule may let in what asks for more than there is.
+        hope = books.somewhere() if books.rule is None else np.ones(len(books.demand), np.bool_)
+        if roomy is not None:
+            among = np.zeros(len(hope), np.bool_)
+            among[list(roomy)] = True
+            hope = hope & among
+        before = self._hope
+        self._hope = {cls: bool(hope[index]) for index, cls in self.cluster.by_class.items()}
+        return [cls for cls, has in self._hope.items() if before.get(cls, has) != has]
+
+    def recount(self, jobs: Iterable[tuple[JobRecord, int]]) -> None:
+        """Bring the counts of jobs (with their indices) up to date."""
+        at, tasks, waiting, hopeless, classes = [], [], [], [], []
+        for job, index in jobs:
+            for group in job.groups.values():
+                at.append(index)
+                tasks.append(group.tasks)
+                waiting.append(len(group.waiting))
+                hope = self._hope.get(group.cls, True) and group not in self.waived
+                hopeless.append(0 if hope else len(group.waiting))
+                classes.append(group.cls.index)
+        where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(hopeless, np.int64)
+        self.tasks[where] = self.waiting[where] = self.hopeless[where] = 0
+        self.demand[where] = self.held[where] = 0.0
+        idle = np.array(waiting, np.int64)
+        np.add.at(self.tasks, where, count)
+        np.add.at(self.waiting, where, idle)
+        np.add.at(self.hopeless, where, without)
+        of_one = self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64)
+        np.add.at(self.demand, where, (count - without)[:, None] * of_one)
+        np.add.at(self.held, where, (count - idle)[:, None] * of_one)
+
+    def claims(
+        self,
+        ids: tuple[Hashable, ...],
+        weight: Sequence[float],
+        total: Callable[[NDArray[Any]], NDArray[Any]],
+        aside: Collection[Hashable],
+    ) -> Claims:
+        """What claimants claim.
+
+        Parameters
+        ----------
+        ids : tuple of hashable
+        weight : sequence of float
+        total : function
+            Numbers of the claimants, from those of jobs.
+        aside : collection of hashable
+            Claimants that claim no more than what runs.
+        """
+        tasks, running = total(self.tasks - self.hopeless), total(self.tasks - self.waiting)
+        demand, held = total(self.demand), total(self.held)
+        capacity, slots = self.capacity()
+        if slots < UNLIMITED:
+            demand, held = np.column_stack([demand, tasks]), np.column_stack([held, running])
+            capacity = np.append(capacity, float(slots))
+        mean = demand / np.maximum(tasks, 1)[:, None]
+        wait = (tasks - running)[:, None]
+        further = np.where(wait > 0, np.maximum(demand - held, 0.0) / np.maximum(wait, 1), mean)
+        if aside:
+            tasks = np.where([who in aside for who in ids], running, tasks)
+        claims = Claims(ids, tasks, running, 0, np.array(weight), mean, capacity, held, further)
+        return replace(claims, units=claims.together())
+
+    def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
+        """The same claims, where what starts next is what these shares of the jobs let start."""
+        running = self.tasks - self.waiting
+        could = self.tasks - self.hopeless - running
+        some = np.clip(share[: len(running)] - running, 0, could)
+        each = (self.demand - self.held) / np.maximum(could, 1)[:, None]
+        count, amounts = total(some), total(some[:, None] * each)
+        assert claims.further is not None
+        further = claims.further.copy()
+        at = np.flatnonzero(count)
+        further[at, : amounts.shape[1]] = amounts[at] / count[at, None]
+        return replace(claims, further=further)
+
+    def capacity(self) -> tuple[Floats, int]:
+        """What all usable machines have, and their slots."""
+        books = self.cluster.books
+        usable = books.usable[: books.rows]
+        capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
+        return capacity, min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
+
+
+def jobs_with(classes: Iterable[ClassRecord], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
+    """Those of the jobs that have tasks of one of the classes."""
+    wanted = set(classes)
+    return [job for job in jobs if any(cls in wanted for cls, _ in job.groups)] if wanted else []

@@ -1,0 +1,72 @@
+"""The command line: ``flowsched COMMAND``, one file per command."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import flowsched
+
+if TYPE_CHECKING:
+    import click
+
+__all__ = ["application", "main"]
+
+
+def main() -> None:
+    """Run the command line and exit: 0 done, 2 bad input, 74, 130 and 141 as in `endings`; commands may define more."""
+    try:
+        app = application()
+    except ImportError as missing:
+        name = (missing.name or "").partition(".")[0]
+        if name not in ("click", "rich", "simpy"):
+            raise
+        print(
+            f"flowsched: {name} is missing, which the command line needs: pip install 'flowsched[cli]'", file=sys.stderr
+        )
+        sys.exit(2)
+    from flowsched.cli.endings import process
+
+    process(lambda: app(prog_name="flowsched"))
+
+
+def application() -> click.Group:
+    """The group of all commands."""
+    import click
+
+    from flowsched.cli import endings
+    from flowsched.cli.bench import bench
+    from flowsched.cli.journal import journal
+    from flowsched.cli.replay import replay
+    from flowsched.cli.simulate import simulate
+    from flowsched.cli.solve import solve
+
+    @click.group(cls=endings.Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+    @click.version_option(flowsched.__version__, prog_name="flowsched")
+    def app() -> None:
+        """Cluster scheduling as incremental min-cost max-flow.
+
+        \b
+        Examples:
+          flowsched simulate                          the bundled model of a GPU cluster
+          flowsched simulate --trace DIR --report out.html
+          flowsched solve network.min.gz              a DIMACS problem
+          flowsched replay FILE                       a journal, to see whether its rounds come out the same
+          flowsched journal export FILE               what it holds as JSON, for any later version
+          flowsched bench solver --quick              what it is measured by
+
+        \b
+        Exit status of every command, beside its own:
+          0    done
+          2    the command line or the input is wrong
+          74   the system refuses: a full disk, a closed stream, no memory
+          130  interrupted (Ctrl-C)
+          141  nobody reads the output any more; files asked for are written
+        """
+
+    app.add_command(simulate)
+    app.add_command(bench)
+    app.add_command(replay)
+    app.add_command(journal)
+    app.add_command(solve)
+    return app

@@ -1,0 +1,157 @@
+"""``flowsched replay``: a journal in, its rounds made again, and what came out otherwise."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from flowsched.cli import endings
+from flowsched.exceptions import FlowschedError
+from flowsched.fgm import FineGrained
+from flowsched.files import replace
+from flowsched.journal.record_log import reading
+from flowsched.journal.recovery import Difference, Recovery, read_header
+from flowsched.policy import Policy
+from flowsched.scheduler import replay as replay_journal
+from flowsched.validate import quoted
+
+__all__ = ["policy_named", "replay"]
+
+_DIFFERENT, _UNREADABLE = 1, 3
+_SHOWN = 20
+
+
+@click.command("replay", cls=endings.Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--policy", "policies", multiple=True, metavar="MODULE:NAME",
+    help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all that was found."
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
+    """Make all rounds of a journal (or snapshot) again, and say which come out otherwise.
+
+    The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
+    reasons of those that wait. A round that ran into its time limit may well come out otherwise; it is shown, too.
+
+    \b
+    Examples:
+      flowsched simulate --journal run.journal && flowsched replay run.journal
+      flowsched replay run.journal --policy mycluster.policies:PRODUCTION
+
+    \b
+    Exit status:
+      0    every round is as it was, but for time limits
+      1    a round comes out otherwise
+      2    the command line is wrong
+      3    the file cannot be read: it is damaged, or another policy is needed
+      74, 130, 141  as `flowsched --help` says
+    """
+    given = [policy_named(name) for name in policies]
+    endings.check_files({"--json": json_file}, {"the journal": file})
+    try:
+        found = _made_again(file, given)
+    except FlowschedError as error:
+        click.echo(f"flowsched replay: {endings.shortened(str(error))}", err=True)
+        sys.exit(_UNREADABLE)
+    if json_file is not None:
+        replace(json_file, json.dumps(asdict(found), indent=1) + "\n")
+    if not quiet:
+        _print(found)
+    if any("time limit" not in difference.what for difference in found.differences):
+        sys.exit(_DIFFERENT)
+
+
+def _made_again(file: Path, policies: list[Policy]) -> Recovery:
+    with reading(file) as stream:
+        of = read_header(stream, str(file)).of
+    if of == "Scheduler":
+        return replay_journal(file, policies=policies)
+    found = FineGrained.restore(file, policies=policies).recovery
+    assert found is not None
+    return found
+
+
+def policy_named(name: str) -> Policy:
+    """The policy that an option ``--policy MODULE:NAME`` means."""
+    module, _, attribute = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise click.BadParameter(f"{quoted(name)}: {error}", param_hint="--policy") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    policy = found if isinstance(found, Policy) or not callable(found) else found()
+    if not isinstance(policy, Policy):
+        raise click.BadParameter(f"{quoted(name)} is no Policy but {quoted(policy)}", param_hint="--policy")
+    return policy
+
+
+def _print(found: Recovery) -> None:
+    out = endings.Out()
+    head = found.header
+    out.print(Text(f"Journal {found.path}", style="bold"), soft_wrap=True)
+    out.print(
+        f"{found.size:,} bytes by flowsched {head.version}; resources {', '.join(head.resources)}; {head.of}; policy {_words(head.policy)}",
+        soft_wrap=True,
+    )
+    if found.snapshot:
+        out.print("It begins with a snapshot.")
+    if found.torn:
+        out.print(f"The last {found.torn:,} bytes are a record that was cut off; they were left out.")
+    kinds = sorted(found.events.items(), key=lambda item: -item[1])
+    events = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    rows = [
+        ("events", sum(found.events.values()), events),
+        ("rounds", found.rounds, f"again in {found.seconds:.1f} s, with everything else"),
+        ("commits", found.commits, f"{found.placed:,} placed, {found.preempted:,} preempted, {found.migrated:,} migrated"),
+        ("policies", found.policies, "set while it ran"),
+        ("otherwise", len(found.differences), "rounds that come out otherwise than they did"),
+    ]  # fmt: skip
+    grid = _grid("", "count", "")
+    for name, count, words in rows:
+        if count or name != "policies":
+            grid.add_row(name, f"{count:,}", Text(words))
+    out.print()
+    out.print(grid)
+    if found.differences:
+        out.print()
+        out.print(_table(found.differences))
+        if len(found.differences) > _SHOWN:
+            out.print(f"and {len(found.differences) - _SHOWN:,} more")
+
+
+def _table(differences: list[Difference]) -> Table:
+    grid = _grid("round", "byte", "what differs", "then", "now", title="Rounds that come out otherwise")
+    for one in differences[:_SHOWN]:
+        then, now = asdict(one.then), asdict(one.now)
+        shown = [name for name in one.what if name in ("preempted", "migrated", "placed", "waiting", "cost")]
+        told = [", ".join(f"{side[name]:,} {name}" for name in shown) for side in (then, now)]
+        grid.add_row(f"{one.round:,}", f"{one.offset:,}", Text(", ".join(one.what)), *map(Text, told))
+    return grid
+
+
+def _grid(*columns: str, title: str | None = None) -> Table:
+    grid = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        grid.add_column(column, justify="right" if column in ("count", "round", "byte") else "left", header_style="dim")
+    return grid
+
+
+def _words(description: Any) -> str:
+    """A policy in short: the names of its parts."""
+    parts = [part for value in description.values() for part in (value if isinstance(value, list) else [value])]
+    return ", ".join(str(part["is"]) for part in parts if isinstance(part, dict))

@@ -1,0 +1,309 @@
+"""``flowsched simulate``: a trace or the bundled model in, figures and a report out."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from flowsched import sim
+from flowsched.cli import endings
+from flowsched.cli.endings import BadInput
+from flowsched.cluster import Cluster
+from flowsched.cluster.events import MachineAdded, TaskSubmitted
+from flowsched.exceptions import FlowschedError
+from flowsched.journal.journal import Journal
+from flowsched.policy import Policy, Precedence
+from flowsched.scheduler import Scheduler
+from flowsched.sim.summary import duration, facts_line, tables
+from flowsched.validate import quoted
+
+__all__ = ["simulate"]
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """A time span: a number of seconds, or of a unit."""
+    if value is None:
+        return None
+    unit = _UNITS.get(value.strip()[-1:].lower())
+    try:
+        seconds = float(value.strip()[:-1]) * unit if unit else float(value)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise click.BadParameter(f"{quoted(value)} is not a time span such as 90, 90s, 15m, 2h or 3d", ctx, param)
+    return seconds
+
+
+@click.command("simulate", cls=endings.Command)
+@click.option(
+    "--trace",
+    "trace",
+    metavar="PATH",
+    help="Directory (or list of pods) of an openb or Google 2011 trace; without it, the bundled model.",
+)
+@click.option("--variant", metavar="NAME", help="Which list of pods of an openb trace: default, gpuspec33, ...")
+@click.option(
+    "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
+)
+@click.option(
+    "--interval",
+    callback=_seconds,
+    metavar="TIME",
+    help="A round at multiples of so long instead of after every event.",
+)
+@click.option(
+    "--compress", type=float, metavar="FACTOR", help="Tasks arrive FACTOR times as fast; they run as long as before."
+)
+@click.option("--hold", is_flag=True, help="No task ever ends: fill the cluster.")
+@click.option("--until", callback=_seconds, metavar="TIME", help="End after so much simulated time.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N tasks.")
+@click.option(
+    "--scale",
+    type=float,
+    metavar="S",
+    help="Size of the bundled model's cluster: 1 is 1,523 machines.  [default: 0.25]",
+)
+@click.option(
+    "--load",
+    type=float,
+    metavar="L",
+    help="Load of the bundled model, relative to the scarcest resource.  [default: 0.95]",
+)
+@click.option("--charge-solver", is_flag=True, help="The time that a decision takes passes in the simulation too.")
+@click.option(
+    "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
+    help="What becomes of the work of a task that is stopped.",
+)  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same simulation.")
+@click.option(
+    "--report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a report with plots, one HTML file.",
+)
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write all figures and series.",
+)
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write the scheduler's journal, for `flowsched replay`; a new file.",
+)
+@click.option("--goals", is_flag=True, help="Print which goal of the policy can override which here, and stop.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def simulate(**options: Any) -> None:
+    """Schedule a recorded or modelled workload on a simulated cluster.
+
+    Without --trace it is a model of the openb production GPU cluster at a quarter of its size, under high load.
+    Times are seconds, or have a unit: 90s, 15m, 2h, 3d.
+
+    \b
+    Examples:
+      flowsched simulate --report out.html
+      flowsched simulate --trace DIR --variant gpuspec33 --compress 500
+      flowsched simulate --trace DIR --interval 10s --charge-solver --json out.json
+
+    \b
+    Exit status:
+      0    done
+      1    the scheduler broke a promise (a machine above capacity, ...)
+      2    the command line or the trace is wrong
+      130  interrupted; what was measured until then is printed (a second Ctrl-C ends it at once)
+      74, 141  as `flowsched --help` says
+    """
+    console = endings.Words(options["quiet"])
+    try:
+        _check_outputs(options)
+        workload = _workload(options)
+        if options["goals"]:
+            _print_goals(Policy.named(options["policy"]), workload)
+            return
+        simulation = _simulation(options, workload)
+    except FlowschedError as error:
+        raise BadInput(str(error)) from None
+    try:
+        with endings.on_interrupt(simulation.stop), _watch(console, workload, options["until"]) as progress:
+            metrics = simulation.run(options["until"], progress)
+    except KeyboardInterrupt:
+        simulation.stop()
+        metrics = simulation.metrics()
+    except sim.AuditError as error:
+        raise click.ClickException(str(error)) from None
+    except FlowschedError as error:
+        raise BadInput(str(error)) from None
+    if simulation.stopped:
+        console.print(
+            f"Interrupted after {duration(metrics.facts['end'])} of simulated time; what follows is partial.",
+            style="bold",
+        )
+    if options["json_file"]:
+        metrics.to_json(options["json_file"])
+    if options["report"]:
+        sim.write_report(metrics, options["report"])
+        console.print(f"Report: {options['report']}", soft_wrap=True)
+    if not options["quiet"]:
+        _print(metrics, workload)
+    if simulation.stopped:
+        sys.exit(endings.INTERRUPTED)
+
+
+def _check_outputs(options: dict[str, Any]) -> None:
+    """Find out before the run, not after it."""
+    trace = None if options["trace"] is None else Path(options["trace"])
+    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
+    endings.check_files(outputs, {"--trace": trace})
+    if options["journal"] is not None and options["journal"].exists():
+        raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
+    if options["report"] and not importlib.util.find_spec("matplotlib"):
+        raise BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
+
+
+def _workload(options: dict[str, Any]) -> sim.Workload:
+    model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
+    if options["trace"] is None:
+        if options["variant"] is not None:
+            raise BadInput("--variant chooses among the lists of pods of a --trace")
+        model |= {} if options["limit"] is None else {"tasks": options["limit"]}
+        workload: sim.Workload = sim.Workload.model(seed=options["seed"], **model)
+    else:
+        if model:
+            raise BadInput(f"--{next(iter(model))} is for the bundled model, without --trace; see --compress")
+        workload = sim.load_trace(options["trace"], variant=options["variant"])
+        if options["limit"] is not None:
+            workload = workload.head(options["limit"])
+    if options["compress"] is not None:
+        workload = workload.compress(options["compress"])
+    return workload.hold() if options["hold"] else workload
+
+
+def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulation:
+    journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
+    policy = Policy.named(options["policy"])
+    scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
+    return sim.Simulation(
+        scheduler,
+        workload,
+        interval=options["interval"],
+        on_events=options["interval"] is None,
+        charge_solver=options["charge_solver"],
+        preempted=options["preempted"],
+        seed=options["seed"],
+        facts={"policy": options["policy"]},
+    )
+
+
+def _print_goals(policy: Policy, workload: sim.Workload) -> None:
+    """As the policy is, and fitted to the cluster."""
+    cluster = Cluster(workload.resources)
+    for machine in workload.machines:
+        cluster.apply(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
+    for arrival in workload.arrivals:
+        known = arrival.job.id in cluster.jobs
+        cluster.apply(
+            *([TaskSubmitted(arrival.job.id, task) for task in arrival.job.tasks] if known else [arrival.job])
+        )
+    out = endings.Out()
+    fitted = policy.fitted(cluster)
+    grid = Table(title="Does one step of a goal outweigh a lower goal?", title_justify="left", box=None, pad_edge=False)
+    for column in ("goal", "over", "as it is", "fitted to this cluster"):
+        grid.add_column(column, header_style="dim")
+    for row, scaled in zip(policy.check(cluster), fitted.check(cluster), strict=True):
+        grid.add_row(row.goal, row.over, _precedence(row), _precedence(scaled))
+    out.print(grid)
+
+
+def _precedence(row: Precedence) -> str:
+    if row.always:
+        return "always"
+    return f"for up to {row.moves:,} tasks moved for one" if row.moves else "no"
+
+
+@dataclass
+class _Watcher:
+    """Shows a progress bar on a terminal, and a line for every tenth elsewhere."""
+
+    console: endings.Words
+    bar: Progress
+    workload: sim.Workload
+    end: float | None
+    shown: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.task = self.bar.add_task("", total=1.0)
+
+    def __call__(self, progress: sim.Progress) -> None:
+        if self.console.is_terminal:
+            now = time.monotonic()
+            if now - self.shown >= 0.1:
+                self.shown = now
+                self.bar.update(self.task, completed=self.done(progress), description=self.text(progress))
+        elif self.done(progress) >= self.shown + 0.1:
+            self.shown = math.floor(self.done(progress) * 10) / 10
+            self.console.print(f"{self.shown:4.0%}  {self.text(progress)}", soft_wrap=True)
+
+    def done(self, progress: sim.Progress) -> float:
+        """From 0 to 1: of the time until the end, or where that is open of the tasks' arrivals and ends."""
+        if self.end:
+            return min(progress.time / self.end, 1.0)
+        arrived = progress.completed + progress.running + progress.waiting
+        if self.workload.facts.get("hold"):
+            return arrived / max(progress.tasks, 1)
+        return (arrived + progress.completed) / max(2 * progress.tasks, 1)
+
+    def text(self, progress: sim.Progress) -> str:
+        return (
+            f"{duration(progress.time)} simulated, {progress.rounds:,} rounds: "
+            f"{progress.running:,} run, {progress.waiting:,} wait, {progress.completed:,} completed"
+        )
+
+
+@contextmanager
+def _watch(console: endings.Words, workload: sim.Workload, until: float | None) -> Iterator[_Watcher]:
+    columns = (BarColumn(bar_width=30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
+
+
+def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
+    out = endings.Out()
+    out.print(Text(f"Simulation of {metrics.facts['workload']}", style="bold"))
+    out.print(facts_line(metrics))
+    for note in getattr(workload, "notes", ()):
+        out.print(f"Note: {note}.", style="dim")
+    for table in tables(metrics):
+        grid = Table(
+            title=table.title,
+            title_justify="left",
+            title_style="bold",
+            box=None,
+            pad_edge=False,
+            show_header=any(table.columns),
+        )
+        last = len(table.columns) - 1
+        for i, column in enumerate(table.columns):
+            grid.add_column(
+                column, justify="left" if i == 0 or (table.notes and i == last) else "right", header_style="dim"
+            )
+        for row in table.rows:
+            grid.add_row(*(Text(cell) for cell in row))
+        out.print()
+        out.print(grid)

@@ -1,0 +1,174 @@
+"""``flowsched solve``: a DIMACS problem in, a DIMACS solution out; or an incremental stream of them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+import numpy as np
+
+from flowsched.cli.endings import Command, check_files, shortened
+from flowsched.exceptions import (
+    CostRangeError,
+    DimacsError,
+    InfeasibleError,
+    InputError,
+    TimeLimitError,
+    UnboundedError,
+)
+from flowsched.files import replace
+from flowsched.network.dimacs import LIMIT, FlowProblem, read_dimacs
+from flowsched.network.dimacs_stream import IncrementalSession
+from flowsched.network.flow_network import FlowResult, certify, min_cost_flow
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+__all__ = ["solve"]
+
+MALFORMED, INFEASIBLE, UNBOUNDED, TIME_LIMIT = 1, 3, 4, 5  # 2 is click's, for a wrong command line
+_EXIT_CODES: dict[type[Exception], int] = {
+    DimacsError: MALFORMED,
+    InputError: MALFORMED,
+    CostRangeError: MALFORMED,
+    InfeasibleError: INFEASIBLE,
+    UnboundedError: UNBOUNDED,
+    TimeLimitError: TIME_LIMIT,
+}
+
+
+@click.command("solve", cls=Command)
+@click.argument("file", type=click.File("rb"), required=False)
+@click.option(
+    "-o", "--output", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-", metavar="FILE",
+    help="Where to write the solution (by default the standard output).",
+)  # fmt: skip
+@click.option(
+    "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
+    help="How to solve it; every choice finds the same cost.",
+)  # fmt: skip
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop after so long (each round).",
+)
+@click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
+@click.option(
+    "--max-bytes", "limit", type=click.IntRange(min=1), default=LIMIT, show_default=True, metavar="N",
+    help="Read no larger FILE, counted after decompression.",
+)  # fmt: skip
+@click.option(
+    "--incremental", is_flag=True, help="Speak the incremental DIMACS stream; FILE is the standard input then."
+)
+@click.option(
+    "--assignments",
+    is_flag=True,
+    help="With --incremental: answer by lines m TASK UNIT instead of the flow and its cost.",
+)
+def solve(
+    file: BinaryIO | None,
+    output: Path,
+    algorithm: str,
+    time_limit: float | None,
+    certified: bool,
+    limit: int,
+    incremental: bool,
+    assignments: bool,
+) -> None:
+    """Solve a DIMACS minimum-cost flow problem (FILE.min, FILE.min.gz, or - for the standard input).
+
+    Prints the solution in the DIMACS form: comments (c), the cost (s COST) and a line for each arc that carries flow
+    (f TAIL HEAD FLOW), in the order of the file.
+
+    With --incremental, reads a problem and then rounds of changes to it, and answers each at once. Rounds end with
+    "c EOI", the stream with "c EOS" or the end of the input:
+
+    \b
+      p min NODES ARCS                                     n NODE SUPPLY [TYPE]
+      a TAIL HEAD LOWER CAPACITY COST [TYPE]               r NODE (removes it with its arcs)
+      x TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]]    d SUPPLY [POTENTIAL] ARCS [TYPE]
+    \b
+      answers: f TAIL HEAD FLOW ..., s COST; or m TASK UNIT ...; then c ALGORITHM TIME MICROSECONDS, c EOI
+
+    \b
+    Exit status:
+      0    an optimum was found (in every round)
+      1    the file is malformed, or its numbers are too large for exact arithmetic
+      2    the command line is wrong
+      3    no flow meets the supplies within the bounds
+      4    the cost has no minimum
+      5    the time limit passed
+      74   the system refuses: a full disk, a closed stream, no memory
+      130  interrupted
+      141  nobody reads the answers any more
+    """
+    if assignments and not incremental:
+        raise click.UsageError("--assignments needs --incremental")
+    name = getattr(file, "name", "<stdin>")
+    if file is None:
+        if not incremental:
+            raise click.UsageError("Missing argument 'FILE' (only --incremental does without).")
+        file = sys.stdin.buffer
+    to = None if str(output) == "-" else output
+    check_files({"--output": to}, {"FILE": None if file is sys.stdin.buffer else Path(str(name))})
+    try:
+        if not incremental:
+            text = _solve_file(file, limit, algorithm, time_limit, certified)
+            if to is None:
+                sys.stdout.write(text)
+            else:
+                replace(to, text)
+            return
+        # Each answer is passed on as it comes, to a file, too.
+        with nullcontext(sys.stdout) if to is None else open(to, "w") as writer:
+            IncrementalSession(
+                file, writer, assignments=assignments, algorithm=algorithm, time_limit=time_limit, certified=certified
+            ).run()
+    except tuple(_EXIT_CODES) as error:
+        _fail(name, error, str(error) if incremental else _words(error))  # a stream's errors name all
+
+
+def _solve_file(file: BinaryIO, limit: int, algorithm: str, time_limit: float | None, certified: bool) -> str:
+    problem = read_dimacs(file, limit=limit)
+    result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
+    if certified:
+        certify(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, result, lower=problem.lower)
+    return _solution(problem, result, certified)
+
+
+def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
+    """Return the text of a DIMACS solution."""
+    used = np.flatnonzero(result.flow)
+    columns = (problem.tail[used] + 1, problem.head[used] + 1, result.flow[used])
+    lines = [f"c {len(problem.supply)} nodes, {len(problem.tail)} arcs, {len(used)} of them with flow"]
+    if certified:
+        lines.append("c certified: bounds, conservation and reduced costs hold")
+    lines.append(f"s {result.cost}")
+    lines += [f"f {tail} {head} {flow}" for tail, head, flow in zip(*(c.tolist() for c in columns), strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def _words(error: Exception) -> str:
+    """Word what is wrong with a file; its nodes and arcs are counted from 1."""
+    if isinstance(error, InfeasibleError) and error.cut.any():
+        some = _some(np.flatnonzero(error.cut))
+        return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
+    if isinstance(error, UnboundedError):
+        return f"{error} (arcs {_some(error.cycle)})"
+    return str(error)
+
+
+def _fail(name: str, error: Exception, what: str) -> NoReturn:
+    """Say in one line what is wrong, and leave with the exit status that stands for it."""
+    click.echo(f"flowsched solve: {name}: {shortened(what)}", err=True)
+    sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
+
+
+def _some(numbers: np.ndarray, most: int = 8) -> str:
+    """Spell the first few of ``numbers`` as a DIMACS file counts them, from 1."""
+    shown = " ".join(str(number + 1) for number in numbers[:most].tolist())
+    return shown if len(numbers) <= most else f"{shown} ... of {len(numbers)}"

@@ -1,0 +1,162 @@
+"""What runs where: tasks that start, that stop, and that are taken back to what they were.
+
+Whoever mirrors the cluster (the network) learns of it by `Changes`, and so pays for changes only.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from flowsched.cluster.inventory import Books
+from flowsched.cluster.records import Before, ClassRecord, Group, MachineRecord, Placement, TaskRecord
+
+__all__ = ["Changes", "Moves"]
+
+
+@dataclass
+class Changes:
+    """What changed since the last look; rows of machines that merely filled or emptied are told by `Books.version`.
+
+    Attributes
+    ----------
+    groups : dict of Group to dict of int
+        Groups with other numbers of tasks, each with the rows where its number of running tasks changed.
+    removed : list of Group
+        Groups without tasks.
+    machines : dict of int
+        Rows of new machines and of machines whose rack changed.
+    gone : list of int
+        Rows of machines removed; they may be handed out again from now on.
+    classes : list of int
+        Indices of classes forgotten; likewise.
+    """
+
+    groups: dict[Group, dict[int, None]] = field(default_factory=dict)
+    removed: list[Group] = field(default_factory=list)
+    machines: dict[int, None] = field(default_factory=dict)
+    gone: list[int] = field(default_factory=list)
+    classes: list[int] = field(default_factory=list)
+
+
+class Moves:
+    """Tasks that wait, and those that run, machine by machine.
+
+    Attributes
+    ----------
+    books : Books
+        Capacities and demands in arrays.
+    by_row : dict of int to MachineRecord
+    waiting : dict of ClassRecord to dict of Group
+        Classes with waiting tasks, and their groups that have some.
+    """
+
+    def __init__(self, books: Books) -> None:
+        self.books = books
+        self.by_row: dict[int, MachineRecord] = {}
+        self.waiting: dict[ClassRecord, dict[Group, None]] = {}
+        self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
+        self._changes = Changes()
+        self._turn = 0
+        self._timeless: list[TaskRecord] = []
+
+    def waiting_ids(self, cls: ClassRecord) -> tuple[Hashable, ...]:
+        """The waiting tasks of a class, group by group."""
+        ids = self._waiting_ids.get(cls)
+        if ids is None:
+            ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
+        return ids
+
+    def start(self, tasks: Sequence[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
+        """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
+        self._dequeue(tasks)
+        for task in tasks:
+            self._turn += 1
+            task.turn = self._turn
+        self._settle(tasks, Placement(row, devices, now))
+
+    def _settle(self, tasks: Sequence[TaskRecord], place: Placement) -> None:
+        group, row = tasks[0].group, place.row
+        self.books.take(row, group.cls.index, place.devices, len(tasks))
+        there = self.by_row[row].tasks
+        for task in tasks:
+            task.place = place
+            there[task] = None
+            self.books.assign(task.index, row, group.cls.index, task.turn, place.since)
+        group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
+        self._changes.groups.setdefault(group, {})[row] = None
+
+    def stop(self, task: TaskRecord, now: float | None) -> None:
+        """A running task waits again."""
+        self._unsettle([task])
+        self._turn += 1
+        task.turn, task.since = self._turn, now
+        self._enqueue([task])
+
+    def _unsettle(self, tasks: Sequence[TaskRecord]) -> None:
+        place, group = tasks[0].place, tasks[0].group
+        assert place is not None
+        row = place.row
+        self.books.take(row, group.cls.index, place.devices, -len(tasks))
+        there = self.by_row[row].tasks
+        for task in tasks:
+            task.place = None
+            del there[task]
+            self.books.leave(task.index)
+        if len(tasks) == len(group.on[row]):
+            del group.on[row]
+        else:
+            began = list(group.on[row])
+            for _ in tasks:
+                began.remove(place.since)
+            group.on[row] = tuple(began)
+        self._changes.groups.setdefault(group, {})[row] = None
+
+    def _enqueue(self, tasks: Sequence[TaskRecord]) -> None:
+        """Tasks of one group, in the order of their turns."""
+        group = tasks[0].group
+        # Nearly always at one of the ends: newcomers at the back, those of a round that is undone at the front.
+        if not group.waiting or group.waiting[-1].turn < tasks[0].turn:
+            group.waiting += tasks
+        elif tasks[-1].turn < group.waiting[0].turn:
+            group.waiting[:0] = tasks
+        else:
+            for task in tasks:
+                insort(group.waiting, task)
+        self._timeless += [task for task in tasks if task.since is None]
+        self.waiting.setdefault(group.cls, {})[group] = None
+        self._waiting_ids.pop(group.cls, None)
+        self._changes.groups.setdefault(group, {})
+
+    def _dequeue(self, tasks: Sequence[TaskRecord]) -> None:
+        group = tasks[0].group
+        if group.waiting[: len(tasks)] == tasks:
+            del group.waiting[: len(tasks)]
+        else:
+            for task in tasks:
+                del group.waiting[bisect_left(group.waiting, task)]
+        if not group.waiting:
+            del self.waiting[group.cls][group]
+            if not self.waiting[group.cls]:
+                del self.waiting[group.cls]
+        self._waiting_ids.pop(group.cls, None)
+        self._changes.groups.setdefault(group, {})
+
+    def restore(self, tasks: Sequence[TaskRecord], before: Sequence[Before]) -> None:
+        """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+        They are of one group, are together at one place or wait, and were so before.
+        """
+        if tasks[0].place is None:
+            self._dequeue(tasks)
+        else:
+            self._unsettle(tasks)
+        for task, then in zip(tasks, before, strict=True):
+            task.since, task.turn = then.since, then.turn
+        place = before[0].place
+        if place is None:
+            self._enqueue(sorted(tasks, key=attrgetter("turn")))
+        else:
+            self._settle(tasks, place)

@@ -1,0 +1,370 @@
+"""What becomes of every machine: its tasks, each somewhere in its stages, and the timeline that follows.
+
+A task's *state* is in which of its stages it is and how much of that is left, at the time of its machine's row.  States
+are moved on along the predicted course (`Futures.advance`) before anything happens to a machine, and taken stock of
+(`Futures.settle`) afterwards, so that whatever a round tries out and takes back leaves them alone: `Futures.refresh` and
+`Futures.plan` go by the tasks that the cluster holds at that moment and write down timelines only.
+
+States are arrays by task, timelines by machine, and every call is one for many machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.columns import grown
+from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.fgm._course import Course
+from flowsched.fgm.needs import Catalog, Needs, Source
+from flowsched.fgm.qos import missed
+from flowsched.fgm.stages import Stages
+from flowsched.fgm.timeline import Classes, Timelines
+
+__all__ = ["Futures", "Plan"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+OFF = 0.03
+"""A task is notably not where it was thought to be if that is by this part of its duration, or another stage."""
+
+GRACE = 0.05
+"""A task that runs beyond its prediction is expected to take this part of its duration more, then twice as much ..."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What would become of a machine's tasks and of newcomers.
+
+    Attributes
+    ----------
+    short : int
+        A resource that is over-committed at some time, -1 without one.
+    late : bool
+        Whether compression makes one of them miss its deadline.
+    until : float
+        Until when the newcomers' deadline can be met at all.
+    """
+
+    short: int
+    late: bool
+    until: float = np.inf
+
+    @property
+    def holds(self) -> bool:
+        """Whether all can go on together."""
+        return self.short < 0 and not self.late
+
+
+class Futures:
+    """States and timelines of the machines of a cluster.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    timelines : Timelines
+    source : Source
+        Where estimates of what classes need come from.
+
+    Attributes
+    ----------
+    catalog : Catalog
+    foreign : ndarray of int64, shape (rows, resources)
+        Load that is not ours, by machine row.
+    compress : ndarray of uint8, shape (rows,)
+        Where compression is allowed.
+    due : ndarray of float64, shape (rows,)
+        When a machine's timeline next has more to offer than it had.
+    done : ndarray of float64, shape (rows,)
+        When a task there should be done; if it is not, its timeline must be worked out anew.
+    undated : dict of TaskRecord to (int, float or None)
+        Runs, by turn, that began (None) or ended, with when they began, at no stated time since the last round.
+    """
+
+    def __init__(self, cluster: Cluster, timelines: Timelines, source: Source) -> None:
+        self.cluster = cluster
+        self.timelines = timelines
+        self.catalog = Catalog(cluster, source)
+        # By row.  A row's members are those tasks, by index, whose states are of its time.
+        self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
+        self.compress: NDArray[np.uint8] = np.ones(0, np.uint8)
+        self.due: Floats = np.full(0, np.inf)
+        self.done: Floats = np.full(0, np.inf)
+        self.undated: dict[TaskRecord, tuple[int, float | None]] = {}
+        self._time: Floats = np.full(0, -np.inf)
+        self._members: dict[int, list[int]] = {}
+        # By task.
+        self._turn: Ints = np.full(0, -1)
+        self._entry: Ints = np.zeros(0, np.int64)
+        self._stage: Ints = np.zeros(0, np.int64)
+        self._left: Floats = np.zeros(0)
+        self._grace: Floats = np.zeros(0)
+        self._begun: Floats = np.zeros(0)
+        self._begin_course()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in ("_course", "_known")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin_course()
+
+    def _begin_course(self) -> None:
+        """A kernel that knows our arrays."""
+        lines = self.timelines
+        self._course = Course(lines.limit, lines.soft, lines.contention)
+        self._known: Classes | None = None
+        self._tell_rows()
+        self._tell_tasks()
+
+    def _tell_rows(self) -> None:
+        lines = self.timelines
+        self._course.rows(
+            self._time, self.due, self.done, self.foreign, self.compress, lines.ends, lines.available, lines.reach
+        )
+
+    def _tell_tasks(self) -> None:
+        size = len(self._turn)
+        self._course.tasks(
+            self._turn, self._entry, self._stage, self._left, self._grace, np.zeros(size, np.int64), np.zeros(size)
+        )
+
+    def grow(self, rows: int) -> None:
+        """Have at least so many rows."""
+        if rows > len(self.due):
+            more = max(rows, 2 * len(self.due)) - len(self.due)
+            self.foreign = np.concatenate([self.foreign, np.zeros((more, self.foreign.shape[1]), np.int64)])
+            self.compress = np.concatenate([self.compress, np.ones(more, np.uint8)])
+            self.due = np.concatenate([self.due, np.full(more, np.inf)])
+            self.done = np.concatenate([self.done, np.full(more, np.inf)])
+            self._time = np.concatenate([self._time, np.full(more, -np.inf)])
+            self.timelines.grow(len(self.due))
+            self._tell_rows()
+
+    def _kernel(self) -> Course:
+        """The kernel, knowing all tasks and stages that there are."""
+        tasks = len(self.cluster.by_index)
+        if tasks > len(self._turn):
+            self._turn = grown(self._turn, tasks, fill=-1)
+            size = len(self._turn)
+            self._entry, self._stage = grown(self._entry, size), grown(self._stage, size)
+            self._left, self._grace = grown(self._left, size), grown(self._grace, size)
+            self._begun = grown(self._begun, size)
+            self._tell_tasks()
+        classes = self.catalog.stock.classes
+        if classes is not self._known:
+            self._course.stock(classes.at, classes.seconds, classes.want)
+            self._known = classes
+        return self._course
+
+    # -- moving on ----------------------------------------------------------------------------------------------
+
+    def advance(self, rows: Sequence[int], now: float) -> None:
+        """Move the states of some machines on."""
+        at, members = _laid([self._members.get(row, ()) for row in rows])
+        self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.books.capacity, now)
+
+    def states(self, rows: Sequence[int]) -> tuple[Ints, Ints, list[NDArray[Any]]]:
+        """Where the tasks of some machines are, for `restore`."""
+        which, tasks = np.array(rows, np.int64), _laid([self._members.get(row, ()) for row in rows])[1]
+        return which, tasks, [self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks]]
+
+    def restore(self, states: tuple[Ints, Ints, list[NDArray[Any]]]) -> None:
+        """They are there again."""
+        which, tasks, (time, stage, left, grace) = states
+        self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks] = time, stage, left, grace
+
+    def began(self, task: TaskRecord) -> float:
+        """When the present run of a task began."""
+        assert task.place is not None
+        known = task.index < len(self._turn) and self._turn[task.index] == task.turn
+        return float(self._begun[task.index]) if known else task.place.since
+
+    def begin_anew(self, tasks: Iterable[TaskRecord], now: float) -> None:
+        """Tasks that run turn out to begin only now."""
+        rows = {task.place.row: None for task in tasks if task.place is not None}
+        self.advance(list(rows), now)
+        self._begin(np.array([task.index for task in tasks], np.int64), now)
+        for row in rows:
+            self.cluster.books.touch(row)
+
+    def correct(self, row: int, task: TaskRecord, progress: float, now: float) -> bool:
+        """A task says how far it is; True if that is notably not where it was thought to be."""
+        i, classes = task.index, self.catalog.stock.classes
+        if i >= len(self._turn) or self._turn[i] != task.turn or task.index not in self._members.get(row, ()):
+            return False
+        self.advance([row], now)
+        stages = slice(classes.at[self._entry[i]], classes.at[self._entry[i] + 1])
+        seconds, ends = classes.seconds[stages], classes.progress[stages]
+        stage = min(int(ends.searchsorted(progress, "right")), len(ends) - 1)
+        if seconds[stage] == np.inf:  # how long it runs is not known
+            return False
+        begin = ends[stage - 1] if stage else 0.0
+        left = seconds[stage] * (ends[stage] - progress) / max(ends[stage] - begin, 1e-12)
+        if stage == self._stage[i] and abs(left - self._left[i]) <= OFF * seconds.sum():
+            return False
+        self._stage[i], self._left[i] = stage, left
+        return True
+
+    def settle(self, rows: Sequence[int], now: float) -> None:
+        """Take stock of the tasks that run on some machines, advanced to now: those that are new begin."""
+        self._kernel()
+        by_row = self.cluster.by_row
+        for row in rows:
+            record = by_row.get(row)
+            if record is None or not record.tasks:
+                self._members.pop(row, None)
+            else:
+                self._members[row] = [task.index for task in record.tasks]
+        members = _laid([self._members.get(row, ()) for row in rows])[1]
+        fresh = members[self._turn[members] != self.cluster.books.task_turn[members]]
+        if len(fresh):
+            self._begin(fresh, now)
+
+    def _begin(self, tasks: Ints, now: float) -> None:
+        """Tasks that start now."""
+        books = self.cluster.books
+        entry = self.catalog.entries(books.task_class[tasks])
+        self._kernel()
+        classes = self.catalog.stock.classes
+        self._turn[tasks], self._entry[tasks], self._stage[tasks] = books.task_turn[tasks], entry, 0
+        self._left[tasks] = classes.seconds[classes.at[entry]]
+        self._grace[tasks] = _grace(classes.duration[entry])
+        self._begun[tasks] = now
+
+    # -- looking ahead ------------------------------------------------------------------------------------------
+
+    def refresh(self, rows: Ints, now: float, without: Collection[TaskRecord] = ()) -> None:
+        """Work timelines of machines out anew, with the tasks that the cluster holds now, but for some of them."""
+        which = rows.tolist()
+        at, members = _laid([self._members.get(row, ()) for row in which])
+        at_now, present = _laid([self._present(row, without) for row in which])
+        turn, entry = self._now(present)
+        capacity = self.cluster.books.capacity
+        self._kernel().forecast(rows, at, members, at_now, present, turn, entry, capacity, now)
+
+    def _present(self, row: int, without: Collection[TaskRecord] = ()) -> list[int]:
+        tasks = self.cluster.by_row[row].tasks
+        return [task.index for task in tasks if task not in without] if without else [task.index for task in tasks]
+
+    def _now(self, tasks: Ints) -> tuple[Ints, Ints]:
+        """Turns of tasks as they are now; and the entries that those begin with whose states are of another turn."""
+        self._kernel()
+        books = self.cluster.books
+        turn, entry = books.task_turn[tasks], np.zeros(len(tasks), np.int64)
+        fresh = np.flatnonzero(self._turn[tasks] != turn)
+        if len(fresh):
+            entry[fresh] = self.catalog.entries(books.task_class[tasks[fresh]])
+        return turn, entry
+
+    def wait_for(self, rows: Ints, now: float) -> None:
+        """Note when machines will next have more to offer than they have."""
+        lines = self.timelines
+        ends, reach = lines.ends[rows, :-1], lines.reach[rows]
+        ahead = (ends > now + 1e-6) & np.logical_and.accumulate(ends < np.inf, axis=1)
+        more = (reach[:, 1:] > reach[:, :-1]).any(axis=2) & ahead
+        self.due[rows] = np.where(more, ends, np.inf).min(axis=1)
+
+    def plan(
+        self,
+        row: int,
+        now: float,
+        newcomer: ClassRecord,
+        stages: Stages,
+        count: int = 1,
+        without: Collection[TaskRecord] = (),
+    ) -> Plan:
+        """What would become of a machine's tasks, but for some of them, and of `count` newcomers that need `stages`.
+
+        The newcomers' deadline is the earliest one of their class that can be met at all.
+        """
+        present = np.array(self._present(row, without), np.int64)
+        turn, entry = self._now(present)
+        entry = np.append(entry, [self.catalog.place(self.catalog.of(newcomer), stages)] * count)
+        members = np.array(self._members.get(row, ()), np.int64)
+        finish, uncompressed = np.empty(len(entry)), np.empty(len(entry))
+        short, worst = self._kernel().plan(
+            row, members, present, turn, entry, self.cluster.books.capacity, now, finish, uncompressed
+        )
+        if short >= 0 or worst == 0:
+            return Plan(short, False)
+        earliest = self._earliest(newcomer, now + stages.duration)
+        deadline = np.array(self._deadlines(present) + [earliest] * count)
+        return Plan(short, bool(missed(finish, uncompressed, deadline).any()), earliest - stages.duration)
+
+    def _deadlines(self, tasks: Ints) -> list[float]:
+        records = (self.cluster.by_index[index] for index in tasks.tolist())
+        return [_deadline(record.group.job.job.deadline) for record in records if record is not None]
+
+    def _earliest(self, cls: ClassRecord, least: float) -> float:
+        deadlines = (_deadline(group.job.job.deadline) for group in self.cluster.waiting.get(cls, ()))
+        return min((deadline for deadline in deadlines if deadline >= least), default=np.inf)
+
+    # -- what has become known ----------------------------------------------------------------------------------
+
+    def degraded(self, row: int, now: float, factor: float) -> bool:
+        """Whether a task there has run so many times as long as it was predicted to."""
+        tasks = np.array(self._members.get(row, ()), np.int64)
+        duration = self.catalog.stock.classes.duration
+        return bool((now - self._begun[tasks] > factor * duration[self._entry[tasks]]).any())
+
+    def renew(
+        self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
+    ) -> tuple[list[ClassRecord], list[int]]:
+        """Estimate anew what these kinds need; the classes concerned, and the machines where that changes something.
+
+        What runs goes on as it was predicted to, unless nothing but its request was known.
+        """
+        classes, known = self.catalog.renew(kinds, key)
+        rows = []
+        better = {entry: need for entry, need in known.items() if need.fine is not need.request}
+        for row, members in self._members.items() if better else ():
+            mine = [task for task in members if int(self._entry[task]) in better]
+            for task in mine:
+                self._place(task, better[int(self._entry[task])], float(self._time[row]))
+            if mine:
+                rows.append(row)
+        return classes, rows
+
+    def _place(self, task: int, need: Needs, time: float) -> None:
+        """A task of which more is known now is where its age says."""
+        fine = need.fine
+        passed = np.cumsum(fine.seconds) - (time - self._begun[task])
+        stage = int(np.searchsorted(passed, 1e-6))
+        self._entry[task], self._grace[task] = self.catalog.place(need, fine), _grace(np.array(fine.duration))
+        self._stage[task] = min(stage, len(fine) - 1)
+        self._left[task] = passed[stage] if stage < len(fine) else self._grace[task]
+
+    def compact(self) -> None:
+        """Forget what nobody needs any more."""
+        moved = self.catalog.compact(lambda: np.unique(self._entry[self._running()]))
+        if moved is not None:
+            running = self._running()
+            self._entry[running] = moved[self._entry[running]]
+
+    def _running(self) -> Ints:
+        return np.fromiter(chain.from_iterable(self._members.values()), np.int64)
+
+
+def _laid(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Lists one after the other, and where each begins and the last ends."""
+    at = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(members) for members in lists], out=at[1:])
+    every: Iterable[int] = chain.from_iterable(lists)
+    return at, np.array(list(every), np.int64)
+
+
+def _grace(duration: Floats) -> Floats:
+    """How much longer tasks of such durations are given at first."""
+    return np.maximum(GRACE * duration, 1e-3)
+
+
+def _deadline(deadline: float | None) -> float:
+    return np.inf if deadline is None else deadline

@@ -1,0 +1,216 @@
+"""When a container would start (HRM, Algorithm 1): for one unit with a heap, for thousands at once in arrays.
+
+Both let the future of a unit happen: at each time at which running containers end, all that end then give back what
+they hold, and everybody who waits and fits starts, in order.  The container in question waits behind the others.  Nobody
+but it arrives, so its start is what the queue will do (`StackedQueue` follows the same rules).  The source recurses;
+here it is a loop, O(n log n) for n containers beside the look at the short list of those that wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+from flowsched.hrm.containers import Container
+from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.units import Amounts
+from flowsched.validate import number, ordered
+
+__all__ = ["Prediction", "WaitMatrix", "predict_wait"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Where a container would start first.
+
+    Parameters
+    ----------
+    wait : float
+        Seconds, infinite where it never fits.
+    index : int or None
+        Of the unit; the first of equals, None where it never fits.
+    waits : ndarray of float64, shape (units,)
+        For every unit; of the shortest queues only where jobs are uniform, else infinite.
+    """
+
+    wait: float
+    index: int | None
+    waits: Floats
+
+
+class WaitMatrix:
+    """The queue-wait matrix: predicted starts of classes of containers (columns) on units (rows), kept up to date.
+
+    A start is kept as a point of time, so the passing of time changes nothing: a row is computed anew only when its
+    unit changed, or when a container there runs longer than expected.
+
+    Parameters
+    ----------
+    queues : sequence of StackedQueue
+
+    Attributes
+    ----------
+    recomputed : int
+        Rows computed so far.
+    """
+
+    def __init__(self, queues: Sequence[StackedQueue]) -> None:
+        n = len(queues)
+        self.queues = queues
+        self.recomputed = 0
+        self.needs: list[Amounts] = []
+        self._columns: dict[Amounts, int] = {}
+        self._starts: Floats = np.zeros((n, 0))
+        self._seen = np.full(n, -1, np.int64)
+        self._next_end: Floats = np.full(n, np.inf)
+        self._limit: Ints = np.array([queue.limit for queue in queues], np.int64).reshape(n, 4)
+        self._waiting: Ints = np.zeros(n, np.int64)
+
+    def column(self, container: Container) -> int:
+        """The column of containers that need as much."""
+        column = self._columns.get(container.need)
+        if column is None:
+            column = self._columns[container.need] = len(self.needs)
+            self.needs.append(container.need)
+            self._starts = np.full((len(self.queues), len(self.needs)), np.inf)
+            self._seen[:] = -1
+        return column
+
+    def waits(self, container: Container, now: float) -> Floats:
+        """Predicted wait of a batch container on every unit, shape (units,)."""
+        column = self.column(container)
+        self.update(now)
+        waits: Floats = np.maximum(self._starts[:, column] - now, 0.0)
+        return waits
+
+    def waiting(self, now: float) -> Ints:
+        """How many wait on every unit, shape (units,)."""
+        self.update(now)
+        return self._waiting
+
+    def can_hold(self, container: Container) -> NDArray[np.bool_]:
+        """Whether the unit ever takes such a container, shape (units,)."""
+        fits: NDArray[np.bool_] = np.all(np.array(container.need) <= self._limit, axis=1)
+        return fits
+
+    def update(self, now: float) -> None:
+        """Compute the rows anew that changed or that are late."""
+        versions = np.fromiter((queue.version for queue in self.queues), np.int64, len(self.queues))
+        rows = np.flatnonzero((versions != self._seen) | (self._next_end < now))
+        if len(rows):
+            self._starts[rows] = self._simulate([self.queues[row] for row in rows.tolist()], rows, now)
+            self._seen[rows] = versions[rows]
+            self.recomputed += len(rows)
+
+    def _simulate(self, queues: Sequence[StackedQueue], rows: Ints, now: float) -> Floats:
+        """Starts of all columns on these units, shape (len(queues), columns): `start_time` for all at once."""
+        n, columns = len(queues), len(self.needs)
+        running = [queue.ends(now) for queue in queues]
+        waiting = [queue.waiters(now) for queue in queues]
+        r, w = max(map(len, running), default=0), max(map(len, waiting), default=0)
+        ends: Floats = np.full((n, r + w), np.inf)
+        give: Ints = np.zeros((n, r + w, 4), np.int64)
+        take: Ints = np.full((n, w, 4), 1 << 62, np.int64)  # nobody there: never fits
+        duration: Floats = np.zeros((n, w))
+        for i, (run, wait) in enumerate(zip(running, waiting, strict=True)):
+            if run:
+                ends[i, : len(run)] = [end for end, _ in run]
+                give[i, : len(run)] = [amounts for _, amounts in run]
+            if wait:
+                take[i, : len(wait)] = [waiter.take for waiter in wait]
+                give[i, r : r + len(wait)] = [waiter.give for waiter in wait]
+                duration[i, : len(wait)] = [waiter.duration for waiter in wait]
+        free: Ints = np.array([queue.free for queue in queues], np.int64).reshape(n, 4)
+        self._next_end[rows] = ends.min(axis=1, initial=np.inf)
+        self._waiting[rows] = [len(wait) for wait in waiting]
+        needs: Ints = np.array(self.needs, np.int64).reshape(columns, 4)
+        starts: Floats = np.full((n, columns), np.inf)
+        never = ~np.all(needs[None, :, :] <= self._limit[rows][:, None, :], axis=2)
+        at_once = np.all(needs[None, :, :] <= free[:, None, :], axis=2)
+        at_once[[bool(wait) for wait in waiting]] = False
+        starts[at_once] = -np.inf
+        alive = np.arange(n)
+        while len(alive):
+            alive = alive[(~(never[alive] | (starts[alive] < np.inf))).any(axis=1)]
+            time = ends[alive].min(axis=1, initial=np.inf)
+            alive, time = alive[time < np.inf], time[time < np.inf]
+            ended = ends[alive] == time[:, None]
+            free[alive] += (give[alive] * ended[:, :, None]).sum(axis=1)
+            ends[alive] = np.where(ended, np.inf, ends[alive])
+            for j in range(w):
+                begins = np.all(take[alive, j] <= free[alive], axis=1)
+                who = alive[begins]
+                free[who] -= take[who, j]
+                take[who, j] = 1 << 62
+                ends[who, r + j] = time[begins] + duration[who, j]
+            fits = (needs[None, :, :] <= free[alive][:, None, :]).all(axis=2) & (starts[alive] == np.inf)
+            starts[alive] = np.where(fits, time[:, None], starts[alive])
+        starts[never] = np.inf
+        return starts
+
+
+def predict_wait(
+    container: Container, units: Sequence[StackedQueue] | WaitMatrix, *, now: float = 0.0, uniform: bool = False
+) -> Prediction:
+    """Where a container would start first, and after what wait: Algorithm 1.
+
+    Parameters
+    ----------
+    container : Container
+        A batch container that waits behind all others, or a stream container (wait 0, or infinite).
+    units : sequence of StackedQueue, or WaitMatrix
+        A matrix keeps what it has computed for the next call.
+    now : float
+    uniform : bool
+        All run equally long: without room anywhere the shortest queue wins (of equals, the one that moves first),
+        which takes no simulation.
+
+    Returns
+    -------
+    Prediction
+    """
+    number("now", now)
+    if not hasattr(container, "need"):
+        raise InputError(f"container: a Container expected, got {container!r}")
+    if not isinstance(units, WaitMatrix):
+        for i, queue in enumerate(ordered("units", units)):
+            if not hasattr(queue, "limit"):
+                raise InputError(f"units[{i}]: a StackedQueue expected, got {queue!r}")
+    if container.kind == "stream":
+        queues = units.queues if isinstance(units, WaitMatrix) else units
+        return _least(np.array([queue.predict(container, now) for queue in queues], np.float64))
+    matrix = units if isinstance(units, WaitMatrix) else WaitMatrix(units)
+    return _shortest(container, matrix, now) if uniform else _least(matrix.waits(container, now))
+
+
+def _least(waits: Floats) -> Prediction:
+    index = int(np.argmin(waits)) if len(waits) else None
+    if index is None or waits[index] == np.inf:
+        return Prediction(math.inf, None, waits)
+    return Prediction(float(waits[index]), index, waits)
+
+
+def _shortest(container: Container, matrix: WaitMatrix, now: float) -> Prediction:
+    """The unit with room, else the shortest queue; its wait is that of the completion that makes room for this one."""
+    lengths = np.array([len(queue.waiting) + len(queue.paused) for queue in matrix.queues], np.int64)
+    waits: Floats = np.full(len(lengths), np.inf)
+    possible = np.flatnonzero(matrix.can_hold(container))
+    if not len(possible):
+        return Prediction(math.inf, None, waits)
+    for i in possible[lengths[possible] == lengths[possible].min()].tolist():
+        queue = matrix.queues[i]
+        if all(a <= b for a, b in zip(container.need, queue.room, strict=True)):
+            waits[i] = 0.0
+        else:
+            ends = sorted(end for end, _ in queue.ends(now))
+            turns, turn = divmod(int(lengths[i]), len(ends)) if ends else (0, 0)
+            waits[i] = ends[turn] - now + turns * container.duration if ends else math.inf
+    return _least(waits)

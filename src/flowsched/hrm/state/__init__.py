@@ -1,0 +1,1 @@
+"""The shared state of several schedulers: claims, units, heartbeats, in a database."""

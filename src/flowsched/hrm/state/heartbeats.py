@@ -1,0 +1,223 @@
+"""What machines tell: heartbeats, ends of tasks, and what follows from them.
+
+What was launched on a machine has ended when the machine says so, wherever the shared state has it in the unit's queues: the
+machine may have started it before what is claimed but not launched, and it may have ended before a stream paused it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from flowsched.exceptions import UnknownMachineError
+from flowsched.hrm.clocks import Clock
+from flowsched.hrm.containers import Container
+from flowsched.hrm.rebalancing import rebalance
+from flowsched.hrm.state.claims import Report, Status
+from flowsched.hrm.state.liveness import Beats, Schedulers
+from flowsched.hrm.state.optimistic import Shares
+from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.unit_rows import Books, OvertakenError, container_of
+
+__all__ = ["Machines"]
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """Who ended, who takes their places, and whose wish is granted; where the machine's counter stands."""
+
+    finished: tuple[str, ...]
+    started: tuple[str, ...]
+    granted: tuple[str, ...]
+    count: float = 0
+
+
+class Machines:
+    """Heartbeats of machines; the parameters are the negotiator's."""
+
+    def __init__(
+        self,
+        store: Store,
+        schedulers: Schedulers,
+        shares: Shares,
+        ttl: float,
+        patience: float,
+        clock: Clock,
+        monotonic: Clock,
+    ) -> None:
+        self.store, self.schedulers, self.shares, self.clock = store, schedulers, shares, clock
+        self.patience = patience
+        self.beats = Beats(store, MS.c.machine_id, ttl, monotonic)
+
+    def finish(self, tasks: Sequence[str]) -> list[str]:
+        """Tasks ended; see `Negotiator.finish`."""
+
+        def work(db: sa.Connection) -> list[str]:
+            books = self._books(db, tasks, ())
+            _end(books, tasks)
+            return books.save()
+
+        return self.store.transact(work)
+
+    def heartbeat(
+        self, machine: str, finished: Sequence[str], present: set[str] | None, waiting: Sequence[str]
+    ) -> Report:
+        """A machine's heartbeat; see `Negotiator.heartbeat`."""
+        heard = self.store.look(_HEARD, machine=machine)
+        if not heard:
+            raise UnknownMachineError(f"unknown machine {machine!r}")
+        me = heard[0]
+        late = waiting if self.patience < math.inf else ()
+        news = _News((), (), ())
+        if finished or late or not me.alive or self.beats.is_due(machine):
+            begin = self.beats.monotonic()
+            grant = bool(me.wishes) and (bool(finished) or not me.alive)
+            try:
+                news = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
+            except OvertakenError:
+                # The rest of the news stands; wishes stay until their tasks are placed.
+                news = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
+            self.beats.note(machine, news.count, begin)
+        stale: list[str] = []
+        missing: list[str] = []
+        if present is not None:
+            known = {row.task_id: row.launched for row in self.store.look(_ON_MACHINE, machine=machine)}
+            stale = sorted(present - known.keys())
+            missing = sorted(task for task, launched in known.items() if launched and task not in present)
+        return Report(news.finished, news.started, news.granted, tuple(stale), tuple(missing))
+
+    def _beat(
+        self, db: sa.Connection, machine: str, finished: Sequence[str], waiting: Sequence[str], grant: bool
+    ) -> _News:
+        me = MS.c.machine_id == machine
+        beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
+        count = db.execute(beat.where(me, MS.c.alive == 1)).scalar()
+        back = count is None
+        units: Sequence[str] = ()
+        if back:
+            count = db.execute(beat.where(me).values(alive=1)).scalar()
+            units = db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == machine)).scalars().all()
+            self.store.count_up(db, UNITS_CHANGED)
+        wishes = self._wishes(db, machine) if grant else []
+        idle = self._idle(db, machine, len(waiting)) if waiting else ()
+        others = {*units, *idle, *(wish.wish for wish in wishes)}
+        books = self._books(db, (*finished, *waiting) if idle else finished, others)
+        ended = _end(books, finished)
+        ended += _end_others(books, finished, machine)
+        granted = self._grant(db, books, wishes, back)
+        self._rebalance(books, idle, waiting)
+        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted), count or 0)
+
+    def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
+        """Units of other machines where nobody waits and there is room, those that have most of it first."""
+        return db.execute(_IDLE, {"machine": machine, "most": most}).scalars().all()
+
+    def _rebalance(self, books: Books, idle: Sequence[str], waiting: Sequence[str]) -> None:
+        """Those that waited on the machine when it sent this, and would too long, go to idle units."""
+        there = [books.queues[unit] for unit in idle if books.alive(unit)]
+        here = [queue for unit, queue in books.queues.items() if unit not in idle]
+        if not there:
+            return
+        told = set(waiting)
+
+        def may(container: Container) -> bool:
+            # A scheduler that has not launched it would send it to where it was.
+            row = books.task(str(container.id))
+            return container.id in told and row is not None and bool(row.launched)
+
+        for move in rebalance(here, books.now, self.patience, onto=there, may=may):
+            books.move(str(move.container))
+
+    def _books(self, db: sa.Connection, tasks: Sequence[str], units: Sequence[str] | set[str]) -> Books:
+        """The books of the units that tasks are on, and of others."""
+        on = db.execute(_units_of(self.store.dialect), {"ids": packed(tasks)}).scalars() if tasks else ()
+        return Books(self.store, db, {*units, *on}, self.clock())
+
+    def _wishes(self, db: sa.Connection, machine: str) -> list[Any]:
+        """Open tasks that a unit of the machine refused, of schedulers that are there: their rows are held."""
+        query = _WISHES.add_columns(JS.c.scheduler.label("owner")).join(JS, JS.c.job_id == RT.c.job_id)
+        owners = {row.owner for row in db.execute(query, {"machine": machine}) if row.owner is not None}
+        held = self.schedulers.hold_those_alive(db, owners)
+        if not held:
+            return []
+        # Only now nobody gives these schedulers up, so what is granted to them will be launched.
+        if self.store.dialect == "postgresql":
+            query = query.with_for_update(of=RT, skip_locked=True)
+        return [row for row in db.execute(query, {"machine": machine}) if row.owner in held]
+
+    def _grant(self, db: sa.Connection, books: Books, wishes: Sequence[Any], back: bool) -> list[str]:
+        """Who wished for a unit starts there, as far as there is room by now and the jobs' shares allow."""
+        books.caps = self.shares.caps(db, wishes)
+        left = {job: cap - held for job, (cap, held) in books.caps.items()}
+        for job in left.keys() & books.moves.keys():
+            left[job] -= books.moves[job]["held"]
+        granted: list[str] = []
+        for row in wishes:
+            queue, container = books.queues[row.wish], container_of(row)
+            fits = all(a <= b for a, b in zip(container.need, queue.room, strict=True))
+            if fits and left[row.job_id] > 0 and (back or books.alive(row.wish)):
+                queue.submit(container, books.now)
+                books.enter(row, row.owner)
+                left[row.job_id] -= 1
+                granted.append(row.task_id)
+        return sorted(granted)
+
+
+def _end(books: Books, tasks: Sequence[str]) -> list[str]:
+    """Those of the tasks that run end; who that was."""
+    ended: list[str] = []
+    left = [id for id in tasks if books.task(id) is not None]
+    # One that followed another may have ended, too, before this was told.
+    while now := [id for id in left if id in books.queues[books.task(id).queue_id].running]:
+        for id in now:
+            books.queues[books.task(id).queue_id].finish(id, books.now)
+        for id in now:
+            books.leave(id, Status.DONE)
+        left = [id for id in left if id not in now]
+        ended += now
+    return ended
+
+
+def _end_others(books: Books, tasks: Sequence[str], machine: str) -> list[str]:
+    """Those of the tasks that were launched on the machine, and do not run as far as is known here, have ended, too."""
+    ended = [id for id in tasks if (row := books.task(id)) and row.launched and books.machine(row.queue_id) == machine]
+    for id in ended:
+        books.queues[books.task(id).queue_id].remove(id, books.now)
+        books.leave(id, Status.DONE)
+    return ended
+
+
+_WISHES = (
+    sa.select(RT)
+    .join(RS, RS.c.ru_id == RT.c.wish)
+    .where(RS.c.machine_id == sa.bindparam("machine"), RT.c.status == Status.OPEN)
+    .order_by(RT.c.wish, RT.c.priority, RT.c.since, RT.c.task_id)
+)
+
+_HEARD = sa.select(MS.c.alive, _WISHES.exists().label("wishes")).where(MS.c.machine_id == sa.bindparam("machine"))
+
+_ON_MACHINE = (
+    sa.select(RT.c.task_id, RT.c.launched)
+    .join(RS, RS.c.ru_id == RT.c.queue_id)
+    .where(RS.c.machine_id == sa.bindparam("machine"))
+)
+
+
+_IDLE = (
+    sa.select(RS.c.ru_id)
+    .where(RS.c.machine_id != sa.bindparam("machine"), RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0)
+    .where(RS.c.free_places > 0, RS.c.free_vcore + RS.c.free_gmem > 0)
+    .order_by((RS.c.free_vcore + RS.c.free_gmem).desc(), RS.c.ru_id)
+    .limit(sa.bindparam("most"))
+)
+
+
+@cache
+def _units_of(dialect: str) -> sa.Select[Any]:
+    return sa.select(RT.c.queue_id).where(among(dialect, RT.c.task_id), RT.c.queue_id.is_not(None)).distinct()

@@ -1,0 +1,191 @@
+"""Who is there: schedulers and machines that are heard of, and giving up those that are not.
+
+A heartbeat adds one to its sender's counter; no time is written, and no two clocks are compared, see `clocks`.
+It is written only when the last one that this process wrote is an eighth of the time old, by its own clock, after which its
+sender counts as lost; so most of them only look.
+A process gives up those whose counter stood still for that time while it watched and the store was there, and only if the
+counter is still the same when they are given up.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import sqlalchemy as sa
+
+from flowsched.exceptions import UnknownIdError
+from flowsched.hrm.clocks import Clock, Watch
+from flowsched.hrm.ids import name as name_of
+from flowsched.hrm.state.claims import ExpiredError, Status
+from flowsched.hrm.state.schema import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
+from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.unit_rows import Books
+
+__all__ = ["Beats", "Schedulers", "lost_machine", "lost_scheduler"]
+
+
+class Beats:
+    """Counters of heartbeats in one table: those that this process writes, and those that it watches.
+
+    Parameters
+    ----------
+    store : Store
+    key : Column
+        The key of SC or MS.
+    ttl : float
+        Seconds.
+    monotonic : callable
+        This process's own time.
+    """
+
+    def __init__(self, store: Store, key: sa.Column[str], ttl: float, monotonic: Clock) -> None:
+        self.store, self.key, self.ttl, self.monotonic = store, key, ttl, monotonic
+        self._watch = Watch(ttl, monotonic)
+        self._outages = store.outages
+        self._written: dict[str, float] = {}
+
+    def is_due(self, name: str) -> bool:
+        """Whether a heartbeat should be written."""
+        written = self._written.get(name)
+        return written is None or self.monotonic() - written > self.ttl / 8
+
+    def note(self, name: str, count: float, begin: float) -> None:
+        """A heartbeat was written, in a transaction that began then."""
+        self._written[name] = begin
+        self._watch.note(name, count)
+
+    def silent(self) -> dict[str, float]:
+        """Those that count as there and have stood still for too long, and where their counters stand."""
+        rows = self.key.table.c
+        found = self.store.look(sa.select(self.key, rows.beats).where(rows.alive == 1).order_by(self.key))
+        if self.store.outages != self._outages:
+            # Nobody could be heard while the store was not there.
+            self._outages = self.store.outages
+            self._watch.restart()
+        counts = {row[0]: row.beats for row in found}
+        self._watch.keep(counts)
+        return {name: count for name, count in counts.items() if self._watch.is_silent(name, count)}
+
+
+class Schedulers:
+    """Heartbeats of schedulers; the parameters are the negotiator's."""
+
+    def __init__(self, store: Store, ttl: float, clock: Clock, monotonic: Clock) -> None:
+        self.store, self.ttl, self.clock = store, ttl, clock
+        self.beats = Beats(store, SC.c.scheduler, ttl, monotonic)
+
+    def join(self, name: str) -> None:
+        """A scheduler comes, or comes back."""
+        begin = self.beats.monotonic()
+
+        def work(db: sa.Connection) -> float:
+            back = sa.update(SC).where(SC.c.scheduler == name).values(beats=SC.c.beats + 1, alive=1)
+            count = db.execute(back.returning(SC.c.beats)).scalar()
+            if count is None:
+                db.execute(sa.insert(SC).values(scheduler=name, beats=0, alive=1))
+            return count or 0
+
+        self.beats.note(name, self.store.transact(work, twice=True), begin)
+
+    def hear(self, name: str) -> list[str]:
+        """A heartbeat; tasks that are on units for it and that it has not launched.
+
+        Raises
+        ------
+        UnknownIdError, ExpiredError
+            It never was, or no longer is, one of the schedulers.
+        """
+        rows = self.store.look(_BEAT, name=name_of("scheduler", name))
+        self._check(name, rows[0].alive if rows else None)
+        if self.beats.is_due(name):
+            self.renew(name)
+        return sorted(row.task_id for row in rows if row.task_id is not None)
+
+    def renew(self, name: str) -> None:
+        """Write a heartbeat."""
+        begin = self.beats.monotonic()
+        beat = sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1).values(beats=SC.c.beats + 1)
+        count = self.store.transact(lambda db: db.execute(beat.returning(SC.c.beats)).scalar(), twice=True)
+        if count is None:
+            self._check(name, 0)
+        else:
+            self.beats.note(name, count, begin)
+
+    def hold(self, db: sa.Connection, name: str) -> bool:
+        """Hold the scheduler's row: it cannot be given up before this transaction ends; whether it should `renew`."""
+        alive = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": name_of("scheduler", name)}).scalar()
+        self._check(name, alive)
+        return self.beats.is_due(name)
+
+    def hold_those_alive(self, db: sa.Connection, names: set[str]) -> set[str]:
+        """Hold the rows of those of some schedulers that are there; who they are."""
+        query = self.store.lock_rows(_those_alive(self.store.dialect), shared=True)
+        return set(db.execute(query, {"ids": packed(names)}).scalars()) if names else set()
+
+    def _check(self, name: str, alive: int | None) -> None:
+        if alive is None:
+            raise UnknownIdError(f"unknown scheduler {name!r}")
+        if not alive:
+            raise ExpiredError(f"scheduler {name!r}: not heard of for {self.ttl:g} s; add it again")
+
+
+_SCHEDULER = sa.select(SC.c.alive).where(SC.c.scheduler == sa.bindparam("name"))
+
+_NOT_LAUNCHED = sa.and_(RT.c.scheduler == SC.c.scheduler, RT.c.launched == 0, RT.c.queue_id.is_not(None))
+
+_BEAT = (
+    sa.select(SC.c.alive, RT.c.task_id)
+    .join_from(SC, RT, _NOT_LAUNCHED, isouter=True)
+    .where(SC.c.scheduler == sa.bindparam("name"))
+)
+
+
+@cache
+def _those_alive(dialect: str) -> sa.Select[Any]:
+    return sa.select(SC.c.scheduler).where(among(dialect, SC.c.scheduler), SC.c.alive == 1).order_by(SC.c.scheduler)
+
+
+def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
+    """Take back what a scheduler claimed and did not launch; the tasks that are open again.
+
+    Nothing happens if its counter has moved on from `count`.
+    """
+    if not db.execute(
+        sa.update(SC).where(SC.c.scheduler == name, SC.c.alive == 1, SC.c.beats == count).values(alive=0)
+    ).rowcount:
+        return []
+    half = [RT.c.scheduler == name, RT.c.launched == 0, RT.c.queue_id.is_not(None)]
+    units = set(db.execute(sa.select(RT.c.queue_id).where(*half)).scalars())
+    books = Books(store, db, units, now)
+    # Read again: the rows are held only now.
+    opened = list(db.execute(sa.select(RT.c.task_id).where(*half).order_by(RT.c.task_id)).scalars())
+    _open_again(books, opened)
+    db.execute(sa.update(JS).where(JS.c.scheduler == name).values(scheduler=None))
+    db.execute(sa.delete(LQ).where(LQ.c.owner == name))
+    return opened
+
+
+def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
+    """Open all tasks of a machine again, and give its units to nobody until it is back; the tasks.
+
+    Nothing happens if its counter has moved on from `count`.
+    """
+    if not db.execute(
+        sa.update(MS).where(MS.c.machine_id == name, MS.c.alive == 1, MS.c.beats == count).values(alive=0)
+    ).rowcount:
+        return []
+    units = list(db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == name)).scalars())
+    books = Books(store, db, units, now)
+    opened = sorted(task for unit in units for task in books.tasks(unit))
+    _open_again(books, opened, alive=0)
+    store.count_up(db, UNITS_CHANGED)
+    return opened
+
+
+def _open_again(books: Books, tasks: list[str], alive: int | None = None) -> None:
+    for id in tasks:
+        books.queues[books.task(id).queue_id].remove(id, books.now)
+    for id in tasks:
+        books.leave(id, Status.OPEN)
+    books.save(alive=alive)

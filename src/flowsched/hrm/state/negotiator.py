@@ -1,0 +1,482 @@
+"""The negotiator: what schedulers may do to the shared state, and what becomes of those who fall silent.
+
+Batch jobs claim optimistically: who has decided on a copy of the state sends claims, each unit is one conditional
+update, and what has become stale is refused while the rest stands.  Stream jobs claim pessimistically: under a lock,
+on fresh state, all or nothing.  Every call is one transaction (or, for streams, one that changes anything), so a
+process may die at any point.  Source: HRM, sections 4.3 to 4.5.
+
+Ids are checked here, at the door, and nothing else that a database would choke on gets past it: see `ids`.
+A negotiator serves one call at a time; a second one, by a thread, a signal handler, a finaliser or a `Place`, is refused.
+Signal handlers run while a call waits for the store; what they raise undoes the transaction.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import sqlalchemy as sa
+
+from flowsched._guard import Exclusive, interruptible
+from flowsched.exceptions import DuplicateIdError, InputError, StoreError
+from flowsched.hrm.clocks import Clock, Forward, Steady
+from flowsched.hrm.containers import Container
+from flowsched.hrm.ids import name as name_of
+from flowsched.hrm.ids import names
+from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
+from flowsched.hrm.state.heartbeats import Machines
+from flowsched.hrm.state.liveness import Schedulers, lost_machine, lost_scheduler
+from flowsched.hrm.state.locks import Leases
+from flowsched.hrm.state.optimistic import Optimistic, Shares
+from flowsched.hrm.state.pessimistic import Place, Streams
+from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.unit_rows import OvertakenError, container_of, state_of
+from flowsched.hrm.units import ResourceUnit
+from flowsched.validate import mapping, number, ordered, whole
+
+__all__ = ["Negotiator"]
+
+_UNLIMITED = 1 << 40
+
+_MOST = 2**31 - 1
+"""What PostgreSQL's INTEGER holds; no store is asked to hold more."""
+
+
+class Negotiator:
+    """The protocol on a `Store`.  Any number of negotiators, in any threads and processes, may work on the same state.
+
+    Parameters
+    ----------
+    store : Store, optional
+        By default one in this process.
+    ttl : float
+        Seconds after which a scheduler or a lock that is not heard of counts as lost; up to an eighth less for a
+        scheduler or a machine, because not every heartbeat is written (see `presence`).  The negotiator that declares it
+        lost must have watched for so long: `expire` is to be called on one that lives, now and then.
+    machine_ttl : float, optional
+        The same for machines; by default `ttl`.
+    max_wait : float
+        A queue whose predicted wait is not below this takes nobody.
+    patience : float
+        A launched container that waits on a machine, and is predicted to wait at least so long, moves to an idle unit at its
+        machine's heartbeat, if there is one.
+    shares : bool
+        Whether batch jobs are held to their fair shares.
+    clock : callable, optional
+        The time in seconds; that of a simulation, or (default) of the system, as it was when this was made, and steadily on.
+    monotonic : callable, optional
+        By which this process tells how long itself or another has been silent; by default the system's monotonic clock,
+        or, of a simulation, `clock` where it moves forward.
+    """
+
+    def __init__(
+        self,
+        store: Store | None = None,
+        *,
+        ttl: float = 30.0,
+        machine_ttl: float | None = None,
+        max_wait: float = math.inf,
+        patience: float = math.inf,
+        shares: bool = True,
+        clock: Clock | None = None,
+        monotonic: Clock | None = None,
+    ) -> None:
+        machine_ttl = ttl if machine_ttl is None else machine_ttl
+        for name, value in (("ttl", ttl), ("machine_ttl", machine_ttl), ("max_wait", max_wait)):
+            if not number(name, value, finite=name != "max_wait") > 0:
+                raise InputError(f"{name}: a number of seconds > 0 expected, got {value!r}")
+        number("patience", patience, 0, finite=False)
+        if store is not None and not isinstance(store, Store):
+            raise InputError(f"store: a Store expected, got {store!r}")
+        self.store = Store() if store is None else store
+        if clock is None or clock is time.time:
+            clock, own = Steady(time.time, time.monotonic), time.monotonic
+        else:
+            own = Forward(clock)
+        own = own if monotonic is None else monotonic
+        self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
+        self.leases = Leases(self.store, ttl, own)
+        self._calls = Exclusive("Negotiator")
+        self._bounds = bounds = Shares(self.store, shares)
+        self._schedulers = Schedulers(self.store, ttl, clock, own)
+        self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
+        self._streams = Streams(self.store, self._schedulers, self.leases)
+        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
+
+    # -- what there is ------------------------------------------------------------------------------------------
+
+    def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
+        """Units join; their machines count as heard of now.
+
+        Parameters
+        ----------
+        length : int
+            Places in the batch queue of each.
+        most : int, optional
+            Containers that each runs at once.
+        """
+        whole("length", length, 0, _UNLIMITED)
+        now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
+        rows: list[dict[str, Any]] = []
+        machines: dict[str, None] = {}
+        for unit in ordered("units", units):
+            if not isinstance(unit, ResourceUnit):
+                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
+            id = name_of("units: id", unit.id)
+            machine = name_of(f"unit {id!r}: machine", unit.machine)
+            machines[machine] = None
+            amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
+            every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
+            rows.append(
+                {
+                    "ru_id": id, "machine_id": machine, "type": unit.type, **every,
+                    "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
+                }
+            )  # fmt: skip
+
+        def work(db: sa.Connection) -> None:
+            known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
+            new = [{"machine_id": machine, "beats": 0, "alive": 1} for machine in machines if machine not in known]
+            if new:
+                db.execute(sa.insert(MS), new)
+            if rows:
+                db.execute(sa.insert(RS), rows)
+            self.store.count_up(db, UNITS_CHANGED)
+            fresh[:] = [machine for machine in machines if machine not in known]
+
+        fresh: list[str] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
+            begin = self._machines.beats.monotonic()
+            self._insert(work, "add_units: a unit of that id is already there")
+            for machine in fresh:
+                self._machines.beats.note(machine, 0, begin)
+
+    def add_scheduler(self, name: str) -> None:
+        """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
+        name = name_of("scheduler", name)
+        with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
+            self._schedulers.join(name)
+
+    def submit(
+        self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
+    ) -> None:
+        """A job arrives, or (one that is known) more tasks of it.
+
+        Parameters
+        ----------
+        containers : sequence of Container
+            All batch or all stream.
+        scheduler : str, optional
+            Whose it is; None for whoever calls `adopt`.
+
+        Raises
+        ------
+        InputError, DuplicateIdError
+            The containers are of both kinds, or one is already there.
+        """
+        job = name_of("job", job)
+        owner = None if scheduler is None else name_of("scheduler", scheduler)
+        containers = ordered("containers", containers)
+        for i, container in enumerate(containers):
+            if not isinstance(container, Container):
+                raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
+            name_of(f"job {job!r}: containers[{i}]: id", container.id)
+        whole(f"job {job!r}: stages", stages, 1, _MOST)
+        kinds = {container.kind for container in containers}
+        if len(kinds) != 1:
+            raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
+        kind, now = kinds.pop(), self._now()
+        rows = [
+            {
+                "task_id": c.id, "job_id": job, "kind": c.kind, "priority": c.priority,
+                **dict(zip(("vcore", "mem", "gmem"), c.need, strict=False)), "gpu": int(c.need[2] > 0),
+                "time": c.duration, "status": Status.OPEN, "launched": 0, "since": now, "seq": 0,
+            }
+            for c in containers
+        ]  # fmt: skip
+
+        def work(db: sa.Connection) -> None:
+            gpus = sum(c.need[2] > 0 for c in containers)
+            more = {"tasks": JS.c.tasks + len(rows), "gpus": JS.c.gpus + gpus, "open": JS.c.open + len(rows)}
+            db.execute(sa.insert(RT), rows)
+            if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
+                fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
+                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, held=0, done=0, **fresh))
+
+        with self._calls, interruptible(), self.store.named("Negotiator.submit"):
+            self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
+
+    def _insert(self, work: Callable[[sa.Connection], None], message: str) -> None:
+        try:
+            self.store.transact(work)
+        except StoreError as error:
+            if isinstance(error.__cause__, sa.exc.IntegrityError):
+                raise DuplicateIdError(message) from None
+            raise
+
+    def _now(self) -> float:
+        return number("clock", self.clock())
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
+        """The units that changed.
+
+        Parameters
+        ----------
+        known : mapping of str to int, optional
+            Version by unit of what the caller has; others are told, too.  None for everything.
+        """
+
+        if known is not None:
+            mapping("known", known)
+        with self._calls, interruptible(), self.store.named("Negotiator.units"):
+            return self._units(known)
+
+    def _units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
+        now = self._now()
+        if known is None:
+            return [state_of(row, now) for row in self.store.look(_UNITS)]
+        versions = self.store.look(_VERSIONS)
+        changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
+        if not changed:
+            return []
+        query = _UNITS.where(among(self.store.dialect, RS.c.ru_id))
+        return [state_of(row, now) for row in self.store.look(query, ids=packed(changed))]
+
+    def jobs(self, scheduler: str | None = None) -> list[JobState]:
+        """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
+        query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
+        if scheduler is not None:
+            query = query.where(JS.c.scheduler == name_of("scheduler", scheduler))
+        with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
+            rows = self.store.look(query)
+        return [
+            JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
+        ]
+
+    def tasks(self, job: str, *statuses: Status) -> list[Container]:
+        """Tasks of a job in these states (default: OPEN), in the order of their ids."""
+        name_of("job", job)
+        with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
+            return self._tasks(job, *statuses)
+
+    def _tasks(self, job: str, *statuses: Status) -> list[Container]:
+        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
+        query = sa.select(RT).where(*where).order_by(RT.c.task_id)
+        return [container_of(row) for row in self.store.look(query)]
+
+    def on_machine(self, machine: str) -> list[tuple[str, Container]]:
+        """Unit and container of all tasks that were launched on a machine, those that run first."""
+        mine = (
+            sa.select(RT)
+            .join(RS, RS.c.ru_id == RT.c.queue_id)
+            .where(RS.c.machine_id == name_of("machine", machine), RT.c.launched == 1)
+        )
+        with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
+            found = self.store.look(mine)
+        rows = sorted(found, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
+        return [(row.queue_id, container_of(row)) for row in rows]
+
+    def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
+        """Take over jobs that are nobody's; their ids."""
+
+        name_of("scheduler", scheduler)
+        whole("most", most, 0, _MOST)
+        free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
+
+        def work(db: sa.Connection) -> list[str]:
+            self._schedulers.hold(db, scheduler)
+            found = list(db.execute(self.store.lock_rows(free.order_by(JS.c.job_id).limit(most), skip=True)).scalars())
+            db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
+            return found
+
+        with self._calls, interruptible(), self.store.named("Negotiator.adopt"):
+            self._schedulers.hear(scheduler)
+            return self.store.transact(work) if self.store.look(free.limit(1)) else []
+
+    # -- batch: optimistic --------------------------------------------------------------------------------------
+
+    def commit(self, scheduler: str, claims: Iterable[Claim], *, launch: bool = False) -> Granted:
+        """Claim units for open batch tasks.
+
+        Each unit's claims are granted or refused together; others do not matter to them.  A task that is refused for
+        want of room stays open, and the unit remembers it: see `heartbeat`.
+
+        Parameters
+        ----------
+        launch : bool
+            Launch what is granted in the same transaction, see `launch`.
+
+        Raises
+        ------
+        ExpiredError
+            The scheduler had not been heard of for too long.
+        """
+        asked = ordered("claims", claims)
+        for i, claim in enumerate(asked):
+            if not isinstance(claim, Claim):
+                raise InputError(f"claims[{i}]: a Claim expected, got {claim!r}")
+            name_of(f"claims[{i}]: task", claim.task)
+            name_of(f"claims[{i}]: unit", claim.unit)
+
+        def work(db: sa.Connection) -> Granted:
+            late.append(self._schedulers.hold(db, scheduler))
+            return self._optimistic.claim(db, scheduler, asked, launch=launch)
+
+        late: list[bool] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.commit"):
+            while True:
+                try:
+                    granted = self.store.transact(work)
+                    break
+                except OvertakenError:
+                    continue
+            if late[-1]:
+                self._schedulers.renew(scheduler)
+        return granted
+
+    def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
+        """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
+        wanted = names("jobs", jobs)
+        with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
+            return self._bounds.left(wanted)
+
+    def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
+        """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
+
+        Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
+        them at its next heartbeat, too, if the scheduler could not tell it.
+        """
+        given = {"ids": packed(names("tasks", tasks))}
+        name_of("scheduler", scheduler)
+        mine = [
+            among(self.store.dialect, RT.c.task_id),
+            RT.c.scheduler == scheduler,
+            RT.c.queue_id.is_not(None),
+            RT.c.launched == 0,
+        ]
+
+        def work(db: sa.Connection) -> list[str]:
+            self._schedulers.hold(db, scheduler)
+            # In the order of their ids, as everybody takes rows.
+            ready = sa.select(RT.c.task_id).where(*mine).order_by(RT.c.task_id)
+            found = list(db.execute(self.store.lock_rows(ready), given).scalars())
+            db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
+            return found
+
+        with self._calls, interruptible(), self.store.named("Negotiator.launch"):
+            return self.store.transact(work)
+
+    # -- stream: pessimistic ------------------------------------------------------------------------------------
+
+    def stream(self, scheduler: str, job: str, place: Place, timeout: float = 60.0) -> Granted:
+        """Place all open tasks of a stream job at wait 0, or none: first come, first served.
+
+        Batch containers that are in the way are paused or evicted (see `queues`).
+
+        Parameters
+        ----------
+        place : callable
+            Given the open tasks and the fresh state of all units; returns unit by task, or None if there is no way.
+            Called under the lock, so it should be quick.
+        timeout : float
+            Seconds to wait for the lock.
+
+        Raises
+        ------
+        ExpiredError
+            The scheduler, or its lock, had expired.
+        """
+        name_of("scheduler", scheduler)
+        name_of("job", job)
+        with (
+            self._calls,
+            interruptible(),
+            self.store.named("Negotiator.stream"),
+            self.leases.hold("stream", scheduler, timeout) as lease,
+        ):
+            tasks = self._tasks(job)
+            where = place(tasks, self._units()) if tasks else {}
+            for unit in () if where is None else mapping("place", where).values():
+                name_of("place: unit", unit)
+            return self._streams.claim(scheduler, tasks, where, lease)
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def finish(self, tasks: Iterable[str]) -> list[str]:
+        """Running tasks ended; those of their units' queues that take their places.
+
+        Tasks that do not run (any more) are passed over.
+        """
+        given = names("tasks", tasks)
+        with self._calls, interruptible(), self.store.named("Negotiator.finish"):
+            return self._machines.finish(given) if given else []
+
+    def beat(self, scheduler: str) -> list[str]:
+        """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
+
+        Raises
+        ------
+        ExpiredError
+            It comes too late.
+        """
+
+        with self._calls, interruptible(), self.store.named("Negotiator.beat"):
+            return self._schedulers.hear(scheduler)
+
+    def heartbeat(
+        self,
+        machine: str,
+        finished: Iterable[str] = (),
+        present: Iterable[str] | None = None,
+        waiting: Iterable[str] = (),
+    ) -> Report:
+        """A machine's heartbeat.
+
+        Parameters
+        ----------
+        finished : iterable of str
+            Tasks that ended there since the last one.
+        present : iterable of str, optional
+            All tasks that are there now.
+        waiting : iterable of str
+            Those of them that have not started.  The machine starts none of them until it has the answer, because they
+            may be moved away: then they are stale here, and missing on their new machine at its next heartbeat.
+
+        Returns
+        -------
+        Report
+        """
+        name_of("machine", machine)
+        there = None if present is None else set(names("present", present))
+        ended, waits = names("finished", finished), names("waiting", waiting)
+        with self._calls, interruptible(), self.store.named("Negotiator.heartbeat"):
+            return self._machines.heartbeat(machine, ended, there, waits)
+
+    def expire(self) -> Lost:
+        """Declare lost who has not been heard of for too long, and open again what they held.
+
+        A lost machine's tasks are open again, all of them.  A lost scheduler's are that it had claimed but not
+        launched; its jobs are nobody's (see `adopt`), its place in the lock's queue is given up.
+        """
+        opened: list[str] = []
+        lost: list[Sequence[str]] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.expire"):
+            for beats, give_up in ((self._schedulers.beats, lost_scheduler), (self._machines.beats, lost_machine)):
+                silent = beats.silent()
+                lost.append(list(silent))
+                for who, count in silent.items():
+                    work = partial(give_up, self.store, name=who, count=count, now=self._now())
+                    opened += self.store.transact(work)
+            self.leases.sweep()
+        return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
+
+
+_UNITS = sa.select(RS).order_by(RS.c.ru_id)
+
+_VERSIONS = sa.select(RS.c.ru_id, RS.c.version)

@@ -1,0 +1,352 @@
+"""Where the shared state lies: in this process, in an SQLite file, or in PostgreSQL; see `tables` for what it holds.
+
+A transaction's price is its round trips and one wait for the disk.  So what concerns many rows is one statement, whose
+rows travel as one parameter (JSON, which both databases take apart): see `given`.
+
+What a driver raises comes out as `StoreError`, named by the operation; nothing else of a database's reaches a caller.
+What others are in the way of, and what failed because the connection was lost, is done again until `Store.patience` is
+over, as long as it is certain that nothing of it was done, or harmless to do it twice.  A connection that is lost during
+the commit itself leaves that open, and the error says so.
+A thread that is inside a transaction does not begin another: that is refused, because it might wait for itself.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError, StoreError
+from flowsched.hrm.state.schema import LK, TABLES, UNITS_CHANGED
+from flowsched.validate import number
+
+__all__ = ["Store", "among", "given", "packed"]
+
+T = TypeVar("T")
+
+_BUSY = {"40001", "40P01", "55P03"}
+"""PostgreSQL: serialization failure, deadlock, lock not available."""
+
+_LOST = {"57P01", "57P02", "57P03", "53300"}
+"""PostgreSQL: the server shuts down, has crashed, is not up yet, or has too many connections (for a moment, after that)."""
+
+_CREATION = 0x666C6F77
+"""The advisory lock under which tables are made: `create_all` looks first, so two may want to make them."""
+
+
+class _Attempt:
+    """One try of a transaction: whether its commit was sent."""
+
+    committing = False
+
+
+class _Named:
+    """The operation that this thread is about; the outermost counts."""
+
+    def __init__(self, thread: threading.local, operation: str) -> None:
+        self._thread, self._operation = thread, operation
+
+    def __enter__(self) -> None:
+        self._outer = getattr(self._thread, "operation", None)
+        self._thread.operation = self._outer or self._operation
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.operation = self._outer
+
+
+class Store:
+    """The shared state's tables, and transactions on them; any number of threads may use one.
+
+    Parameters
+    ----------
+    url : str
+        ``"sqlite://"`` keeps them in this process; ``"sqlite:///state.db"`` in a file that processes of this machine
+        share; ``"postgresql://user@host:port/name"`` on a server that machines share.
+    patience : float
+        Seconds for which a transaction that others are in the way of, or whose connection is lost, is tried again.  The
+        first connection is not: a wrong address or password is told at once.
+
+    Attributes
+    ----------
+    dialect : {"sqlite", "postgresql"}
+    outages : int
+        Times that the connection was lost.
+
+    Raises
+    ------
+    InputError
+        The URL is neither.
+    StoreError
+        The database cannot be opened.
+    """
+
+    def __init__(self, url: str = "sqlite://", patience: float = 60.0) -> None:
+        number("patience", patience, 0, finite=False)
+        expected = "url: sqlite://, sqlite:///FILE or postgresql://... expected, got"
+        if not isinstance(url, str) or "\0" in url:
+            raise InputError(f"{expected} {url!r}")
+        try:
+            parsed = sa.make_url(url)
+        except sa.exc.ArgumentError:
+            raise InputError(f"{expected} {url!r}") from None
+        self.url = url
+        self.patience = patience
+        self.outages = 0
+        self._name = parsed.render_as_string(hide_password=True)
+        self._thread = threading.local()
+        self.dialect = parsed.get_backend_name()
+        # One connection is all there is to a database in memory, so threads take turns.
+        self._guard: AbstractContextManager[Any] = nullcontext()
+        self._memory = self.dialect == "sqlite" and parsed.database in (None, "", ":memory:")
+        if self.dialect == "sqlite":
+            # Waiting for the lock SQLite sleeps longer and longer, up to a tenth of a second in which the file may be
+            # nobody's.  After so many seconds it gives up, and `_retry` has it begin with the short ones again.
+            arguments = {"timeout": 0.03, "check_same_thread": False}
+            if self._memory:
+                self.engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args=arguments)
+                self._guard = threading.RLock()
+            else:
+                self.engine = sa.create_engine(parsed, connect_args=arguments, pool_timeout=patience)
+            sa.event.listen(self.engine, "connect", _prepare_sqlite)
+            self._single = self._several = self.engine
+        elif self.dialect == "postgresql":
+            self.engine = sa.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_timeout=patience)
+            self._single = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            self._several = self.engine.execution_options(isolation_level="REPEATABLE READ")
+        else:
+            raise InputError(f"url: sqlite or postgresql expected, got {parsed.drivername!r}")
+        with self.named("Store"):
+            self._retry(lambda once: self._once(self.engine, self._create, "BEGIN IMMEDIATE", once), first=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._memory:
+            raise InputError("a store in this process cannot be sent to another: use a file or a server")
+        return Store, (self.url, self.patience)
+
+    @property
+    def address(self) -> str | None:
+        """Where others find it, without a password; None for one in this process."""
+        return None if self._memory else self._name
+
+    def _create(self, db: sa.Connection) -> None:
+        if self.dialect == "postgresql":
+            db.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
+        TABLES.create_all(db)
+
+    # -- transactions -------------------------------------------------------------------------------------------
+
+    def named(self, operation: str) -> AbstractContextManager[None]:
+        """Errors within are told as of this operation."""
+        return _Named(self._thread, operation)
+
+    def transact(self, work: Callable[[sa.Connection], T], *, twice: bool = False) -> T:
+        """Do something in one transaction that may write: all of it happens or nothing.
+
+        Parameters
+        ----------
+        work : callable
+            Called with the connection; again after a deadlock, while the database is locked, or when the connection was
+            lost, so it should change nothing else.
+        twice : bool
+            It may be done twice: then it is done again, too, where nobody knows whether it was committed.
+
+        Raises
+        ------
+        StoreError
+            The database failed, or is not to be had within `patience`.
+        ConcurrentUseError
+            This thread is inside a transaction on this store.
+        """
+        # A reader that turns writer would be refused at once where others write: say so from the start.
+        return self._retry(lambda once: self._once(self.engine, work, "BEGIN IMMEDIATE", once), twice=twice)
+
+    def read(self, work: Callable[[sa.Connection], T]) -> T:
+        """Look at one consistent state."""
+        return self._retry(lambda once: self._once(self._several, work, "BEGIN", once), twice=True)
+
+    def look(self, query: sa.Select[Any], **parameters: Any) -> Sequence[sa.Row[Any]]:
+        """The rows of a single query, which is consistent in itself."""
+
+        def ask(_: _Attempt) -> Sequence[sa.Row[Any]]:
+            with self._guard, self._single.connect() as db:
+                return db.execute(query, parameters).all()
+
+        return self._retry(ask, twice=True)
+
+    def _once(self, engine: sa.Engine, work: Callable[[sa.Connection], T], begin: str, attempt: _Attempt) -> T:
+        with self._guard, engine.connect() as db:
+            if self.dialect == "sqlite":
+                db.exec_driver_sql(begin)
+            result = work(db)
+            attempt.committing = True
+            db.commit()
+            return result
+
+    def _retry(self, once: Callable[[_Attempt], T], *, twice: bool = False, first: bool = False) -> T:
+        if getattr(self._thread, "inside", False):
+            raise ConcurrentUseError("Store: used while this thread is inside a transaction on it")
+        try:
+            self._thread.inside = True
+            deadline, pause = time.monotonic() + self.patience, 0.02
+            while True:
+                attempt = _Attempt()
+                try:
+                    return once(attempt)
+                except FlowschedError:
+                    raise
+                except (SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error, OverflowError, UnicodeError) as error:
+                    cause = getattr(error, "orig", None) or error
+                    lost, busy = self._is_lost(error, cause), self._is_busy(cause)
+                    self.outages += lost
+                    unknown = lost and attempt.committing and not twice
+                    if unknown or not (busy or (lost and not first)) or time.monotonic() > deadline:
+                        raise self._error(cause, unknown) from error
+                if lost:
+                    time.sleep(random.uniform(pause / 2, pause))
+                    pause = min(2 * pause, 0.5)
+                else:
+                    time.sleep(random.uniform(0.0, 0.002))
+        finally:
+            self._thread.inside = False
+
+    def _is_lost(self, error: Exception, cause: object) -> bool:
+        """Whether there is no connection: none could be made, or it broke."""
+        if self.dialect == "sqlite":
+            return False
+        state = getattr(cause, "sqlstate", None)
+        broken = bool(getattr(error, "connection_invalidated", False))
+        # A connection that was not made has no state, because no server has spoken.
+        return broken or state in _LOST or (state is None and isinstance(error, sa.exc.OperationalError))
+
+    def _is_busy(self, cause: object) -> bool:
+        return getattr(cause, "sqlstate", None) in _BUSY or "database is locked" in str(cause)
+
+    def _error(self, cause: BaseException, unknown: bool) -> StoreError:
+        lines = str(cause).strip().splitlines()
+        why = lines[0] if lines else type(cause).__name__
+        operation = getattr(self._thread, "operation", None) or "a transaction"
+        after = "; it may have been done, because the connection was lost during its commit" if unknown else ""
+        return StoreError(f"{operation}: {self._name}: {why}{after}", unknown)
+
+    # -- within a transaction -----------------------------------------------------------------------------------
+
+    def lock_rows(self, query: sa.Select[Any], *, skip: bool = False, shared: bool = False) -> sa.Select[Any]:
+        """A query whose rows nobody else may change; SQLite's transactions are alone as it is."""
+        return query.with_for_update(skip_locked=skip, read=shared) if self.dialect == "postgresql" else query
+
+    def change(
+        self, db: sa.Connection, statement: sa.Update, rows: Sequence[Mapping[str, Any]], key: sa.Column[Any] | None
+    ) -> Sequence[sa.Row[Any]]:
+        """Execute a statement on rows that are `given`; what it returns.
+
+        Parameters
+        ----------
+        key : Column or None
+            The statement's key, by which the rows are locked first, in order; None where they already are.
+        """
+        if not rows:
+            return ()
+        if key is not None and len(rows) > 1 and self.dialect == "postgresql":
+            db.execute(_locking(key), {"ids": packed(row["id"] for row in rows)})
+        found = db.execute(statement, {"rows": packed(rows)})
+        return found.all() if found.returns_rows else ()
+
+    def count_up(self, db: sa.Connection, name: str) -> int:
+        """The next number of a counter, from 1; held until the transaction ends."""
+        return int(db.execute(_counting(self.dialect), {"name": name}).scalar_one())
+
+    # -- all of it ----------------------------------------------------------------------------------------------
+
+    def clear(self) -> None:
+        """Forget everything but how far is counted, so that nobody takes what comes for what was."""
+
+        def work(db: sa.Connection) -> None:
+            for table in TABLES.tables.values():
+                if table is not LK:
+                    db.execute(sa.delete(table))
+            self.count_up(db, UNITS_CHANGED)
+
+        with self.named("Store.clear"):
+            self.transact(work)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.engine.dispose()
+
+
+def packed(values: Iterable[Any]) -> str:
+    """Rows for `given`, or ids for `among`, as the parameter that these take."""
+    return json.dumps(list(values))
+
+
+@cache
+def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine[Any]]) -> tuple[Any, list[Any]]:
+    """Rows that a statement takes as its parameter ``rows``, packed.
+
+    Parameters
+    ----------
+    dialect : str
+    key : Column
+        Of the table that they are joined to; each row's is ``id``.
+    **columns : type
+        SQLAlchemy types by name.
+
+    Returns
+    -------
+    rows : FromClause
+    joined : list
+        The conditions of the join.
+    """
+    types: dict[str, Any] = {"id": sa.String, **columns}
+    text = sa.bindparam("rows", type_=sa.Text)
+    if dialect == "sqlite":
+        each = sa.func.json_each(text).table_valued("value")
+        parts = [
+            sa.func.json_extract(each.c.value, f"$.{name}", type_=kind).label(name) for name, kind in types.items()
+        ]
+        rows: Any = sa.select(*parts).subquery("given")
+        return rows, [key == rows.c.id]
+    document = sa.cast(text, sa.JSON)
+    told = [sa.column(name, kind) for name, kind in types.items()]
+    rows = sa.func.json_to_recordset(document).table_valued(*told, name="given").render_derived(with_types=True)
+    # Said twice, because the server does not know how few these rows are and would read the whole table.
+    ids = sa.func.json_to_recordset(document).table_valued(sa.column("id", sa.String), name="ids")
+    few = sa.select(ids.render_derived(with_types=True).c.id).scalar_subquery()
+    return rows, [key == rows.c.id, key == sa.any_(sa.func.array(few))]
+
+
+@cache
+def among(dialect: str, key: sa.Column[Any]) -> sa.ColumnElement[bool]:
+    """Whether a column is one of the ids that the statement takes as its parameter ``ids``, packed."""
+    text = sa.bindparam("ids", type_=sa.Text)
+    if dialect == "sqlite":
+        return key.in_(sa.select(sa.func.json_each(text).table_valued("value").c.value))
+    ids = sa.func.json_array_elements_text(sa.cast(text, sa.JSON)).table_valued("value").c.value
+    return key == sa.any_(sa.func.array(sa.select(ids).scalar_subquery()))
+
+
+@cache
+def _locking(key: sa.Column[Any]) -> sa.Select[Any]:
+    return sa.select(key).where(among("postgresql", key)).order_by(key).with_for_update()
+
+
+@cache
+def _counting(dialect: str) -> Any:
+    new = (sqlite if dialect == "sqlite" else postgresql).insert(LK).values(name=sa.bindparam("name"), next=1)
+    return new.on_conflict_do_update(index_elements=[LK.c.name], set_={"next": LK.c.next + 1}).returning(LK.c.next)
+
+
+def _prepare_sqlite(connection: Any, _: Any) -> None:
+    # Transactions begin where `Store._once` says, not where the driver guesses.
+    connection.isolation_level = None
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")

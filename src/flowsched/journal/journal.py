@@ -1,0 +1,392 @@
+"""The journal of a scheduler: what it was told, what it decided and what happened, in the order of happening.
+
+A journal is a `log` of these records (a letter, then JSON unless said otherwise):
+
+====  ======================================================================================================
+H     the first one: version of the package, resources, seed, policy in words, adapter in words; accounts (see below)
+E     events, all those of one `Scheduler.apply`
+R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
+C     a commit: number of the round, `only`, and the deltas that happened
+P     another policy, in words, and the number of its fairness object (null: none); accounts
+A     what an adapter was told that is none of these, in its own words
+S     in front of the others, after H: form of the image, policy in words, bytes of lines; after a line feed the whole state
+      in so many bytes of lines (see `portable`; none in a snapshot), and as an image beside them (see `image`)
+====  ======================================================================================================
+
+Accounts are what the providers of a fairness object keep, the first time that it is seen, and in H what an adapter had
+learnt: after a line feed, see `image`.
+
+What happened is written down before the caller is told: a call that has returned has its record.
+
+Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of a
+call until its record is written, whatever exception ends the call.  Then it takes nothing more, and recovery gives the state
+before that call.  A call that cannot be written down is refused before it changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+from weakref import WeakKeyDictionary, ref
+from zlib import crc32
+
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.events import Event
+from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError
+from flowsched.journal.codec import decode, encode, plain, plain_delta
+from flowsched.journal.record_log import Log
+from flowsched.journal.snapshot import Extras, pack_accounts
+from flowsched.policy import Fairness, Policy
+from flowsched.policy.serialize import describe, difference
+from flowsched.rounds.reasons import Waiting
+from flowsched.rounds.values import Commit, Round
+from flowsched.validate import ordered
+
+__all__ = ["Fsync", "Header", "Journal", "Seal"]
+
+Fsync = Literal["commit", "always", "never"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a journal or snapshot begins with."""
+
+    version: str
+    resources: tuple[str, ...]
+    device: str | None
+    seed: int
+    policy: Any
+    adapter: Any = None
+
+    def body(self) -> bytes:
+        """The record."""
+        return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
+
+    @classmethod
+    def read(cls, body: bytes, path: str = "") -> Header:
+        """From its record.
+
+        Raises
+        ------
+        JournalMismatchError
+            The record is of another version, or no header.
+        """
+        known = decode(body[1:].partition(b"\n")[0], path, 0)
+        named = {f.name for f in fields(cls)}
+        right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
+        right = right and _is_header(known)
+        if not right:
+            raise JournalMismatchError("it does not begin with a header that this version reads", path, 0)
+        return cls(**{**known, "resources": tuple(known["resources"])})
+
+    def check(self, then: Header, path: str) -> None:
+        """Refuse a file that was begun otherwise."""
+        if self.of != then.of:
+            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
+        if then.cluster_resources != self.cluster_resources:
+            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
+        if then.seed != self.seed:
+            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
+        other = difference(then.policy, self.policy) or difference(then.adapter, self.adapter, self.of)
+        if other is not None:
+            raise JournalMismatchError(other, path, 0)
+
+    @property
+    def of(self) -> str:
+        """The name of who was told everything."""
+        return "Scheduler" if self.adapter is None else str(self.adapter["is"])
+
+    @property
+    def cluster_resources(self) -> Resources:
+        """As `Cluster` takes them."""
+        return Resources(self.resources, self.device)
+
+
+def _is_header(known: dict[str, Any]) -> bool:
+    resources, adapter = known["resources"], known.get("adapter")
+    return (
+        isinstance(known["version"], str)
+        and isinstance(resources, list)
+        and all(isinstance(name, str) for name in resources)
+        and isinstance(known["device"], str | None)
+        and type(known["seed"]) is int
+        and (adapter is None or (isinstance(adapter, dict) and isinstance(adapter.get("is"), str)))
+    )
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A round in a few numbers: two rounds of equal seals are the same but by chance (1 in 4 billion).
+
+    Parameters
+    ----------
+    preempted, migrated, placed, waiting : int
+        How many.
+    deltas : int
+        Checksum of all deltas with devices and prices.
+    cost : int
+        Of the flow.
+    reasons : int
+        Checksum of the reasons for waiting: codes and prices, with how many tasks they hold for.
+    """
+
+    preempted: int
+    migrated: int
+    placed: int
+    waiting: int
+    deltas: int
+    cost: int
+    reasons: int
+
+    def numbers(self) -> tuple[int, ...]:
+        """All of it, in this order."""
+        return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
+
+    @classmethod
+    def of(cls, round: Round) -> Seal:
+        """The seal of a round."""
+        prices = [preemption.price for preemption in round.preemptions.values()]
+        reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
+        return cls(
+            len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
+            crc32(encode([[plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
+            crc32(encode(reasons)),
+        )  # fmt: skip
+
+
+class Journal:
+    """Where a scheduler writes down what happens; given to `Scheduler(journal=...)`, which recovers from what is in it.
+
+    One process at a time may have it open.
+
+    Parameters
+    ----------
+    path : str or path
+        Created if absent.
+    fsync : {"commit", "always", "never"}
+        What has been told to the caller survives the end of the process at any moment, whatever is chosen here.  The end
+        of the machine (power, kernel) it survives if the disk has been waited for: "commit" does that before `commit`
+        returns, for that commit and everything before it; "always" before `apply` returns as well; "never" leaves it
+        to the operating system.
+    policies : sequence of Policy
+        Those that the scheduler was given while it ran, as far as they have parts of the caller's own; others are
+        made again from the journal.
+
+    Attributes
+    ----------
+    path : Path
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, fsync: Fsync = "commit", policies: Sequence[Policy] = ()
+    ) -> None:
+        if fsync not in ("commit", "always", "never"):
+            raise InputError(f"fsync: 'commit', 'always' or 'never' expected, got {fsync!r}")
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"path: a path expected, got {path!r}")
+        self.path = Path(path)
+        self.fsync = fsync
+        self.policies = ordered("policies", policies)
+        for i, policy in enumerate(self.policies):
+            if not isinstance(policy, Policy):
+                raise InputError(f"policies[{i}]: a Policy expected, got {policy!r}")
+        self._log: Log | None = None
+        self._numbers: WeakKeyDictionary[Round, int] = WeakKeyDictionary()
+        self._count = 0
+        self._header: Header | None = None
+        self._fairness: dict[int, tuple[int, ref[Fairness]]] = {}
+        self._fairnesses = 0
+        self._behind = False
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise InputError(
+            "a journal cannot be copied: it is the file's only writer (Scheduler.copy gives a copy without one)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Journal {str(self.path)!r}, {self.size} bytes>"
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return 0 if self._log is None else self._log.size
+
+    @property
+    def behind(self) -> bool:
+        """Whether a call is under way, or was ended by an exception, that is not written down yet."""
+        return self._behind
+
+    @property
+    def closed(self) -> bool:
+        """Whether another scheduler may have it."""
+        return self._log is None or self._log.closed
+
+    @property
+    def log(self) -> Log:
+        """The file, opened and locked at the first use."""
+        if self._log is None:
+            self._log = Log(self.path)
+        return self._log
+
+    def close(self) -> None:
+        """Let another scheduler have it; this one can decide nothing more."""
+        self.log.close()
+
+    # -- what a scheduler tells ---------------------------------------------------------------------------------
+
+    def begin(self, header: Header, policy: Policy, learnt: Any, extras: Extras) -> None:
+        """The first records of a new journal."""
+        self._header = header
+        self._append(self.fsync != "never", header.body() + _written(pack_accounts(policy, learnt, extras)))
+        if policy.fairness is not None:
+            self._know(policy.fairness, 0)
+
+    def events(
+        self,
+        events: Sequence[Event],
+        live: Callable[[Sequence[Event], Callable[[Event], None]], None],
+        happen: Callable[[Event], None],
+        cluster: Cluster,
+    ) -> None:
+        """Let somebody live through events, each by a call of `happen`, and write down those that happened."""
+        happened: list[bytes] = []
+
+        def written(event: Event) -> None:
+            record = encode(plain(event))
+            happen(event)
+            happened.append(record)
+
+        self._open()
+        before = cluster.events
+        try:
+            live(events, written)
+        finally:
+            # Otherwise something happened that has no record: an exception came in the middle.
+            if not cluster.midway and cluster.events - before == len(happened):
+                self._close(self.fsync == "always", b"E[" + b",".join(happened) + b"]" if happened else b"")
+
+    def heard(self, words: Sequence[Any]) -> None:
+        """An adapter is told something else, by itself or in the middle of another call."""
+        record = b"A" + encode(plain(words))
+        if self._behind:
+            self._append(self.fsync == "always", record)
+        else:
+            self._open()
+            self._close(self.fsync == "always", record)
+
+    def learning(self, words: Sequence[Any], learn: Callable[[], None]) -> None:
+        """Let an adapter do what it was told, and write that down."""
+        record = b"A" + encode(plain(words))
+        self._open()
+        learn()
+        self._close(self.fsync == "always", record)
+
+    def round(
+        self, now: float, limit: float | None, decide: Callable[[float, float | None], tuple[Round, bool]]
+    ) -> Round:
+        """Let a round be made, and write down what came out, or that it raised an error."""
+        self._open()
+        number = self._count + 1
+        try:
+            round, late = decide(now, limit)
+        except BaseException:
+            self._count = number
+            self._close(False, b"R" + encode([number, now, None, None]))
+            raise
+        shown = None if not late or limit is None else float(limit)
+        record = b"R" + encode([number, now, shown, Seal.of(round).numbers()])
+        self._count = self._numbers[round] = number
+        self._close(False, record)
+        return round
+
+    def commit(
+        self,
+        round: Round,
+        only: Collection[Hashable] | None,
+        carry_out: Callable[[Round, Collection[Hashable] | None], Commit],
+    ) -> Commit:
+        """Let a round happen, as far as it can, and write down what did."""
+        chosen = None if only is None else plain(list(only))
+        number = self._numbers.get(round)
+        if number is None:
+            raise InputError(
+                "round: this scheduler did not make it, or its journal was started anew since; schedule again"
+            )
+        self._open()
+        done = carry_out(round, only)
+        deltas = [plain_delta(delta) for delta in done.accepted]
+        self._close(self.fsync != "never", b"C" + encode([number, chosen, deltas]))
+        return done
+
+    def policy(self, policy: Policy, aim: Callable[[Policy], None]) -> None:
+        """Let another policy hold, and write it down."""
+        fairness, known = policy.fairness, self._fairness.get(id(policy.fairness))
+        accounts = b"" if known else _written(pack_accounts(policy))
+        number = None if fairness is None else known[0] if known else self._fairnesses
+        record = b"P" + encode([describe(policy), number]) + accounts
+        self._open()
+        try:
+            aim(policy)
+        except FlowschedError:  # it was refused
+            self._behind = False
+            raise
+        if fairness is not None and number is not None:
+            self._know(fairness, number)
+        self._close(self.fsync == "always", record)
+
+    def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
+        """An old journal is continued, so many rounds and these fairness objects being in it."""
+        self._header, self._count = header, rounds
+        for number, fairness in fairnesses.items():
+            self._know(fairness, number)
+
+    def restart(self, state: Callable[[], bytes], policy: Policy) -> None:
+        """Begin anew with a state; rounds made so far can no longer be committed."""
+        assert self._header is not None
+        record = state()
+        self._open()
+        try:
+            self.log.restart(self._header.body(), record)
+        except JournalError:
+            self._behind = False  # the old one goes on, or says itself why not
+            raise
+        self._numbers.clear()
+        self._fairness.clear()
+        self._count = self._fairnesses = 0
+        if policy.fairness is not None:
+            self._know(policy.fairness, 0)  # its accounts are in the state
+        self._behind = False
+
+    def _know(self, fairness: Fairness, number: int) -> None:
+        key = id(fairness)
+        self._fairness[key] = number, ref(fairness, lambda _: self._fairness.pop(key, None))
+        self._fairnesses = max(self._fairnesses, number + 1)
+
+    def _open(self) -> None:
+        """Refuse what could not be written down; from here on the journal is behind."""
+        if self._behind:
+            raise JournalError(
+                "an exception ended an earlier call in the middle, so the scheduler is ahead of it; start again from the journal",
+                str(self.path), self.size,
+            )  # fmt: skip
+        self.log.check()
+        self._behind = True
+
+    def _close(self, sync: bool, record: bytes) -> None:
+        """Write what happened; from here on the journal is not behind."""
+        if record:
+            self._append(sync, record)
+        self._behind = False
+
+    def _append(self, sync: bool, body: bytes) -> None:
+        self.log.append(body)
+        if sync:
+            self.log.sync()
+
+
+def _written(accounts: bytes) -> bytes:
+    """Accounts as they stand at the end of a record."""
+    return b"\n" + accounts if accounts else b""

@@ -1,0 +1,321 @@
+"""The whole state of a scheduler as data: what is, the network with its flow and potentials, and what mirrors both.
+
+An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so that all later rounds are
+those that it would have made.  That ties it to one version of the package (`form`).  A policy is code and stays outside;
+of it only the accounts are kept that some share providers hold.  A fit rule is part of the cluster's books, so that all
+that it refers to is in the image, if its `Extras` are told.
+
+Rules: an image is data (see `graph`), and names the classes listed here and in those extras only.  The network checks its
+own part before it uses it, the cluster's is compared with itself (`audit`), and what mirrors both is a cache: a round that
+fails on what was read builds it anew.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import signature
+from types import MappingProxyType
+from typing import Any, TypeVar
+from zlib import crc32
+
+import numpy as np
+
+from flowsched.builder.batch import Edits
+from flowsched.builder.builder import Builder, _GroupNode, _JobNode
+from flowsched.builder.claimants import Claimants
+from flowsched.builder.job_counts import Tally
+from flowsched.builder.locality import Nearness, _Entry
+from flowsched.builder.machines import Places
+from flowsched.builder.racks import Racks
+from flowsched.builder.reservations import Holds, _Hold
+from flowsched.builder.running import Stays
+from flowsched.builder.shares import Shares
+from flowsched.builder.unscheduled import Outlets
+from flowsched.cluster import (
+    Cluster,
+    Job,
+    Machine,
+    Resources,
+    User,
+    affinity,
+    columns,
+    inventory,
+    records,
+    shapes,
+    transitions,
+)
+from flowsched.cluster.audit import audit
+from flowsched.exceptions import FlowschedError, InputError
+from flowsched.journal.object_graph import Graph, Schema, stateful
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.policy import Fairness, Policy, providers
+from flowsched.sharing import deployment, deployment_sequence, ledger
+
+__all__ = [
+    "PLAIN", "Extras", "State", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts",
+]  # fmt: skip
+
+_T = TypeVar("_T")
+
+_MEANING = 3
+"""Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
+
+
+@dataclass
+class State:
+    """All that a scheduler goes by."""
+
+    cluster: Cluster
+    network: FlowNetwork
+    builder: Builder
+
+
+_CLASSES: tuple[type, ...] = (
+    State, Cluster, Resources, Job, Machine, User, inventory.Books, inventory._Asks, affinity.Company, affinity._Class,
+    columns.Indices, transitions.Changes, records.ClassRecord, records.Group, records.JobRecord, records.MachineRecord,
+    records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
+    FlowNetwork, Edits, Builder, _GroupNode, _JobNode, Places, Racks, Holds, _Hold, Nearness, _Entry, Stays, Shares,
+    Claimants, Outlets, Tally,
+    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence, deployment_sequence._Counts,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Extras:
+    """What an adapter adds to images: a fit rule, and what that refers to.
+
+    Parameters
+    ----------
+    classes : sequence of type
+        Those of its things.
+    things : callable
+        Makes one of each of these classes, as far as another of them does not have it.
+    """
+
+    classes: Sequence[type] = ()
+    things: Callable[[], Sequence[Any]] = tuple
+
+    @cached_property
+    def schema(self) -> Schema:
+        """What an image may consist of."""
+        return Schema([*_CLASSES, *self.classes])
+
+    @cached_property
+    def parts(self) -> Mapping[type, Mapping[str, Any]]:
+        """By class what an object of it consists of: names, each with something that such an attribute may be."""
+        cluster, network = Cluster(("cpu",)), FlowNetwork()
+        found: dict[type, dict[str, Any]] = {}
+        look: list[Any] = [cluster, Builder(cluster, network, Policy()), *self.things()]
+        while look:
+            thing = look.pop()
+            kind = type(thing)
+            if kind in self.schema.known and kind not in found and (parts := _parts(thing)):
+                found[kind] = parts
+                look += parts.values()
+            elif isinstance(thing, dict):
+                look += thing.values()
+            elif isinstance(thing, list | tuple | deque):
+                look += thing
+        return found
+
+    @cached_property
+    def form(self) -> int:
+        """A number of what images consist of: an image of another form cannot be read."""
+        kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
+        fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
+        numbers = Graph.of(FlowNetwork(), Schema([FlowNetwork]), {})
+        kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
+        return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
+
+    def check(self, things: Mapping[type, Sequence[Any]]) -> None:
+        """Refuse objects that have other parts than those of their class have, or parts of another kind.
+
+        Raises
+        ------
+        TypeError
+        """
+        for kind, of_kind in things.items():
+            known = self.parts.get(kind)
+            if known is None or kind is FlowNetwork:  # a network has looked at itself
+                continue
+            for thing in of_kind:
+                if not known.keys() <= (parts := _parts(thing)).keys():
+                    raise TypeError(f"a {kind.__name__} of other parts")
+                for name, like in known.items():
+                    # What is a string may be any id.
+                    if not isinstance(like, str | None) and parts[name] is not None and not _alike(parts[name], like):
+                        raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
+
+
+def _parts(thing: Any) -> dict[str, Any]:
+    """The attributes that an image keeps."""
+    kind = type(thing)
+    if issubclass(kind, tuple):
+        return {}
+    state = stateful(kind) and thing.__getstate__()
+    if isinstance(state, dict):
+        return state
+    names = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if hasattr(thing, name)]
+    return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+
+
+_NUMBERS = {int: (int, float), float: (int, float)}
+
+
+def _alike(value: Any, like: Any) -> bool:
+    if isinstance(like, np.ndarray):
+        return isinstance(value, np.ndarray) and value.dtype == like.dtype and value.ndim == like.ndim
+    if isinstance(like, dict | MappingProxyType):
+        return isinstance(value, dict | MappingProxyType)
+    return isinstance(value, _NUMBERS.get(type(like), type(like)))
+
+
+PLAIN = Extras()
+"""Of a scheduler without an adapter."""
+
+
+def pack(state: State, extras: Extras = PLAIN) -> bytes:
+    """The state as bytes.
+
+    Raises
+    ------
+    InputError
+        An id or a provider's account is of a kind that cannot be written down, or there is a fit rule, and no extras.
+    """
+    return _written(state, state.builder.policy, extras)
+
+
+def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
+    """The state that `pack` wrote, under a policy that says the same; its providers' accounts become those of then."""
+    return _read(State, image, policy, extras)
+
+
+def pack_accounts(policy: Policy, learnt: Any = None, extras: Extras = PLAIN) -> bytes:
+    """The accounts that a policy's providers keep, and what an adapter had learnt; nothing if there is neither."""
+    return _written(learnt, policy, extras) if _keepers(policy) or learnt is not None else b""
+
+
+def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
+    """Let a policy's providers have the accounts that `pack_accounts` wrote; what an adapter had learnt."""
+    return _read(object, image, policy, extras)
+
+
+def twin(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
+    """A state of its own that equals this one; ids and whatever else is the caller's are the same objects.
+
+    Under a policy that says the same: if none is given, of the same parts but for accounts.
+    """
+    known = state.builder.policy
+    if policy is None:
+        policy = with_own_accounts(known) if _keepers(known) else known
+    else:
+        for mine, his in zip(_keepers(policy), _keepers(known), strict=True):
+            vars(mine).update(deepcopy(vars(his)))
+    with _uncollected():
+        graph = _taken(state, known, extras, [])
+        graph.given = _given(policy)
+        twin: State
+        twin, _ = graph.objects()
+    return twin
+
+
+def with_own_accounts(policy: Policy) -> Policy:
+    """The same policy with a fairness object, providers and accounts of its own."""
+    fairness = policy.fairness
+    assert fairness is not None
+    return replace(policy, fairness=replace(fairness, share=deepcopy(fairness.share), within=deepcopy(fairness.within)))
+
+
+def _keepers(policy: Policy) -> list[Any]:
+    """Share providers that keep accounts."""
+    fairness = policy.fairness
+    providers = () if fairness is None else (fairness.share, fairness.within)
+    return [provider for provider in providers if hasattr(provider, "committed")]
+
+
+def _given(policy: Policy) -> dict[str, Any]:
+    """What the reader brings along."""
+    return {"policy": policy, "fairness": policy.fairness, "another policy": _REPLACED}
+
+
+def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None) -> Graph:
+    if (
+        isinstance(state, State)
+        and (rule := state.cluster.books.rule) is not None
+        and type(rule) not in extras.schema.known
+    ):
+        raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
+    # A twin's policy has its own accounts already.
+    accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
+    instead = {Policy: "another policy", Fairness: "another policy"}
+    return Graph.of((state, accounts), extras.schema, _given(policy), foreign, instead)
+
+
+def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> bytes:
+    with _uncollected():
+        return _taken(state, policy, extras, None).write()
+
+
+def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
+    try:
+        with _uncollected():
+            graph = Graph.read(image, extras.schema, _given(policy))
+            state, accounts = graph.objects()
+            extras.check(graph.made)
+        if not isinstance(state, kind):
+            raise TypeError(f"a {kind.__name__} expected")
+        if isinstance(state, State):
+            _check(state)
+        keepers = _keepers(policy)
+        if accounts and len(accounts) != len(keepers):
+            raise ValueError("accounts of other share providers")
+        for provider, account in zip(keepers, accounts, strict=False):
+            if account.keys() != vars(provider).keys():
+                raise TypeError(f"accounts of something else than a {type(provider).__name__}")
+            vars(provider).update(account)
+    except FlowschedError as error:
+        raise InputError(f"image: {error}") from error
+    except (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise InputError(f"image: it does not hold together: {type(error).__name__}: {error}") from error
+    return state
+
+
+def _check(state: State) -> None:
+    """Refuse parts that do not belong together, or a cluster that contradicts itself."""
+    kinds = {"cluster": Cluster, "network": FlowNetwork, "builder": Builder}
+    for name, kind in kinds.items():
+        if type(getattr(state, name)) is not kind:
+            raise TypeError(f"a {kind.__name__} expected")
+    builder = state.builder
+    if (
+        builder.cluster is not state.cluster
+        or builder.network is not state.network
+        or type(builder.policy) is not Policy
+    ):
+        raise ValueError("parts of several states")
+    audit(state.cluster)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without the garbage collector, which would look at every object again and again and find nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+class _Replaced:
+    """Stands for a policy, or its fairness, that no longer holds: only that it was another one matters."""
+
+
+_REPLACED = _Replaced()

@@ -1,0 +1,377 @@
+"""The incremental DIMACS stream: a problem, then rounds of changes to it, each answered with an optimum.
+
+It is the protocol in which the Firmament scheduler talks to the Flowlessly solver.  One record a line; a round ends
+with ``c EOI``, the stream with ``c EOS`` or the end of the input.  The first round is a DIMACS problem::
+
+    p   min NODES ARCS                                  nodes 1 to NODES exist
+    n   NODE SUPPLY [TYPE]                              sets a node's supply; a node that does not exist is added
+    a   TAIL HEAD LOWER CAPACITY COST [TYPE]            adds an arc
+
+and every later round may hold these two and ::
+
+    x   TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]] changes an arc, or adds it; OLD_COST tells parallel arcs apart
+    d   SUPPLY [POTENTIAL] ARCS [TYPE]                  adds a node under the lowest free number; as many ``a`` records
+                                                        follow, in which 0 is the new node
+    r   NODE                                            removes a node with its arcs
+
+A capacity of 0 stands for no arc.  A removed node that a record names comes back without supply and arcs.  Types of
+arcs and potentials are hints that are not needed here.  Types of nodes (0 other, 1 task, 2 processing unit, 3 sink,
+4 machine, 5 part of a machine) are needed for assignments only.
+
+The *sink* is the node of type 3, or else the only one of negative supply.  A scheduler does not send its supply again
+for every task that comes or goes: it takes over what the other supplies of a round change in sum, except in the first
+round and in those that set its supply themselves.
+
+Each round is answered with ::
+
+    f   TAIL HEAD FLOW                                  for each arc with flow
+    s   COST
+    c   GAP COST                                        only where the time limit passed: how far above the optimum
+                                                        the cost is at most
+    c   ALGORITHM TIME MICROSECONDS
+    c   EOI
+
+or, where assignments are asked for, with ``m TASK UNIT`` for each placed task instead of ``f`` and ``s``.
+
+Streams are not trusted: memory grows with the records, not with the number of nodes that the problem line says (beyond
+2**16, a node takes memory when a record names it), and a line of a file has at most 2**20 bytes.
+
+References
+----------
+.. [1] I. Gog, M. Schwarzkopf, A. Gleave, R. N. M. Watson, S. Hand, "Firmament: fast, centralized cluster scheduling
+       at scale", OSDI 2016.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+import numpy as np
+
+from flowsched.exceptions import CostRangeError, InfeasibleError, TimeLimitError, UnboundedError
+from flowsched.network.dimacs import _error, _numbers, _problem_line, _quote
+from flowsched.network.dimacs_live import LiveProblem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from flowsched.network.flow_network import FlowNetwork, FlowSolution
+
+__all__ = ["IncrementalSession"]
+
+_TYPES: Final = 6
+_LEAST: Final = -(2**63)
+_MOST: Final = 2**63 - 1
+_MOST_NODES: Final = 2**31 - 1
+_LONGEST: Final = 2**20
+"""Bytes of a line."""
+
+_ARC: Final = ("tail", "head", "lower bound", "capacity", "cost", "type")
+_FIELDS: Final[dict[bytes, tuple[int, tuple[str, ...], str]]] = {
+    b"n": (2, ("node", "supply", "type"), "n NODE SUPPLY [TYPE]"),
+    b"a": (5, _ARC, "a TAIL HEAD LOWER CAPACITY COST [TYPE]"),
+    b"x": (5, (*_ARC, "old cost"), "x TAIL HEAD LOWER CAPACITY COST [TYPE [OLD_COST]]"),
+    b"d": (2, ("supply", "potential", "number of arcs", "type"), "d SUPPLY [POTENTIAL] ARCS [TYPE]"),
+    b"r": (1, ("node",), "r NODE"),
+}  # the fewest fields, the fields' names, the form of the record
+
+
+class Writer(Protocol):
+    """Where the answers go: a text stream."""
+
+    def write(self, text: str, /) -> object:
+        """Take some text."""
+
+    def flush(self) -> object:
+        """Pass on what was taken."""
+
+
+class IncrementalSession:
+    """Answer an incremental DIMACS stream.
+
+    Parameters
+    ----------
+    reader : iterable of bytes or str
+        The lines of the stream, such as ``sys.stdin.buffer``.
+    writer : text stream
+        Where the answers go; flushed after each.
+    assignments : bool, optional
+        Answer with ``m TASK UNIT`` records instead of the flow and its cost.
+    algorithm : str, optional
+        As in `FlowNetwork.solve`.
+    time_limit : float, optional
+        Seconds for each round.
+    certified : bool, optional
+        Prove each optimum before it is answered, and say so in a comment.
+
+    Attributes
+    ----------
+    rounds : int
+        How many rounds were answered.
+    network : FlowNetwork
+        The problem after the last of them.
+
+    Examples
+    --------
+    >>> import io, sys
+    >>> stream = ["p min 2 1", "n 1 4", "n 2 -4", "a 1 2 0 5 3", "c EOI", "x 1 2 0 5 7", "c EOI"]
+    >>> answers = io.StringIO()
+    >>> IncrementalSession(stream, answers).run()
+    2
+    >>> [line for line in answers.getvalue().splitlines() if line[0] in "fs"]
+    ['f 1 2 4', 's 12', 'f 1 2 4', 's 28']
+    """
+
+    def __init__(
+        self,
+        reader: Iterable[bytes] | Iterable[str],
+        writer: Writer,
+        *,
+        assignments: bool = False,
+        algorithm: str = "auto",
+        time_limit: float | None = None,
+        certified: bool = False,
+    ) -> None:
+        self.rounds = 0
+        self._reader = reader
+        self._writer = writer
+        self._assignments = assignments
+        self._algorithm = algorithm
+        self._time_limit = time_limit
+        self._certified = certified
+        self._problem = LiveProblem()
+        self._line = 0
+        self._records = 0  # of this round
+        self._declared: int | None = None  # arcs of the problem line, until they were counted
+        self._arcs = 0
+        self._started = False
+        self._newcomer = 0  # the node that a d record added, while its arcs are due
+        self._due = 0
+
+    @property
+    def network(self) -> FlowNetwork:
+        """The problem as it is now."""
+        return self._problem.network
+
+    def run(self) -> int:
+        """Answer every round until the stream ends.
+
+        Returns
+        -------
+        int
+            How many rounds were answered.
+
+        Raises
+        ------
+        DimacsError
+            A malformed record; the message and the attribute ``line`` give its line.  The session is over: what a
+            broken stream means cannot be guessed.
+        InfeasibleError
+            No flow meets the supplies of the round; ``cut`` is by the stream's numbers of nodes, from 1 at index 0.
+        UnboundedError, CostRangeError, TimeLimitError
+            As in `FlowNetwork.solve`; the message names the round.
+        """
+        for raw in self._lines():
+            self._line += 1
+            fields = (raw.encode() if isinstance(raw, str) else raw).split()
+            if not fields:
+                continue
+            if fields[0].startswith(b"c"):
+                if fields == [b"c", b"EOI"]:
+                    self._end_round()
+                elif fields == [b"c", b"EOS"]:
+                    return self.rounds
+                continue
+            self._records += 1
+            try:
+                self._take(fields)
+            except CostRangeError as error:
+                raise CostRangeError(f"line {self._line}: {error}") from None
+        if self._records:  # the last round may be closed by the end of the input
+            self._end_round()
+        return self.rounds
+
+    def _lines(self) -> Iterator[bytes] | Iterator[str]:
+        """The lines as they come.  A file is asked for no more than the longest line, which its end may never end."""
+        read = getattr(self._reader, "readline", None)
+        if read is None:
+            yield from self._reader
+            return
+        while line := read(_LONGEST + 1):
+            if len(line) > _LONGEST:
+                raise _error(self._line + 1, f"the line is longer than {_LONGEST} bytes")
+            yield line
+
+    def _take(self, fields: list[bytes]) -> None:
+        kind = fields[0]
+        if kind == b"p":
+            if self._started:
+                raise _error(self._line, "a second problem line")
+            nodes, self._declared = _problem_line(self._line, fields)
+            self._problem.start(nodes)
+            self._started = True
+            return
+        if kind not in _FIELDS:
+            raise _error(self._line, f"unknown record {_quote(kind)}, expected c, p, n, a, x, d or r")
+        if not self._started:
+            raise _error(self._line, f"{_quote(kind)} record before the problem line")
+        if self._due and kind != b"a":
+            raise _error(self._line, f"{_quote(kind)} record where {self._due} more arcs of a new node are due")
+        values = self._values(fields)
+        if kind == b"n":
+            self._take_node(values)
+        elif kind == b"a":
+            self._take_arc(values)
+        elif kind == b"x":
+            self._take_change(values)
+        elif kind == b"d":
+            self._take_newcomer(values)
+        elif self._problem.known(values[0]):
+            self._problem.remove_node(values[0])
+        else:
+            raise _error(self._line, f"node {values[0]} does not exist")
+
+    def _values(self, fields: list[bytes]) -> Sequence[int]:
+        """Return the numbers of a record."""
+        fewest, names, form = _FIELDS[fields[0]]
+        count = len(fields) - 1
+        if not fewest <= count <= len(names):
+            raise _error(self._line, f"expected {form}, got {count} fields after {_quote(fields[0])}")
+        try:
+            values = [int(field) for field in fields[1:]]
+        except ValueError:
+            values = []
+        if not values or min(values) < _LEAST or max(values) > _MOST or b"_" in b"".join(fields):
+            return _numbers(self._line, fields, names[:count])  # which says what is wrong
+        return values
+
+    def _take_node(self, values: Sequence[int]) -> None:
+        number, supply, *kind = values
+        if not 1 <= number <= _MOST_NODES:
+            raise _error(self._line, f"node {number} is not one of the numbers 1 to {_MOST_NODES}")
+        self._problem.set_node(number, supply, self._type(kind))
+
+    def _take_newcomer(self, values: Sequence[int]) -> None:
+        supply, *rest = values
+        kind = self._type(rest[2:])
+        self._due = rest[0] if len(rest) == 1 else rest[1]
+        if self._due < 0:
+            raise _error(self._line, f"a negative number of arcs: {self._due}")
+        self._newcomer = self._problem.new_number()
+        self._problem.set_node(self._newcomer, supply, kind)
+
+    def _take_arc(self, values: Sequence[int]) -> None:
+        tail, head, lower, capacity, cost, *_ = values
+        if self._due:
+            if (tail == 0) == (head == 0):
+                raise _error(self._line, f"arc {tail} {head} of a new node: one end, and only one, must be 0")
+            self._due -= 1
+            tail, head = tail or self._newcomer, head or self._newcomer
+        else:
+            self._arcs += 1
+        if self._declared is not None and self._arcs > self._declared:
+            raise _error(self._line, f"more arcs than the {self._declared} of the problem line")
+        self._check_bounds(lower, capacity)
+        self._problem.add_arc(self._node("tail", tail), self._node("head", head), lower, capacity, cost)
+
+    def _take_change(self, values: Sequence[int]) -> None:
+        tail, head, lower, capacity, cost, *rest = values
+        self._check_bounds(lower, capacity)
+        arcs = self._problem.arcs_between(self._node("tail", tail), self._node("head", head))
+        if len(arcs) > 1:
+            if len(rest) < 2:
+                raise _error(self._line, f"{len(arcs)} parallel arcs {tail} {head}: OLD_COST must tell which")
+            arcs = [arc for arc in arcs if self._problem.cost_of(arc) == rest[1]]
+            if not arcs:
+                raise _error(self._line, f"none of the parallel arcs {tail} {head} costs {rest[1]}")
+        if arcs:
+            self._problem.change_arc(arcs[0], lower, capacity, cost)
+        else:
+            self._problem.add_arc(tail, head, lower, capacity, cost)
+
+    def _check_bounds(self, lower: int, capacity: int) -> None:
+        if capacity < 0:
+            raise _error(self._line, f"capacity {capacity} is negative")
+        if lower < 0:
+            raise _error(self._line, f"lower bound {lower} is negative")
+        if lower > capacity:
+            raise _error(self._line, f"lower bound {lower} above capacity {capacity}")
+
+    def _node(self, name: str, number: int) -> int:
+        """Return the number of a node; one that was removed comes back."""
+        if not self._problem.known(number):
+            if not 1 <= number <= self._problem.highest:
+                raise _error(self._line, f"{name} {number} is not one of the nodes 1 to {self._problem.highest}")
+            self._problem.set_node(number, 0, None)
+        return number
+
+    def _type(self, given: Sequence[int]) -> int | None:
+        if not given:
+            return None
+        if not 0 <= given[0] < _TYPES:
+            raise _error(self._line, f"type {given[0]} of a node is not one of 0 to {_TYPES - 1}")
+        return given[0]
+
+    def _end_round(self) -> None:
+        """Solve and answer."""
+        self._check_complete()
+        self.rounds += 1
+        try:
+            self._problem.balance()
+            self._problem.flush()
+            began = time.perf_counter()
+            solution = self.network.solve(algorithm=self._algorithm, time_limit=self._time_limit)
+            seconds = time.perf_counter() - began
+        except InfeasibleError as error:
+            raise self._infeasible(error) from None
+        except UnboundedError as error:
+            tails = " -> ".join(str(self._problem.ends[arc][0]) for arc in error.cycle.tolist())
+            what = f"round {self.rounds}: the cycle {tails} of unlimited capacity has negative cost"
+            raise UnboundedError(what, error.cycle) from None
+        except (CostRangeError, TimeLimitError) as error:
+            raise type(error)(f"round {self.rounds}: {error}") from None
+        self._problem.take_flow(solution.changed)
+        self._answer(solution, seconds)
+        self._problem.begin_round()
+        self._records = 0
+
+    def _check_complete(self) -> None:
+        if not self._started:
+            raise _error(self._line, "no problem line (p min NODES ARCS)")
+        if self._due:
+            raise _error(self._line, f"the round ends where {self._due} more arcs of a new node are due")
+        if self._declared is not None and self._arcs < self._declared:
+            raise _error(self._line, f"the round ends after {self._arcs} of {self._declared} arcs")
+        if self._assignments and not self._problem.typed:
+            raise _error(self._line, "assignments need the nodes' types (n NODE SUPPLY TYPE)")
+        self._declared = None
+
+    def _answer(self, solution: FlowSolution, seconds: float) -> None:
+        if self._assignments:
+            lines = [f"m {task} {unit}" for task, unit in self._problem.assignments()]
+        else:
+            lines = [f"f {tail} {head} {flow}" for tail, head, flow in self._problem.carrying.values()]
+            lines.append(f"s {solution.cost}")
+        if solution.stats["gap"]:
+            lines.append(f"c GAP {solution.stats['gap']}")
+        elif self._certified:
+            self.network.certify()
+            lines.append("c certified: bounds, conservation and reduced costs hold")
+        lines.append(f"c ALGORITHM TIME {round(seconds * 1e6)}")
+        lines.append("c EOI\n")
+        self._writer.write("\n".join(lines))
+        self._writer.flush()
+
+    def _infeasible(self, error: InfeasibleError) -> InfeasibleError:
+        """Return the error in the stream's numbers."""
+        total = sum(node.supply for node in self._problem.nodes.values())
+        numbers = self._problem.numbers(error.cut)
+        cut = np.zeros(max(self._problem.nodes, default=0), np.bool_)
+        cut[np.array(numbers, dtype=np.int64) - 1] = True
+        if total:
+            what = f"the supplies sum to {total}, not to 0"
+        else:
+            some = " ".join(map(str, numbers[:8])) + (f" ... of {len(numbers)}" if len(numbers) > 8 else "")
+            what = f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
+        return InfeasibleError(f"round {self.rounds}: {what}", cut)

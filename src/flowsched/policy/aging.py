@@ -1,0 +1,90 @@
+"""How waiting grows dearer with age: in buckets, so that time alone touches a task a few times in its life."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+from flowsched.policy.placement import check_weight
+from flowsched.validate import quoted
+
+__all__ = ["WaitCost"]
+
+
+@dataclass(frozen=True)
+class WaitCost:
+    """Geometric age buckets: [0, first), [first, first * factor), [first * factor, first * factor^2), ...
+
+    Within one priority, a task of an older bucket goes before one of a younger bucket whatever the load.
+
+    Parameters
+    ----------
+    first : float
+        End of the first bucket, in the time unit of the events.
+    factor : float
+        Each further bucket ends at so many times the end of the one before it.
+    buckets : int
+        How many there are; the last one never ends.
+    reserve : int or None
+        From this bucket on, a machine is kept free for a task that fits nowhere (see `flowsched.builder.reservations`), so that smaller
+        ones cannot starve it; None for never.
+    patience : float
+        In the first bucket a task takes no place that costs more than this part of the whole range of placement costs,
+        it rather waits; 1, the default, for any place.
+    """
+
+    first: float = 60.0
+    factor: float = 2.0
+    buckets: int = 16
+    patience: float = 1.0
+    reserve: int | None = 6
+
+    def __post_init__(self) -> None:
+        check_weight("WaitCost: first", self.first)
+        check_weight("WaitCost: factor", self.factor)
+        if self.factor <= 1:
+            raise InputError(f"WaitCost: factor must be above 1, got {quoted(self.factor)}")
+        if isinstance(self.buckets, bool) or not isinstance(self.buckets, int) or not 1 <= self.buckets <= 1000:
+            raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {quoted(self.buckets)}")
+        if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not 0 <= self.patience <= 1:
+            raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {quoted(self.patience)}")
+
+        if self.reserve is not None and (
+            isinstance(self.reserve, bool) or not isinstance(self.reserve, int) or self.reserve < 1
+        ):
+            raise InputError(f"WaitCost: reserve must be a whole number >= 1 or None, got {quoted(self.reserve)}")
+
+    def end(self, bucket: int) -> float:
+        """Age at which a task leaves the bucket; infinite for the last one."""
+        if bucket >= self.buckets - 1:
+            return math.inf
+        try:
+            return float(self.first * self.factor**bucket)
+        except OverflowError:
+            return math.inf
+
+    def bucket(self, age: float) -> int:
+        """The bucket of an age."""
+        return bisect_right(self._ends, age)
+
+    def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The buckets of many ages."""
+        return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
+
+    def ends_of(self, buckets: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The ends of many buckets."""
+        return self._all_ends[buckets]
+
+    @cached_property
+    def _all_ends(self) -> NDArray[np.float64]:
+        return np.array([*self._ends, math.inf])
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        return [self.end(bucket) for bucket in range(self.buckets - 1)]

@@ -1,0 +1,271 @@
+"""What is wanted: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
+
+How strict means strict (lower cost wins; all integers): a placement costs 0 to R = `Policy.resolution`.  With
+``U = m R + 1``, m = `Policy.moves`, and B age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs
+wherever it can, and an older bucket outweighs any load.  A task that has run for bucket b is discounted by
+``stay(b) = m (B + 2) * U + (1 + b) * price``: more than age and load together, so only priority can displace it, and the
+more the longer it has run, since that work would be lost.  One step of strict priority is ``stay(B - 1) + m (B + 2) * U``,
+so it always displaces.  With m = 1 all this holds for one task, with more for as many that are moved for one; see `goals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.exceptions import CostRangeError, InputError
+from flowsched.policy.aging import WaitCost
+from flowsched.policy.fairness import Fairness
+from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
+from flowsched.policy.precedence import Precedence, check, fitted
+from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.validate import LARGEST_FLOAT, quoted
+
+__all__ = ["OMEGA", "Policy", "PreemptionCost"]
+
+OMEGA = 1000
+"""Cost of one whole dimension by default: the resolution of loads."""
+
+_MOST = 1 << 59
+"""All costs of a policy together are below it."""
+
+
+@dataclass(frozen=True)
+class PreemptionCost:
+    """Running tasks may have to go for waiting ones of strictly better priority.
+
+    Parameters
+    ----------
+    price : float
+        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
+        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
+    window : float
+        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
+        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
+        busy better ones would interrupt again and again, at the expense of strict priority.
+    """
+
+    price: float = 1.0
+    window: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("price", "window"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_FLOAT:
+                raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {quoted(value)}")
+        if not 0 < self.price <= 1e4:
+            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the scheduler aims at.
+
+    Parameters
+    ----------
+    placement : sequence of PlacementCost
+        Their weighted mean is the cost of a placement; empty for "anywhere".
+    priority : PriorityCost
+    waiting : WaitCost
+    preemption : PreemptionCost or None
+        None: what runs goes on.
+    fairness : Fairness or None
+        Who may run how much; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
+        and that outweighs age and load; only the bounds of a hard share hold against priority.
+    step : float
+        In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
+        then costs are brought up to date and the flow is optimised again.  1, the default, accepts all of it.  Smaller
+        steps are for placement costs that change with every task on a machine, where large batches are to be packed.
+    locality : Locality or None
+        How much it matters where a task's data is; it counts beside `placement` by its weight.
+    resolution : int
+        Cost of the whole range of placements: so many levels are told apart.
+    moves : int
+        One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
+    """
+
+    placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
+    priority: PriorityCost = field(default_factory=StrictPriority)
+    waiting: WaitCost = field(default_factory=WaitCost)
+    preemption: PreemptionCost | None = field(default_factory=PreemptionCost)
+    step: float = 1.0
+    fairness: Fairness | None = None
+    locality: Locality | None = None
+    resolution: int = OMEGA
+    moves: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
+            raise InputError(f"Policy: placement must be a sequence of costs, got {quoted(self.placement)}")
+        for i, cost in enumerate(self.placement):
+            if not callable(cost) or not hasattr(cost, "weight"):
+                raise InputError(f"Policy: placement[{i}] must be a callable with a weight, got {quoted(cost)}")
+        object.__setattr__(self, "placement", tuple(self.placement))
+        if not callable(self.priority) or isinstance(self.priority, type):
+            raise InputError(
+                f"Policy: priority must be a PriorityCost such as StrictPriority(), got {quoted(self.priority)}"
+            )
+        if not isinstance(self.waiting, WaitCost):
+            raise InputError(f"Policy: waiting must be a WaitCost, got {quoted(self.waiting)}")
+        if self.preemption is not None and not isinstance(self.preemption, PreemptionCost):
+            raise InputError(f"Policy: preemption must be a PreemptionCost or None, got {quoted(self.preemption)}")
+        if self.fairness is not None and not isinstance(self.fairness, Fairness):
+            raise InputError(f"Policy: fairness must be a Fairness or None, got {quoted(self.fairness)}")
+        if self.locality is not None and not isinstance(self.locality, Locality):
+            raise InputError(f"Policy: locality must be a Locality or None, got {quoted(self.locality)}")
+        for name in ("resolution", "moves"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
+                raise InputError(f"Policy: {name} must be a whole number >= 1 and below 2**59, got {quoted(value)}")
+        if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
+            raise InputError(f"Policy: step must be a number above 0 and at most 1, got {quoted(self.step)}")
+
+    @staticmethod
+    def named(name: str) -> Policy:
+        """A ready-made policy.
+
+        Parameters
+        ----------
+        name : str
+            One of `Policy.names`.
+
+        Raises
+        ------
+        InputError
+            There is none of that name; the message lists them.
+        """
+        if name not in Policy.names():
+            raise InputError(f"policy: unknown name {name!r}; known: {', '.join(_NAMED)}")
+        return _NAMED[name]()
+
+    @staticmethod
+    def names() -> list[str]:
+        """Names of the ready-made policies."""
+        return list(_NAMED)
+
+    def fitted(self, cluster: Cluster) -> Policy:
+        """The same goals with scales derived from a cluster, so that no lower goal overrides a higher one.
+
+        From the highest: priority, fairness, that what runs goes on (but for priority), age, locality, and the placement
+        costs in their order, whatever their weights.  `moves` becomes the number of tasks that can be concerned at all, or
+        as many as the network's integers allow; `check` tells.
+
+        Parameters
+        ----------
+        cluster : Cluster
+            Its machines, and tasks such as come.
+
+        Returns
+        -------
+        Policy
+
+        Raises
+        ------
+        InputError
+            So many placement costs cannot be kept in order.
+        """
+        return fitted(self, _cluster(cluster))
+
+    def check(self, cluster: Cluster) -> list[Precedence]:
+        """Which goal can override which, for every pair of a higher and a lower one.
+
+        Returns
+        -------
+        list of Precedence
+            With ``always`` false where enough tasks together, or for ``moves == 0`` a single one, may override the
+            higher goal.
+        """
+        return check(self, _cluster(cluster))
+
+    def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Cost of a placement, 0 to `resolution`, shape (classes, rows)."""
+        total = np.zeros((len(classes), len(rows)))
+        weight = self._locality_weight
+        for i, cost in enumerate(self.placement):
+            part = np.asarray(cost(cluster, classes, rows))
+            if part.shape != total.shape:
+                raise InputError(
+                    f"Policy: placement[{i}] ({cost!r}) returned shape {part.shape}, expected {total.shape}: (classes, rows)"
+                )
+            if not np.isfinite(part).all():
+                raise InputError(f"Policy: placement[{i}] ({cost!r}) returned a value that is not a number")
+            total += cost.weight * part
+            weight += cost.weight
+        if weight:
+            total *= self.resolution / weight
+        return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
+
+    @property
+    def _locality_weight(self) -> float:
+        return self.locality.weight if self.locality else 0.0
+
+    def distance(self, here: float, in_rack: float) -> int:
+        """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
+
+        Together with `place` it is 0 to `resolution`.
+        """
+        if self.locality is None:
+            return 0
+        weight = self.locality.weight + sum(cost.weight for cost in self.placement)
+        # Rounded down, as the rest may have been rounded up.
+        return int(self.locality.cost(here, in_rack) * self.locality.weight * self.resolution / weight)
+
+    def wait(self, bucket: int) -> int:
+        """Cost of waiting in an age bucket, priority apart."""
+        patience = self.waiting.patience
+        return self._unit * (1 + bucket) if bucket or patience == 1 else round(patience * self.resolution) + 1
+
+    @property
+    def _unit(self) -> int:
+        """More than the placements of `moves` tasks can cost."""
+        return self.resolution * self.moves + 1
+
+    def levels(self, priorities: Sequence[int]) -> dict[int, int]:
+        """What each of the priorities in use adds to the cost of waiting."""
+        levels = np.array(sorted(priorities), np.int64)
+        outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
+        if self.fairness is not None:
+            outweigh += self.moves * self.fair_step * self.fairness.rungs
+        if outweigh * (1 + len(levels)) >= _MOST:
+            raise CostRangeError(
+                f"Policy: {len(levels)} priorities a step of {outweigh} apart are too much for exact arithmetic: smaller moves "
+                f"({self.moves}) or resolution ({self.resolution}) needed"
+            )
+        return dict(
+            zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
+        )
+
+    @property
+    def fair_step(self) -> int:
+        """Price of one task that waits below its share, and of a step of a ladder: more than age and load together."""
+        return self.moves * self._unit * (self.waiting.buckets + 2)
+
+    def stay(self, bucket: int) -> int:
+        """Discount of a running task where it runs, by the age of its run: what preempting it costs beyond its waiting."""
+        price = self.preemption.price if self.preemption else 0.0
+        return self.fair_step + (1 + bucket) * round(price * self.resolution)
+
+    def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """As `stay`, for many runs."""
+        least = self.stay(0)
+        discounts: NDArray[np.int64] = least + buckets * (self.stay(1) - least)
+        return discounts
+
+
+def _cluster(cluster: Cluster) -> Cluster:
+    if not isinstance(cluster, Cluster):
+        raise InputError(f"cluster: a Cluster expected (`Scheduler.cluster`), got {quoted(cluster)}")
+    return cluster
+
+
+_NAMED: dict[str, Callable[[], Policy]] = {
+    "spread": Policy,
+    "pack": lambda: Policy(placement=(LoadCost("pack"), DeviceCost())),
+    "spread-no-preemption": lambda: Policy(preemption=None),
+    "pack-no-preemption": lambda: Policy(placement=(LoadCost("pack"), DeviceCost()), preemption=None),
+    "weighted": lambda: Policy(priority=WeightedPriority(step=50.0)),
+}

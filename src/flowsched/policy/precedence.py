@@ -1,0 +1,201 @@
+"""Which goal gives way to which: the scales of a policy, derived from a cluster, and checked against it.
+
+All goals are costs of one flow, so a higher goal holds only as long as one step of it outweighs all that lower ones can
+add up to.  For one task that is a matter of its own costs (Sirius, section on priority: w_1 step > omega sum of w_i).  But
+to let one task run, a flow may move others, each to a place that is worse for it, along a path that meets every machine
+once at most.  So what has to be outweighed grows with the number of machines, and `fitted` scales the steps by it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+from flowsched.cluster import Cluster
+from flowsched.exceptions import InputError
+from flowsched.policy.aging import WaitCost
+from flowsched.policy.fairness import Fairness
+from flowsched.policy.placement import CustomCost, Locality
+
+__all__ = ["Goals", "Precedence", "check", "fitted"]
+
+
+class Goals(Protocol):
+    """The goals of a policy and their scales, which is what a `flowsched.policy.Policy` has."""
+
+    @property
+    def resolution(self) -> int: ...
+    @property
+    def moves(self) -> int: ...
+    @property
+    def waiting(self) -> WaitCost: ...
+    @property
+    def fairness(self) -> Fairness | None: ...
+    @property
+    def placement(self) -> Sequence[Any]: ...
+    @property
+    def locality(self) -> Locality | None: ...
+    @property
+    def fair_step(self) -> int: ...
+    def levels(self, priorities: Sequence[int]) -> dict[int, int]: ...
+    def stay(self, bucket: int) -> int: ...
+    def wait(self, bucket: int) -> int: ...
+
+
+_P = TypeVar("_P", bound=Goals)
+
+_FINE = 0.01
+"""Differences below this part of the range of a placement cost that has no least one of its own do not count."""
+
+_LEVELS = 100
+"""So many levels are told apart of the least important placement cost."""
+
+_LARGEST = 1 << 57
+"""(nodes + 1) * cost stays below this, a quarter of what a network takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Precedence:
+    """How one goal compares with a lower one.
+
+    Parameters
+    ----------
+    goal, over : str
+    step : float
+        The least difference that the higher goal makes for one task, in units of the whole range of placement costs.
+    reach : float
+        The largest difference that the lower goal makes for one task, likewise.
+    moves : int
+        One step of the higher goal outweighs the lower one for so many tasks together.
+    always : bool
+        Whether no more tasks than that can be concerned in this cluster, so that the lower goal never overrides the higher.
+    """
+
+    goal: str
+    over: str
+    step: float
+    reach: float
+    moves: int
+    always: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Goal:
+    """Least and largest difference for one task, in the network's costs.
+
+    `alone`: as a lower goal it is concerned once for each task that gains by the higher one.  `beside` names a higher goal
+    with which it is not compared.
+    """
+
+    name: str
+    step: int
+    reach: int
+    alone: bool = False
+    beside: str = ""
+
+
+def check(policy: Goals, cluster: Cluster) -> list[Precedence]:
+    """See `Policy.check`."""
+    goals = _goals(policy, cluster)
+    found = []
+    for i, high in enumerate(goals):
+        for low in goals[i + 1 :]:
+            if low.beside != high.name:
+                most = 1 if low.alone else _most_moves(cluster)
+                moves = min(max(high.step - 1, 0) // max(low.reach, 1), most)
+                step, reach = high.step / policy.resolution, low.reach / policy.resolution
+                found.append(Precedence(high.name, low.name, step, reach, moves, moves == most))
+    return found
+
+
+def fitted(policy: _P, cluster: Cluster) -> _P:
+    """See `Policy.fitted`."""
+    moves = 1 << _most_moves(cluster).bit_length()
+    while moves:
+        scaled = _scaled(policy, cluster, moves)
+        if scaled is not None and _largest(scaled, cluster) * _nodes(cluster) < _LARGEST:
+            return scaled
+        moves //= 2
+    raise InputError("Policy: so many placement costs cannot be kept in order, each above all that follow it")
+
+
+def _most_moves(cluster: Cluster) -> int:
+    """So many tasks can be placed worse for one step of a higher goal."""
+    return max(1, min(len(cluster.machines), len(cluster.tasks)))
+
+
+def _nodes(cluster: Cluster) -> int:
+    """About twice as many nodes as the network has."""
+    groups = sum(len(job.groups) for job in cluster.jobs.values())
+    racks = len({record.machine.rack for record in cluster.machines.values()}) + len(cluster.machines) // 64
+    return 2 * (2 + len(cluster.machines) + 2 * groups + len(cluster.jobs) + len(cluster.by_class) * (1 + racks))
+
+
+def _goals(policy: Goals, cluster: Cluster) -> list[_Goal]:
+    """From the highest to the lowest."""
+    buckets, fairness = policy.waiting.buckets, policy.fairness
+    in_use = sorted({cls.priority for cls in cluster.by_class.values() if cls.tasks})
+    levels = list(policy.levels(in_use if len(in_use) > 1 else [0, 1]).values())
+    goals = [_Goal("priority", min(a - b for a, b in itertools.pairwise(levels)), levels[0])]
+    if fairness is not None:
+        goals.append(_Goal("fairness", policy.fair_step, policy.fair_step * fairness.rungs))
+    # A bound never stops what runs, and a better task takes the slot of one that runs.
+    goals.append(_Goal("what runs goes on", policy.stay(0), policy.stay(buckets - 1), alone=True, beside="fairness"))
+    goals.append(_Goal("age", policy.wait(1) - policy.wait(0), policy.wait(buckets - 1) - policy.wait(0)))
+    parts = _parts(policy)
+    total = sum(weight for _, _, weight in parts)
+    for name, cost, weight in parts:
+        range_ = weight / total * policy.resolution
+        goals.append(_Goal(name, math.floor(_least(cost, cluster) * range_), math.ceil(range_)))
+    return goals
+
+
+def _parts(policy: Goals) -> list[tuple[str, Any, float]]:
+    """The placement costs, the most important first: name, cost, weight."""
+    parts = [("locality", policy.locality, policy.locality.weight)] if policy.locality else []
+    return parts + [(_name(cost), cost, cost.weight) for cost in policy.placement]
+
+
+def _name(cost: Any) -> str:
+    kind = getattr(cost, "kind", "")
+    return f"{type(cost).__name__}({kind!r})" if kind else type(cost).__name__
+
+
+def _least(cost: Any, cluster: Cluster) -> float:
+    """The least difference between two places that matters, as a part of the cost's range."""
+    least: Callable[[Cluster], float] | None = getattr(cost, "least", None)
+    return _FINE if least is None else least(cluster)
+
+
+def _scaled(policy: _P, cluster: Cluster, moves: int) -> _P | None:
+    """Steps that outweigh so many moves, and placement costs each of which outweighs all that follow it; None if too fine."""
+    parts = _parts(policy)
+    weights: list[float] = []
+    for _, cost, _ in reversed(parts):
+        # One more than the moves, for costs are rounded to whole numbers.
+        weights.insert(0, max(1.0, (moves + 1) * sum(weights) / _least(cost, cluster)))
+    if _LEVELS * sum(weights) >= _LARGEST:
+        return None
+    resolution = max(policy.resolution, math.ceil(_LEVELS * sum(weights)))
+    locality = replace(policy.locality, weight=weights.pop(0)) if policy.locality else None
+    placement = tuple(_weighted(cost, weight) for cost, weight in zip(policy.placement, weights, strict=True))
+    known: Any = policy
+    scaled: _P = replace(known, placement=placement, locality=locality, resolution=resolution, moves=moves)
+    return scaled
+
+
+def _weighted(cost: Any, weight: float) -> Any:
+    known: Any = cost
+    return replace(known, weight=weight) if is_dataclass(cost) else CustomCost(cost, weight)
+
+
+def _largest(policy: Goals, cluster: Cluster) -> int:
+    """At least the largest cost in the network, in Python's integers, which have no end."""
+    levels = len({cls.priority for cls in cluster.by_class.values()} | {0, 1})
+    rungs = policy.fairness.rungs if policy.fairness is not None else 1
+    last = policy.waiting.buckets
+    level = policy.stay(last) + policy.fair_step * (1 + policy.moves * rungs)
+    return levels * level + policy.wait(last) + policy.stay(last) + rungs * policy.fair_step

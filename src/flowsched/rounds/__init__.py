@@ -1,0 +1,29 @@
+"""Rounds: propose, admit, explain, commit."""
+
+from flowsched.rounds.values import (
+    Commit,
+    Delta,
+    Migrate,
+    Place,
+    Preempt,
+    Preemption,
+    Reason,
+    ReasonCode,
+    Round,
+    RoundStats,
+    Share,
+)
+
+__all__ = [
+    "Commit",
+    "Delta",
+    "Migrate",
+    "Place",
+    "Preempt",
+    "Preemption",
+    "Reason",
+    "ReasonCode",
+    "Round",
+    "RoundStats",
+    "Share",
+]

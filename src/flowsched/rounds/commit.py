@@ -1,0 +1,113 @@
+"""Letting a round happen: what belongs together happens together, and what the world has overtaken does not."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import groupby
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.transaction import Trial
+from flowsched.rounds.values import Commit, Delta, Migrate, Place, Preempt, Reason, ReasonCode, Round
+
+__all__ = ["carry_out", "happen"]
+
+
+def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+    """Make a round so, but for what the world has overtaken; see `Scheduler.commit`."""
+    units = _units(round, None if only is None else set(only))
+    accepted: set[Hashable] = set()
+    conflicts: dict[Hashable, Reason] = {}
+    together = [delta for unit in units for delta in unit]
+    if together and happen(cluster, together, round.now, round.turns) is None:
+        accepted.update(delta.task for delta in together)
+        units = []
+    progress = True
+    while units and progress:  # one that needs the room of another comes after it
+        refused = [(unit, why) for unit in units if (why := happen(cluster, unit, round.now, round.turns)) is not None]
+        conflicts = {delta.task: why for unit, why in refused for delta in unit}
+        progress = len(refused) < len(units)
+        accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
+        units = [unit for unit, _ in refused]
+    return Commit(tuple(delta for delta in round.deltas if delta.task in accepted), conflicts)
+
+
+def happen(
+    cluster: Cluster, unit: Sequence[Delta], now: float, turns: Mapping[Hashable, int] | None = None
+) -> Reason | None:
+    """Make deltas so, all or none; the reason if none.
+
+    Parameters
+    ----------
+    turns : mapping of task to int, optional
+        The tasks' turns when this was decided: with any other by now, nothing happens.  None where it did happen once,
+        so that only what is impossible is refused.
+    """
+    trial = Trial(cluster, now)
+    records: dict[Hashable, TaskRecord] = {}
+    for delta in unit:
+        record = cluster.tasks.get(delta.task)
+        if record is None:
+            return _conflict("task", "gone")
+        if turns is not None and record.turn != turns[delta.task]:
+            return _conflict("task", "moved on")
+        records[delta.task] = record
+    stopped = [records[delta.task] for delta in unit if not isinstance(delta, Place)]
+    for record in stopped:
+        trial.stop(record)
+    starting = ((records[delta.task], delta) for delta in unit if not isinstance(delta, Preempt))
+    for _, alike in groupby(starting, _together):
+        refusal = _start(trial, list(alike), turns is None)
+        if refusal is not None:
+            trial.undo()
+            return refusal
+    for record in stopped:
+        record.preempted = now
+    return None
+
+
+def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tuple[int, ...], int]:
+    record, delta = start
+    return delta.machine, delta.devices, id(record.group)
+
+
+def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]], unwelcome: bool) -> Reason | None:
+    """Start tasks of one group on one machine and the same devices; the reason where one of them cannot."""
+    books, (first, delta) = trial.cluster.books, alike[0]
+    machine, cls = trial.cluster.machines.get(delta.machine), first.group.cls.index
+    if machine is None or machine.failed:
+        return _conflict("machine", "gone")
+    if not (unwelcome or books.welcomes(machine.row, cls)):
+        return _conflict("machine", "no room")
+    records = [record for record, _ in alike]
+    if not delta.devices and books.spare(machine.row, cls, len(records)) >= len(records):
+        trial.start(records, machine.row, ())
+        return None
+    for record in records:
+        if not books.admits(machine.row, cls, delta.devices):
+            return _conflict("machine", "no room")
+        trial.start([record], machine.row, delta.devices)
+    return None
+
+
+def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
+    """Each task that starts, or all of a gang, with those that stop for it, those that stop for these, and so on."""
+    followers: dict[Hashable, list[Delta]] = {}
+    starting: dict[Hashable, list[Delta]] = {}
+    for delta in round.deltas:
+        if isinstance(delta, Place):
+            gang = round.gangs.get(delta.task)
+            starting.setdefault(delta.task if gang is None else ("gang", gang), []).append(delta)
+        else:
+            followers.setdefault(delta.by, []).append(delta)
+    units = []
+    for unit in starting.values():
+        if only is None or all(root.task in only for root in unit):
+            for delta in unit:
+                unit += followers.get(delta.task, ())
+            units.append(unit)
+    return units
+
+
+def _conflict(what: str, why: str) -> Reason:
+    return Reason(ReasonCode.CONFLICT, {what: {why: 1}})

@@ -1,0 +1,200 @@
+"""Why a task waits: worked out per class, and only when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.inventory import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Books
+from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
+from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.shapes import ShapeKey, Shapes
+from flowsched.rounds.values import Reason, ReasonCode
+
+__all__ = ["Verdict", "Waiting", "judge"]
+
+_ALL = (1 << 32) - 1
+
+_MORE_MACHINES = ("MachineAdded", "MachineUpdated")
+_LESS_LOAD = ("TaskCompleted", "TaskFailed", "TaskRemoved", "JobRemoved")
+_UNBLOCKED_BY = {
+    ReasonCode.NEVER_FITS: _MORE_MACHINES,
+    ReasonCode.FILTERED: _MORE_MACHINES,
+    ReasonCode.NO_SLOT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.GANG_SHORT: ("TaskSubmitted", *_LESS_LOAD, *_MORE_MACHINES),
+    ReasonCode.SPREAD: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why the tasks of one class wait, in the terms of one moment; `reason` words it later.
+
+    Attributes
+    ----------
+    cls : ClassRecord
+    why : ndarray of uint32, shape (rows,)
+        What stands against one more task of the class, see `Books.room`.
+    shapes : Shapes
+        The machines of that moment.
+    ever : ndarray of uint8, shape (shapes,)
+        See `Books.ever`.
+    code : ReasonCode or None
+        None where `why` tells.
+    """
+
+    cls: ClassRecord
+    why: NDArray[np.uint32]
+    shapes: Shapes
+    ever: NDArray[np.uint8]
+    resources: Resources
+    code: ReasonCode | None
+    _found: list[ReasonCode] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def reason(self, price: float | None = None) -> Reason:
+        """The reason in full, with counts by shape of machine."""
+        code = self.said
+        return Reason(code, self._detail(), price, _UNBLOCKED_BY.get(code, ()))
+
+    @property
+    def said(self) -> ReasonCode:
+        """The code."""
+        if self.code is not None:
+            return self.code
+        if not self._found:
+            self._found.append(self._code())
+        return self._found[0]
+
+    def _code(self) -> ReasonCode:
+        live = self.shapes.of_row >= 0
+        best = self.ever[self.shapes.of_row[live]].max(initial=0)
+        if best < 2:
+            return ReasonCode.FILTERED if best else ReasonCode.NEVER_FITS
+        if (self.why[live] == HELD).any():
+            return ReasonCode.HELD
+        if (self.why[live] == SPREAD).any():
+            return ReasonCode.SPREAD
+        return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
+
+    def _detail(self) -> dict[str, dict[str, int]]:
+        live = self.shapes.of_row >= 0
+        pairs, counts = np.unique((self.shapes.of_row[live] << 32) + self.why[live], return_counts=True)
+        detail: dict[str, dict[str, int]] = {}
+        words: dict[int, list[str]] = {}
+        of_shape: dict[int, dict[str, int]] = {}
+        for shape, why, count in zip((pairs >> 32).tolist(), (pairs & _ALL).tolist(), counts.tolist(), strict=True):
+            if why:
+                if why not in words:
+                    words[why] = self._blockers(why)
+                key = self.shapes.keys[shape]
+                blockers = of_shape.get(shape)
+                if blockers is None:
+                    blockers = of_shape[shape] = detail.setdefault(shape_label(key, self.resources), {})
+                for blocker in (*self._filters(key), *words[why]) if why & LABEL else words[why]:
+                    blockers[blocker] = blockers.get(blocker, 0) + count
+        return detail
+
+    def _filters(self, shape: ShapeKey) -> list[str]:
+        have = dict(shape[1])
+        constraints = self.cls.constraints.items()
+        return [f"constraint {label}" for label, allowed in constraints if have.get(label) not in allowed]
+
+    def _blockers(self, why: int) -> list[str]:
+        names = ["down"] if why & DOWN else []
+        names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
+        names += ["slots"] if why & SLOTS else []
+        names += ["company"] if why & COMPANY else []
+        names += ["rack"] if why & SPREAD else []
+        return names + ["held for others"] if why & HELD else names
+
+
+@lru_cache(4096)
+def shape_label(shape: ShapeKey, resources: Resources) -> str:
+    """A shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    capacity, labels, slots = shape
+    model = dict(labels).get(GPU_MODEL)
+    parts = []
+    for name, amount in zip(resources.names, capacity, strict=True):
+        if amount:
+            number = f"{amount / MICRO:g}" if amount % MICRO else f"{amount // MICRO}"
+            parts.append(f"{number} {name} {model}" if model and name == resources.device else f"{number} {name}")
+    if slots is not None:
+        parts.append(f"{slots} slots")
+    return ", ".join(parts) or "nothing"
+
+
+def judge(
+    books: Books,
+    cls: ClassRecord,
+    why: NDArray[np.uint32],
+    code: ReasonCode | None = None,
+    shapes: Shapes | None = None,
+) -> Verdict:
+    """Keep what is needed to say why a class waits.
+
+    Parameters
+    ----------
+    why : ndarray of uint32, shape (rows,)
+        What stands against one more task of the class, see `Books.room`.
+    code : ReasonCode, optional
+        Where it is known already.
+    shapes : Shapes, optional
+        The machines in question; all of them by default.
+    """
+    return Verdict(cls, why, shapes or books.shapes(), books.makes.ever(cls.index), books.resources, code)
+
+
+_SEARCHES = 4
+"""So many tasks of a round are looked for before all of them are indexed."""
+
+
+class Waiting(Mapping[Hashable, Reason]):
+    """The waiting tasks of a round and why they wait; reasons are put into words when asked for, once per group."""
+
+    def __init__(self, groups: Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]) -> None:
+        self._groups = groups
+        self._size = sum(len(tasks) for tasks, _, _ in groups)
+        self._group_of: dict[Hashable, int] = {}
+        self._searches = _SEARCHES
+        self._reasons: dict[int, Reason] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Hashable]:
+        for tasks, _, _ in self._groups:
+            yield from tasks
+
+    def __getitem__(self, task: Hashable) -> Reason:
+        group = self._find(task)
+        if group not in self._reasons:
+            _, why, price = self._groups[group]
+            self._reasons[group] = why.reason(price)
+        return self._reasons[group]
+
+    def _find(self, task: Hashable) -> int:
+        """In which group the task is: one question is answered by a search, many are worth an index."""
+        if self._searches:
+            self._searches -= 1
+            for i, (tasks, _, _) in enumerate(self._groups):
+                if task in tasks:
+                    return i
+            raise KeyError(task)
+        if not self._group_of:
+            self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
+        return self._group_of[task]
+
+    def summary(self) -> list[tuple[int, str, float | None]]:
+        """Codes and prices, group by group, with how many tasks they hold for."""
+        return [(len(tasks), why.said.value, price) for tasks, why, price in self._groups]
+
+    def __repr__(self) -> str:
+        return f"<{self._size} waiting tasks>"

@@ -1,0 +1,91 @@
+"""Shares taken back: tasks of those who run more than their share stop for tasks of those who run less than theirs.
+
+Only with `Fairness.reclaim`.  Whoever loses a task has more than its share before and no less than it afterwards, so this
+ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs neither gain nor lose here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.rounds.admission import Verify
+from flowsched.rounds.preemption import least_victims
+
+__all__ = ["reclaim"]
+
+
+def reclaim(check: Verify) -> bool:
+    """Let tasks below their share start where those beyond theirs stop; True if any did."""
+    policy = check.builder.policy
+    if policy.fairness is None or not policy.fairness.reclaim or policy.preemption is None:
+        return False
+    touched = dict.fromkeys(task.group.job for task in check.trial.before)
+    short, owner, surplus = check.builder.shares.imbalance(touched)
+    if not short or not surplus:
+        return False
+    rows = _rows(check, owner)
+    moved = False
+    for members, missing in short:
+        for group in _groups(members):
+            while missing > 0 and group.waiting and (found := _place(check, group, rows, owner, surplus)):
+                row, chosen = found
+                task = group.waiting[0]
+                check.replace(task, row, chosen)
+                for victim in chosen:
+                    surplus[owner[victim.group.job]] -= 1
+                missing -= 1
+                moved = True
+    return moved
+
+
+def _rows(check: Verify, owner: dict[JobRecord, int]) -> list[int]:
+    """Machines where somebody runs more than its share: where a task started last comes first, since least work is lost there."""
+    latest: dict[int, int] = {}
+    for job in owner:
+        for task in job.tasks:
+            if task.place is not None:
+                latest[task.place.row] = max(latest.get(task.place.row, 0), task.turn)
+    return sorted(latest, key=lambda row: -latest[row])
+
+
+def _groups(members: list[JobRecord]) -> Iterator[Group]:
+    """Waiting tasks: the best priority first, then who has waited longest."""
+    groups = [group for job in members if job.job.gang is None for group in job.groups.values() if group.waiting]
+    yield from sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
+
+
+def _place(
+    check: Verify, group: Group, rows: list[int], owner: dict[JobRecord, int], surplus: dict[int, int]
+) -> tuple[int, list[TaskRecord]] | None:
+    """The first machine where few enough tasks make room for one of the group; those where none can are struck off `rows`."""
+    cluster, cls = check.cluster, group.cls
+    preemption = check.builder.policy.preemption
+    assert preemption is not None
+    spared_since = check.trial.now - preemption.window
+    one = np.array([cls.index])
+    index = np.array(rows, np.int64)
+    able = (
+        cluster.books.usable[index] & cluster.books.can_ever(one, index)[0] & ~cluster.books.held_against(one, index)[0]
+    )
+    for row in index[able].tolist():
+        pool = [
+            task
+            for task in cluster.by_row[row].tasks
+            if surplus.get(owner.get(task.group.job, -1), 0) > 0
+            and task.group.cls.priority >= cls.priority
+            and task.group.job.job.gang is None
+            and (not preemption.window or task.preempted <= spared_since)
+        ]
+        pool.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
+        chosen = least_victims(cluster, cls, row, pool)
+        if not chosen:
+            continue
+        need: dict[int, int] = {}
+        for task in chosen:
+            need[owner[task.group.job]] = need.get(owner[task.group.job], 0) + 1
+        if all(count <= surplus[who] for who, count in need.items()):
+            return row, chosen
+    return None

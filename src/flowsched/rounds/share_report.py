@@ -1,0 +1,71 @@
+"""What a round says about shares: worked out when somebody asks."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.records import JobRecord
+from flowsched.policy.fairness import Fairness
+from flowsched.policy.providers import Claims
+from flowsched.rounds.values import Share
+from flowsched.sharing.waterfill import water_fill
+
+__all__ = ["ShareReport"]
+
+Ints = NDArray[np.int64]
+
+
+class ShareReport(Mapping[Hashable, Share]):
+    """Who was entitled to what in a round, and what came of it; put into values when asked for."""
+
+    def __init__(self, fairness: Fairness, claims: Claims, share: Ints, running: Ints) -> None:
+        self.fairness = fairness
+        self.claims = claims
+        self._share, self._running = share, running
+        balance = getattr(fairness.share, "balance", None)
+        self._balance: Ints | None = None if balance is None else balance(claims)
+        self._index: dict[Hashable, int] | None = None
+        self._loans: tuple[Ints, Ints] | None = None
+
+    def __len__(self) -> int:
+        return len(self.claims.ids)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.claims.ids)
+
+    def __getitem__(self, who: Hashable) -> Share:
+        if self._index is None or self._loans is None:
+            self._index = {one: i for i, one in enumerate(self.claims.ids)}
+            self._loans = self._lent_and_borrowed()
+        i = self._index[who]
+        entitled, running = int(self._share[i]), int(self._running[i])
+        lent, borrowed = (int(loans[i]) for loans in self._loans)
+        return Share(entitled, running, max(0, entitled - running), lent, borrowed)
+
+    def __repr__(self) -> str:
+        return f"<shares of {len(self)}>"
+
+    def _lent_and_borrowed(self) -> tuple[Ints, Ints]:
+        """By the provider's accounts, else of the moment: what runs beyond one's part, and whose parts that comes from."""
+        if self._balance is not None:
+            return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
+        part = self.fairness.part(self.claims)
+        borrowed = np.maximum(self._running - part, 0)
+        unused = np.maximum(part - self._running, 0)
+        return water_fill(int(borrowed.sum()), unused, unused), borrowed
+
+    def book(self, started: Iterable[JobRecord]) -> None:
+        """Tell the provider, if it keeps accounts, whose tasks started."""
+        committed = getattr(self.fairness.share, "committed", None)
+        if committed is None:
+            return
+        index = {one: i for i, one in enumerate(self.claims.ids)}
+        counts = np.zeros(len(self.claims.ids), np.int64)
+        for job in started:
+            i = index.get(job.job.id if self.fairness.over == "job" else job.job.user)
+            if i is not None:
+                counts[i] += 1
+        committed(self.claims, counts)

@@ -1,0 +1,5 @@
+"""Recorded workloads: openb, Google 2011."""
+
+from flowsched.sim.traces.load import load_trace
+
+__all__ = ["load_trace"]

@@ -1,0 +1,230 @@
+"""``flowsched simulate``: what it prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import flowsched
+from flowsched import cli
+from flowsched.cli import simulate as cli_simulate
+from flowsched.sim import AuditError
+
+NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,32000,262144,0,\nn1,64000,1000,2,P100\n"
+PODS = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"
+    "p0,12000,10,1,1000,,LS,Running,0,100,10\n"
+    "p1,6000,10,1,460,T4,BE,Running,5,50,5\n"
+    "p2,500,10,0,0,,Burstable,Pending,20,25,\n"
+    "p3,500,10,8,1000,,Guaranteed,Running,30,31,30\n"
+)
+MODEL = ("--scale", "0.02", "--limit", "80")
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run() -> Run:
+    def invoke(*args: object) -> Result:
+        result = CliRunner().invoke(cli.application(), ["simulate", *map(str, args)])
+        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+        return result
+
+    return invoke
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    (tmp_path / "openb_node_list_all_node.csv").write_text(NODES)
+    (tmp_path / "openb_pod_list_default.csv").write_text(PODS)
+    (tmp_path / "openb_pod_list_two.csv").write_text("".join(PODS.splitlines(keepends=True)[:3]))
+    return tmp_path
+
+
+def test_the_bundled_model(run: Run) -> None:
+    result = run(*MODEL)
+    assert result.exit_code == 0
+    for text in (
+        "Simulation of model of openb",
+        "30 machines, 80 tasks, policy spread",
+        "placed",
+        "asked for",
+        "p99",
+        "solve time",
+    ):
+        assert text in result.stdout
+    assert "100%" in result.stderr
+    assert " 50%" in result.stderr
+
+
+def test_which_goal_overrides_which_is_a_table(run: Run) -> None:
+    result = run("--goals", "--scale", "0.05", "--limit", "200", "--policy", "pack")
+    assert result.exit_code == 0
+    cells = {cell.strip() for line in result.stdout.splitlines() for cell in line.split("  ")}
+    assert {
+        "priority",
+        "age",
+        "LoadCost('pack')",
+        "DeviceCost",
+        "always",
+        "no",
+        "for up to 3 tasks moved for one",
+    } <= cells
+
+
+def test_a_trace_with_its_reasons(run: Run, trace: Path) -> None:
+    result = run("--trace", trace)
+    assert result.exit_code == 0
+    assert "1 pods were never scheduled in the original cluster" in result.stdout
+    rows = {line.split("  ")[0]: line for line in result.stdout.splitlines() if line}
+    assert rows["completed"].split()[1] == "2"
+    assert rows["never fits"].split()[2] == "2"
+    assert "FILTERED" in result.stdout
+    assert "NEVER_FITS" in result.stdout
+
+
+def test_options_reach_the_simulation(run: Run, trace: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    result = run(
+        *(
+            "--trace",
+            trace,
+            "--variant",
+            "two",
+            "--policy",
+            "pack",
+            "--interval",
+            "2m",
+            "--compress",
+            "2",
+            "--until",
+            "1h",
+        ),
+        *(
+            "--seed",
+            "7",
+            "--preempted",
+            "resume",
+            "--limit",
+            "1",
+            "--hold",
+            "--charge-solver",
+            "--json",
+            out,
+            "--quiet",
+        ),
+    )
+    assert (result.exit_code, result.output) == (0, "")
+    facts = json.loads(out.read_text())["facts"]
+    expected = {
+        "workload": "openb (two)", "tasks": 1, "policy": "pack", "interval": 120, "on_events": False, "compress": 2,
+        "end": 0, "seed": 7, "preempted": "resume", "hold": True, "charge_solver": True,
+    }  # fmt: skip
+    assert {k: round(facts[k]) if k == "end" else facts[k] for k in expected} == expected
+
+
+def test_the_same_seed_writes_the_same_figures(run: Run, tmp_path: Path) -> None:
+    figures: list[dict[str, Any]] = []
+    for seed in (3, 3, 4):
+        assert run(*MODEL, "--seed", seed, "--json", tmp_path / "m.json", "--quiet").exit_code == 0
+        figures.append(json.loads((tmp_path / "m.json").read_text()))
+        del figures[-1]["wall_clock"]
+    assert figures[0] == figures[1] != figures[2]
+
+
+def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
+    result = run(*MODEL, "--load", "1.2", "--report", tmp_path / "r.html")
+    assert result.exit_code == 0
+    assert (tmp_path / "r.html").read_text().startswith("<!doctype html>")
+    assert f"Report: {tmp_path / 'r.html'}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--trace", "nowhere"], "Error: nowhere: no such file or directory"),
+        (["--trace", "{trace}", "--variant", "x"], "no variant 'x'; there are: default, two"),
+        (["--trace", "{trace}", "--scale", "2"], "--scale is for the bundled model"),
+        (["--variant", "x"], "--variant chooses among"),
+        (["--policy", "x"], "Error: policy: unknown name 'x'; known: spread, "),
+        (["--compress", "0"], "Error: compress: a finite factor > 0 expected"),
+        (["--interval", "0"], "Error: interval: "),
+        (["--interval", "5x"], "'5x' is not a time span such as"),
+        (["--until", "-1"], "'-1' is not a time span such as"),
+        (["--load", "nan"], "Error: load must be"),
+        (["--limit", "0"], "--limit"),
+        (["--report", "/no/such/place/r.html"], "no such directory: /no/such/place"),
+        (["--report", "{trace}"], "is a directory"),
+    ],
+)
+def test_bad_input_ends_with_status_2_and_a_line(run: Run, trace: Path, args: list[str], says: str) -> None:
+    result = run(*(arg.format(trace=trace) for arg in args))
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_a_mistake_in_the_trace_is_one_line(run: Run, trace: Path) -> None:
+    path = trace / "openb_pod_list_default.csv"
+    path.write_text(PODS.replace("6000", "lots"))
+    result = run("--trace", trace)
+    assert result.exit_code == 2
+    assert result.stderr == f"Error: {path}, line 3, column 'cpu_milli': a whole number expected, got 'lots'\n"
+
+
+def test_an_audit_ends_with_status_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object) -> None:
+        raise AuditError("at 3 s: machine 'm' is above capacity in cpu: 3 of 2")
+
+    monkeypatch.setattr(cli_simulate.sim.Simulation, "run", broken)
+    result = run(*MODEL)
+    assert result.exit_code == 1
+    assert "Error: at 3 s: machine 'm' is above capacity in cpu: 3 of 2" in result.stderr
+
+
+def test_an_interrupt_ends_with_what_is_known(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupt(watcher: object, progress: Any) -> None:
+        if progress.rounds == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli_simulate._Watcher, "__call__", interrupt)
+    result = run(*MODEL, "--json", tmp_path / "m.json")
+    assert result.exit_code == 130
+    assert "what follows is partial" in result.stderr
+    assert "not arrived by the end" in result.stdout
+    account = json.loads((tmp_path / "m.json").read_text())["account"]
+    assert sum(account.values()) == 80
+    assert account["not_arrived"] > 0
+
+
+def test_help_and_version() -> None:
+    runner = CliRunner()
+    top = runner.invoke(cli.application(), ["--help"])
+    assert top.exit_code == 0
+    assert {"simulate", "solve"} <= set(top.stdout.split())
+    text = runner.invoke(cli.application(), ["simulate", "-h"]).stdout
+    assert "Examples:" in text
+    assert "Exit status:" in text
+    assert runner.invoke(cli.application(), ["--version"]).stdout == f"flowsched, version {flowsched.__version__}\n"
+
+
+def test_python_m_flowsched() -> None:
+    done = subprocess.run([sys.executable, "-m", "flowsched", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"flowsched, version {flowsched.__version__}\n"
+
+
+@pytest.mark.parametrize("missing", ["click", "rich", "simpy"])
+def test_a_missing_extra_is_named(missing: str) -> None:
+    code = f"import sys; sys.modules[{missing!r}] = None; from flowsched import cli; cli.main()"
+    done = subprocess.run([sys.executable, "-c", code, "-h"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'flowsched[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,342 @@
+"""The world: what events do, what they refuse, and what fits where."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.cluster import MICRO, Cluster, Resources, Task
+from flowsched.cluster.events import (
+    Event,
+    JobRemoved,
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+    TaskCompleted,
+    TaskFailed,
+    TaskRemoved,
+    TaskStarted,
+    TaskSubmitted,
+    UsageSampled,
+    UserAdded,
+    UserRemoved,
+    UserUpdated,
+)
+from flowsched.cluster.inventory import DOWN, LABEL, RESOURCE, SLOTS, UNLIMITED
+from flowsched.cluster.transaction import Trial
+from flowsched.exceptions import (
+    DuplicateIdError,
+    FlowschedError,
+    InputError,
+    UnknownIdError,
+    UnknownMachineError,
+    UnknownTaskError,
+)
+
+
+def small() -> Cluster:
+    """Two machines, one job of three tasks, the first of which runs."""
+    cluster = Cluster()
+    cluster.apply(
+        MachineAdded("a", {"cpu": 8, "mem": 16, "gpu": 2}, rack="r", labels={"gpu_model": "T4"}),
+        MachineAdded("b", {"cpu": 4}, slots=1),
+        UserAdded("u", 2.0),
+        JobSubmitted("j", [Task(f"t{i}", {"cpu": 2, "gpu": 0.5}) for i in range(3)], user="u", time=0.0),
+        TaskStarted("t0", "a"),
+    )
+    return cluster
+
+
+def state(cluster: Cluster) -> tuple[object, ...]:
+    """All of a cluster that an event may change, as values."""
+    books = cluster.books
+    rows = [cluster.machine(m).row for m in cluster.machine_ids()]
+    return (
+        [(m, cluster.machine(m).machine, cluster.machine(m).failed, cluster.machine(m).drained) for m in cluster.machine_ids()],
+        [(t.id, t.place, t.turn, t.since) for t in cluster.tasks.values()],
+        {job: [t.id for t in record.tasks] for job, record in cluster.jobs.items()},
+        dict(cluster.users),
+        books.free[rows].tolist(), books.devices[rows].tolist(), books.running[rows].tolist(), books.usable[rows].tolist(),
+        {cls.index: [[t.id for t in g.waiting] for g in groups] for cls, groups in cluster.waiting.items()},
+    )  # fmt: skip
+
+
+REFUSED = [
+    (MachineAdded("a", {}), DuplicateIdError, "'a'"),
+    (MachineAdded("c", {"disk": 1}), InputError, "'c'.*'disk'"),
+    (MachineAdded("c", {"gpu": 1.5}), InputError, "whole number"),
+    (MachineAdded("c", {"cpu": float("nan")}), InputError, "'cpu'"),
+    (MachineAdded("c", {}, slots=-1), InputError, "slots"),
+    (MachineUpdated("c"), UnknownMachineError, "'c'"),
+    (MachineUpdated("a", {"cpu": 1, "mem": 16, "gpu": 2}), InputError, "'a'.*'cpu'"),
+    (MachineUpdated("a", {"cpu": 8, "mem": 16}), InputError, "'a'.*'gpu'"),
+    (MachineUpdated("a", slots=0), InputError, "slots"),
+    (MachineDrained("c"), UnknownMachineError, "'c'"),
+    (MachineFailed("c"), UnknownMachineError, "'c'"),
+    (MachineRemoved("c"), UnknownMachineError, "'c'"),
+    (JobSubmitted("j", []), DuplicateIdError, "'j'"),
+    (JobSubmitted("k", [Task("t1")]), DuplicateIdError, "'t1'"),
+    (JobSubmitted("k", [Task("x"), Task("x")]), DuplicateIdError, "'x'"),
+    (JobSubmitted("k", [Task("x", {"cpu": -1})]), InputError, "'x'.*'cpu'"),
+    (JobSubmitted("k", [Task("x"), Task("y", {"gpu": 1.5})]), InputError, "'y'.*'gpu'"),
+    (JobSubmitted("k", ["x"]), InputError, "Task expected"),
+    (JobSubmitted("k", priority=1.5), InputError, "priority"),
+    (JobSubmitted("k", priority=2**50), InputError, "priority"),
+    (TaskSubmitted("k", Task("x")), UnknownIdError, "'k'"),
+    (TaskSubmitted("j", Task("t0")), DuplicateIdError, "'t0'"),
+    (TaskStarted("x", "a"), UnknownTaskError, "'x'"),
+    (TaskStarted("t1", "c"), UnknownMachineError, "'c'"),
+    (TaskStarted("t0", "b"), InputError, "already runs on 'a'"),
+    (TaskStarted("t1", "b"), InputError, "does not fit"),
+    (TaskStarted("t1", "a", devices=(2,)), InputError, "does not fit"),
+    (TaskStarted("t1", "a", devices=(0, 1)), InputError, "does not fit"),
+    (TaskStarted("t1", "a", devices=()), InputError, "does not fit"),
+    (TaskCompleted("t1"), InputError, "'t1' waits"),
+    (TaskCompleted("x"), UnknownTaskError, "'x'"),
+    (TaskFailed("t1"), InputError, "'t1' waits"),
+    (TaskRemoved("x"), UnknownTaskError, "'x'"),
+    (JobRemoved("k"), UnknownIdError, "'k'"),
+    (UserAdded("u"), DuplicateIdError, "'u'"),
+    (UserAdded("v", -1.0), InputError, "quota"),
+    (UserUpdated("v", 1.0), UnknownIdError, "'v'"),
+    (UserUpdated("u", float("nan")), InputError, "quota"),
+    (UserRemoved("u"), InputError, "still has job 'j'"),
+    (UserRemoved("v"), UnknownIdError, "'v'"),
+    (UsageSampled("x", {"cpu": 1}), UnknownTaskError, "'x'"),
+    (UsageSampled("t0", {"disk": 1}), InputError, "'disk'"),
+    (UsageSampled("t0", {"cpu": 1}, 1.5), InputError, "progress"),
+    ("TaskRemoved", InputError, "event"),
+]
+
+
+@pytest.mark.parametrize(("event", "error", "words"), REFUSED)
+def test_a_refused_event_says_why_and_leaves_everything_as_it_was(
+    event: Event, error: type[FlowschedError], words: str
+) -> None:
+    cluster = small()
+    before = state(cluster)
+    cluster.changes()
+    with pytest.raises(error, match=words):
+        cluster.apply(event)
+    assert state(cluster) == before
+    changes = cluster.changes()
+    assert not (changes.groups or changes.removed or changes.machines or changes.gone)
+
+
+def test_events_before_a_refused_one_stand() -> None:
+    cluster = small()
+    with pytest.raises(UnknownTaskError):
+        cluster.apply(TaskRemoved("t1"), TaskRemoved("nobody"), TaskRemoved("t2"))
+    assert set(cluster.tasks) == {"t0", "t2"}
+
+
+def test_a_failed_machine_sends_its_tasks_back_to_wait_and_can_return() -> None:
+    cluster = small()
+    cluster.apply(MachineFailed("a", time=5.0))
+    assert cluster.task_state("t0") == "waiting" and cluster.placement("t0") is None
+    assert cluster.task("t0").since == 5.0
+    assert not cluster.fits("t0").any()
+    with pytest.raises(InputError, match="has failed"):
+        cluster.apply(TaskStarted("t0", "a"))
+    cluster.apply(MachineAdded("a", {"cpu": 8, "gpu": 1}))
+    assert cluster.fits("t0", ["a"]).tolist() == [2]
+
+
+def test_a_drained_machine_keeps_its_tasks_but_takes_no_more() -> None:
+    cluster = small()
+    cluster.apply(MachineDrained("a"))
+    assert cluster.placement("t0") == "a"
+    assert cluster.fits("t1", ["a"]).tolist() == [0]
+    cluster.apply(MachineUpdated("a"))
+    assert cluster.fits("t1", ["a"]).tolist() == [3]
+
+
+def test_a_removed_machine_may_come_back_as_another() -> None:
+    cluster = small()
+    cluster.apply(MachineRemoved("a"))
+    assert cluster.machine_ids() == ["b"] and cluster.task_state("t0") == "waiting"
+    cluster.apply(MachineAdded("a", {"cpu": 1}))
+    assert cluster.fits("t0", ["a"]).tolist() == [0]
+
+
+def test_an_updated_machine_keeps_what_runs() -> None:
+    cluster = small()
+    cluster.apply(MachineUpdated("a", {"cpu": 3, "mem": 1, "gpu": 3}))
+    assert cluster.fits("t1", ["a"]).tolist() == [0]
+    row = cluster.machine("a").row
+    assert cluster.books.devices[row].tolist()[:3] == [MICRO // 2, MICRO, MICRO]
+    assert cluster.books.free[row].tolist() == [MICRO, MICRO, 5 * MICRO // 2]
+    cluster.apply(MachineUpdated("a", {"cpu": 3, "mem": 1, "gpu": 1}))
+    assert cluster.books.devices[row].tolist()[:3] == [MICRO // 2, 0, 0]
+
+
+def test_a_device_in_use_cannot_be_taken_away() -> None:
+    cluster = small()
+    cluster.apply(TaskStarted("t1", "a", devices=(1,)))
+    cluster.apply(TaskCompleted("t0"))
+    with pytest.raises(InputError, match="device beyond the new count of 1"):
+        cluster.apply(MachineUpdated("a", {"cpu": 8, "gpu": 1}))
+
+
+def test_a_task_that_fails_waits_again_unless_it_gives_up() -> None:
+    cluster = small()
+    cluster.apply(TaskFailed("t0", time=7.0))
+    assert cluster.task_state("t0") == "waiting" and cluster.task("t0").since == 7.0
+    cluster.apply(TaskStarted("t0", "a"), TaskFailed("t0", retry=False))
+    with pytest.raises(UnknownTaskError):
+        cluster.task_state("t0")
+    cluster.apply(TaskSubmitted("j", Task("t0", {"cpu": 1})))
+    assert cluster.task_state("t0") == "waiting"
+
+
+def test_starting_a_task_twice_in_one_place_is_one_start() -> None:
+    cluster = small()
+    before = state(cluster)
+    cluster.apply(TaskStarted("t0", "a"), TaskStarted("t0", "a", devices=[0]))
+    assert state(cluster) == before
+
+
+def test_a_finished_job_may_come_back() -> None:
+    cluster = small()
+    cluster.apply(JobRemoved("j"))
+    assert not cluster.tasks and not cluster.waiting
+    cluster.apply(JobSubmitted("j", [Task("t0")]), TaskRemoved("t0"), JobSubmitted("j", [Task("t0")]))
+    assert cluster.task_state("t0") == "waiting"
+    cluster.apply(JobRemoved("j"), UserRemoved("u"))
+    assert not cluster.users
+
+
+def test_tasks_of_no_stated_time_wait_since_the_next_round() -> None:
+    cluster = small()
+    cluster.apply(TaskSubmitted("j", Task("late")))
+    assert cluster.task("late").since is None
+    cluster.changes(now=12.0)
+    assert cluster.task("late").since == 12.0
+
+
+def test_a_share_goes_to_the_fullest_device_and_whole_devices_must_be_free() -> None:
+    cluster = Cluster(("gpu",))
+    cluster.apply(MachineAdded("m", {"gpu": 3}))
+    demands = {"a": 0.4, "b": 0.7, "c": 0.3, "d": 0.6, "e": 1}
+    cluster.apply(
+        JobSubmitted("j", [Task(name, {"gpu": share}) for name, share in demands.items()] + [Task("f", {"gpu": 0.1})])
+    )
+    expected = {"a": (0,), "b": (1,), "c": (1,), "d": (0,), "e": (2,)}
+    for name, devices in expected.items():
+        cluster.apply(TaskStarted(name, "m"))
+        place = cluster.task(name).place
+        assert place is not None and place.devices == devices
+    with pytest.raises(InputError, match="does not fit"):
+        cluster.apply(TaskStarted("f", "m"))
+
+
+def test_classes_and_groups_are_shared_and_forgotten() -> None:
+    cluster = Cluster()
+    cluster.apply(JobSubmitted("j", [Task(i, {"cpu": 1}) for i in range(3)]), JobSubmitted("k", [Task("x", [1, 0, 0])]))
+    assert len(cluster.waiting) == 1
+    assert [len(group.waiting) for group in next(iter(cluster.waiting.values()))] == [3, 1]
+    for i in range(200):
+        cluster.apply(JobSubmitted(("job", i), [Task(("task", i), {"cpu": i + 2})]), JobRemoved(("job", i)))
+        cluster.changes()
+    assert len(cluster.books.demand) <= 256 and len(cluster.changes().classes) == 0
+    assert cluster.books._classes.count < 100
+
+
+amounts = st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 1, 2])
+
+
+@given(
+    machines=st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 3), st.sampled_from([None, 0, 1, 5]), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=4,
+    ),
+    load=st.lists(st.tuples(st.integers(0, 3), amounts, amounts), max_size=8),
+    asked=st.tuples(amounts, amounts, st.booleans()),
+)
+def test_fits_counts_what_can_be_started_one_by_one(machines: list, load: list, asked: tuple) -> None:
+    cluster = Cluster(("cpu", "gpu"))
+    for i, (cpu, gpu, slots, labelled, _) in enumerate(machines):
+        cluster.apply(MachineAdded(i, {"cpu": cpu, "gpu": gpu}, labels={"zone": "x"} if labelled else {}, slots=slots))
+    cluster.apply(JobSubmitted("load", [Task(("load", i), {"cpu": c, "gpu": g}) for i, (_, c, g) in enumerate(load)]))
+    for i, (machine, _, _) in enumerate(load):
+        try:
+            cluster.apply(TaskStarted(("load", i), machine % len(machines)))
+        except InputError:
+            pass
+    for i, machine in enumerate(machines):
+        if machine[4]:
+            cluster.apply(MachineDrained(i))
+    cpu, gpu, picky = asked
+    where = {"zone": ("x", "y")} if picky else {}
+    cluster.apply(JobSubmitted("j", [Task(i, {"cpu": cpu, "gpu": gpu}, where) for i in range(50)]))
+    fits = cluster.fits(0)
+    group = cluster.task(0).group
+    rows = np.array([cluster.machine(i).row for i in range(len(machines))])
+    _, why = cluster.books.room(np.array([group.cls.index]), rows)
+    for i, (_, _, _, labelled, drained) in enumerate(machines):
+        assert bool(why[0, i] & DOWN) == drained and bool(why[0, i] & LABEL) == (picky and not labelled)
+        assert (why[0, i] == 0) == (fits[i] > 0)
+        if drained or (picky and not labelled):
+            assert fits[i] == 0
+            continue
+        trial = Trial(cluster, 0.0)
+        started = 0
+        while group.waiting and (devices := cluster.books.pick(i, group.cls.index)) is not None:
+            assert cluster.books.admits(i, group.cls.index, devices)
+            trial.start([group.waiting[0]], i, devices)
+            started += 1
+            assert (cluster.books.devices[i] >= 0).all() and (cluster.books.free[i] >= 0).all()
+        assert started == min(50, fits[i])
+        trial.undo()
+    if not (cpu or gpu):
+        assert fits.max() <= UNLIMITED
+
+
+def test_room_names_everything_that_is_missing() -> None:
+    cluster = small()
+    cluster.apply(JobSubmitted("k", [Task("x", {"cpu": 7, "mem": 17, "gpu": 2}, {"gpu_model": ("P100",)})]))
+    cluster.apply(JobSubmitted("l", [Task("y", {"cpu": 4})]), TaskStarted("y", "b"))
+    rows = np.array([cluster.machine(m).row for m in ("a", "b")])
+    _, why = cluster.books.room(np.array([cluster.task("x").group.cls.index]), rows)
+    assert why[0, 0] == LABEL | RESOURCE | RESOURCE << 1 | RESOURCE << 2
+    assert why[0, 1] == LABEL | SLOTS | RESOURCE | RESOURCE << 1 | RESOURCE << 2
+
+
+def test_a_trial_can_be_undone_whatever_it_did() -> None:
+    cluster = small()
+    before = state(cluster)
+    trial = Trial(cluster, 9.0)
+    t0, t1, t2 = (cluster.task(t) for t in ("t0", "t1", "t2"))
+    trial.stop(t0)
+    trial.start([t2], cluster.machine("a").row, (0,))
+    trial.start([t0], cluster.machine("a").row, (1,))
+    trial.start([t1], cluster.machine("a").row, (1,))
+    trial.stop(t2)
+    assert state(cluster) != before
+    trial.undo()
+    assert state(cluster) == before
+
+
+def test_changes_tell_groups_machines_and_what_is_gone_once() -> None:
+    cluster = small()
+    changes = cluster.changes()
+    group = cluster.task("t0").group
+    row = cluster.machine("a").row
+    assert list(changes.machines) == [row, cluster.machine("b").row]
+    assert changes.groups == {group: {row: None}}
+    cluster.apply(MachineUpdated("a", rack="other"), MachineRemoved("b"), JobRemoved("j"))
+    changes = cluster.changes()
+    assert list(changes.machines) == [row] and len(changes.gone) == 1 and changes.removed == [group]
+    assert not changes.groups
+
+
+def test_resources_may_be_given_as_values() -> None:
+    cluster = Cluster(Resources(("cpu", "tpu"), device="tpu"))
+    cluster.apply(MachineAdded("m", [4, 2]), JobSubmitted("j", [Task("t", [1, 0.5])]), TaskStarted("t", "m"))
+    assert cluster.fits("t").tolist() == [3]

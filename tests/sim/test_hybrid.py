@@ -1,0 +1,157 @@
+"""The simulation of units under several schedulers, of shared GPUs and of micro-batches."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched.exceptions import InputError, TraceError
+from flowsched.hrm import Container, ResourceUnit, StackedQueue
+from flowsched.sim.hybrid import BatchJob, HybridSimulation
+from flowsched.sim.unit_sharing import (
+    read_interference,
+    read_micro_batches,
+    share_gpu,
+    stacked_latencies,
+    unstacked_latencies,
+)
+
+
+def units(count: int, cores: int = 2) -> list[ResourceUnit]:
+    return [ResourceUnit(f"u{i}", f"m{i}", vcore=cores) for i in range(count)]
+
+
+def job(id: str, time: float, *durations: float) -> BatchJob:
+    return BatchJob(id, time, tuple(Container(f"{id}{i}", id, vcore=1, duration=d) for i, d in enumerate(durations)))
+
+
+def test_a_job_waits_for_the_decision_only() -> None:
+    result = HybridSimulation(units(2), [job("a", 1.0, 5.0, 5.0)], round_cost=0.5, claim_cost=0.25).run()
+    assert (result.delay.tolist(), result.start.tolist(), result.completion.tolist()) == ([1.0], [1.0], [6.0])
+    assert result.claims == 2 and result.used == 2 * 5.0 / (4 * 6.0)
+
+
+def test_a_free_place_is_unknown_until_the_heartbeat_and_a_queue_does_not_wait_for_it() -> None:
+    # One core; the machine's heartbeats come at 0, 3, 6, ...
+    jobs = [job("a", 0.0, 4.0), job("b", 0.0, 4.0)]
+    late = HybridSimulation(units(1, 1), jobs, claim_cost=0.0, heartbeat=3.0).run()
+    assert late.completion.tolist() == [4.0, 6.0 + 4.0]
+    queued = HybridSimulation(units(1, 1), jobs, claim_cost=0.0, heartbeat=3.0, length=1).run()
+    assert queued.completion.tolist() == [4.0, 8.0]
+    assert (queued.delay.tolist(), queued.start.tolist()) == ([0.0, 0.0], [0.0, 4.0])
+
+
+def test_who_decides_on_an_old_copy_is_refused_and_decides_again() -> None:
+    jobs = [job("a", 0.0, 5.0), job("b", 0.0, 5.0)]
+    result = HybridSimulation(units(1, 1), jobs, schedulers=2, claim_cost=0.1, heartbeat=1.0, same_taste=True).run()
+    assert (result.claims, result.conflicts) == (3, 1)
+    assert sorted(result.completion.tolist()) == [5.1, pytest.approx(10.2, abs=1.1)]
+    assert 0 < result.busyness < 1
+
+
+def test_who_waits_on_a_busy_unit_moves_to_one_that_became_idle() -> None:
+    # Two machines of one core with heartbeats at 0, 3, 6, ... and 1.5, 4.5, ...; everybody is expected to take 5 s.
+    jobs = [job("a", 0.0, 20.0), job("b", 0.0, 1.0), job("c", 0.1, 5.0), job("d", 0.1, 5.0)]
+    options = {"length": 1, "expected": 5.0, "claim_cost": 0.0}
+    stays = HybridSimulation(units(2, 1), jobs, **options).run()  # type: ignore[arg-type]
+    moves = HybridSimulation(units(2, 1), jobs, patience=0.0, **options).run()  # type: ignore[arg-type]
+    assert sorted(stays.completion[2:].tolist()) == [pytest.approx(5.9), pytest.approx(24.9)]
+    # The first machine is idle after 6 s and known to be at 9 s; the other one's next heartbeat is at 10.5 s.
+    assert sorted(moves.completion[2:].tolist()) == [pytest.approx(5.9), pytest.approx(15.4)]
+    assert moves.completion[0] == stays.completion[0] == 20.0
+
+
+def test_nobody_is_put_into_a_queue_that_is_too_slow() -> None:
+    jobs = [job("a", 0.0, 10.0, 10.0, 10.0)]
+    result = HybridSimulation(units(1, 2), jobs, length=1, max_wait=4.0, claim_cost=0.0).run()
+    assert result.delay.tolist() == [pytest.approx(6.0, abs=1e-3)] and result.completion.tolist() == [20.0]
+    # Nor with those whom it would wait for: two schedulers know of the same idle unit.
+    both = [job("a", 0.0, 10.0), job("b", 0.0, 10.0)]
+    result = HybridSimulation(units(1, 1), both, schedulers=2, length=1, max_wait=4.0, claim_cost=0.1).run()
+    assert max(result.delay) == pytest.approx(6.2, abs=0.2) and max(result.completion) == pytest.approx(20.1)
+
+
+def test_what_was_refused_goes_before_the_next_job() -> None:
+    # Both want the first unit, then both the second one: whoever was refused twice has the third, not its next job.
+    jobs = [job(f"j{i}", 0.0, *[10.0] * 4) for i in range(4)]
+    result = HybridSimulation(units(3, 4), jobs, schedulers=2, claim_cost=0.1, same_taste=True).run()
+    assert (result.completion > 15.0).tolist() == [False, False, False, True]
+
+
+@settings(max_examples=25)
+@given(
+    sizes=st.lists(st.lists(st.sampled_from([1.0, 2.5, 4.0]), min_size=1, max_size=6), min_size=1, max_size=6),
+    schedulers=st.integers(1, 3),
+    length=st.integers(0, 2),
+    expected=st.sampled_from([None, 2.0]),
+    waits=st.sampled_from([{}, {"patience": 0.0}, {"max_wait": 1.5}, {"max_wait": 3.0, "patience": 1.0}]),
+    heartbeat=st.sampled_from([3.0, 0.7]),
+)
+def test_everything_runs_once_whatever_the_schedulers(
+    sizes: list[list[float]],
+    schedulers: int,
+    length: int,
+    expected: float | None,
+    waits: dict[str, float],
+    heartbeat: float,
+) -> None:
+    jobs = [job(f"j{i}-", 0.5 * i, *durations) for i, durations in enumerate(sizes)]
+    options = {"schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, **waits}
+    result = HybridSimulation(units(3), jobs, **options).run()  # type: ignore[arg-type]
+    assert (result.delay <= result.start).all() and (result.start < result.completion).all()
+    assert (result.completion >= [max(durations) for durations in sizes]).all()
+    assert result.claims - result.conflicts == sum(map(len, sizes))
+    assert 0 < result.used <= 1
+
+
+def test_impossible_inputs_are_named() -> None:
+    with pytest.raises(InputError, match="'a0' fits on no unit"):
+        HybridSimulation(units(1), [BatchJob("a", 0.0, (Container("a0", vcore=3, duration=1.0),))])
+    with pytest.raises(InputError, match="schedulers=0"):
+        HybridSimulation(units(1), [], schedulers=0)
+
+
+def test_gpu_memory_and_the_run_limit_bound_how_many_share() -> None:
+    jobs = {Container(i, gmem=3): 100.0 for i in range(6)}
+    for most, expected in ((1, 60.0), (2, 40.0), (3, 6 * 10 / 3 / 0.75**2), (9, 6 * 10 / 3 / 0.75**2)):
+        queue = StackedQueue(ResourceUnit("g", gmem=10, gpu=0), most=most)
+        seconds, peak = share_gpu(queue, jobs, rate=10.0, factor=0.75)
+        assert seconds == pytest.approx(expected) and peak == min(most, 3) * 3_000_000
+    with pytest.raises(InputError, match="fits on no GPU"):
+        share_gpu(StackedQueue(ResourceUnit("g", gmem=2, gpu=0)), jobs, 1.0, 1.0)
+
+
+def test_streams_go_first_and_wait_for_each_other_only() -> None:
+    work = [8.0, 8.0, 40.0, 8.0]
+    assert stacked_latencies(work, 10.0, 4, 0, 1, 4).tolist() == [2.0, 2.0, 10.0, 2.0]
+    assert stacked_latencies(work, 10.0, 4, 50, 1, 4).tolist() == [2.0, 2.0, 10.0, 2.0]
+    # Eight parts on four cores take two turns.
+    assert stacked_latencies([8.0], 10.0, 8, 50, 2, 2).tolist() == [2.0]
+
+
+def test_without_stacking_the_stream_has_its_share() -> None:
+    assert unstacked_latencies([8.0], 4, [], 8).tolist() == [2.0]
+    assert unstacked_latencies([8.0], 4, [4], 8).tolist() == [2.0]
+    assert unstacked_latencies([8.0], 4, [4, 4, 4], 8).tolist() == [4.0]
+
+
+def test_recorded_inputs_are_read_and_mistakes_are_told(tmp_path: Path) -> None:
+    file = tmp_path / "throughputs.json.gz"
+    alone, pair = {"null": 10.0, "('a', 1)": [4.0, 4.0]}, {"null": 10.0, "('b', 1)": [0.0, 0.0]}
+    with gzip.open(file, "wt") as out:
+        json.dump({"v100": {"('a', 1)": alone, "('b', 1)": pair, "('a', 2)": alone}}, out)
+    assert read_interference(file) == {"a": 0.4}
+    with pytest.raises(TraceError, match="'k80'"):
+        read_interference(file, "k80")
+    trace = tmp_path / "trace.csv"
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    trace.write_text(head + "2023-11-16 18:17:03.9799600,5,1\n2023-11-16 18:17:05.1,4,0\n2023-11-16 18:17:25.0,7,1\n")
+    assert read_micro_batches(trace, 10.0).tolist() == [10.0, 0.0, 8.0]
+    trace.write_text(head + "2023-11-16 18:17:03.9799600,five,1\n")
+    with pytest.raises(TraceError, match="line 2"):
+        read_micro_batches(trace, 10.0)
