@@ -27,7 +27,7 @@ from flowsched._guard import interruptible
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import Event
-from flowsched.cluster.transaction import Trial
+from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError, UnknownIdError
 from flowsched.journal.durable import JournalOrPath, Kept, checked
 from flowsched.journal.journal import Header
@@ -35,7 +35,7 @@ from flowsched.journal.recovery import Recovery, policy_of
 from flowsched.journal.snapshot import State, twin
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.rounds.admission import Verify
+from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.commit import carry_out, happen
 from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import Verdicts, outcome
@@ -136,10 +136,10 @@ class Scheduler(Kept):
         else:
             super()._apply(events)
 
-    def look_anew(self, classes: Collection[int]) -> None:
-        """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.books.rule``."""
+    def invalidate(self, classes: Collection[int]) -> None:
+        """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.inventory.rule``."""
         if not self._stale:
-            self.builder.places.look_anew(list(classes))
+            self.builder.places.invalidate(list(classes))
 
     # -- the mirror of the cluster ------------------------------------------------------------------------------
 
@@ -185,28 +185,28 @@ class Scheduler(Kept):
         self.cluster.date(now)  # first, so that it holds whatever becomes of the round
         before = self.builder.edits.count
         clock = _Clock(math.inf if time_limit is None else start + time_limit)
-        trial, turn = Trial(self.cluster, now), self.cluster.turn
+        transaction, turn = Transaction(self.cluster, now), self.cluster.turn
         self._stale = self.cluster.midway = True
         try:
             self.builder.begin_round(now)
-            check = Verify(self.builder, trial)
+            check = AdmissionCheck(self.builder, transaction)
             gangs = Gangs(self.builder, check)
             had_room = self._settle(check, clock)
             while not gangs.settled(clock.late):
                 had_room |= self._settle(check, clock)
             check.spare()
             out = outcome(check)
-            told = self.builder.shares.report(task.group.job for task in trial.before)
+            told = self.builder.shares.report(task.group.job for task in transaction.before)
             shares = None if told is None else ShareReport(*told)
             waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
         except BaseException:
-            trial.undo()
-            if not trial.moving:
+            transaction.rollback()
+            if not transaction.moving:
                 self.cluster.forget_tries(turn)
-            self.cluster.midway = trial.moving
+            self.cluster.midway = transaction.moving
             raise
-        trial.undo()
-        self.cluster.midway = trial.moving
+        transaction.rollback()
+        self.cluster.midway = transaction.moving
         self.builder.end_round()
         stats = RoundStats(
             nodes=self.network.num_nodes,
@@ -223,14 +223,14 @@ class Scheduler(Kept):
         self._stale = False
         return round, clock.late or clock.gap > 0
 
-    def _settle(self, check: Verify, clock: _Clock) -> set[int]:
+    def _settle(self, check: AdmissionCheck, clock: _Clock) -> set[int]:
         """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
         builder, waiting = self.builder, self.cluster.waiting
         had_room: set[int] = set()
         offered = proposed = False
         while True:
             start = time.perf_counter()
-            builder.update(self.cluster.changes(check.trial.now), check.trial.now)
+            builder.update(self.cluster.changes(check.transaction.now), check.transaction.now)
             had_room.update(builder.places.with_room([cls.index for cls in waiting]))
             updated = time.perf_counter()
             clock.update += updated - start

@@ -198,7 +198,7 @@ def test_random_histories(seed: int, part: float) -> None:
         assert not sched.commit(rnd).conflicts
         running = [task for task in sched.cluster.tasks if sched.cluster.placement(task) is not None]
         net = sched.network
-        assert (sched.cluster.books.free[: sched.cluster.books.rows] >= 0).all()
+        assert (sched.cluster.inventory.free[: sched.cluster.inventory.rows] >= 0).all()
         arcs = net.arcs()
         flow, cost, capacity = net.flow(arcs), net.cost(arcs), net.capacity(arcs)
         assert (flow <= capacity).all()

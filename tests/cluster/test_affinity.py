@@ -36,8 +36,8 @@ def test_each_on_a_machine_of_its_own(kind: str | None) -> None:
     (late,) = rnd.waiting
     sched.commit(rnd)
     reason = sched.schedule(1.0).waiting[late]
-    assert reason.code is ReasonCode.NO_FIT and reason.detail == {"8 cpu": {"company": 3}}
-    assert sched.explain(late, "m1").detail == {"8 cpu": {"company": 1}}
+    assert reason.code is ReasonCode.NO_FIT and reason.detail == {"8 cpu": {"affinity": 3}}
+    assert sched.explain(late, "m1").detail == {"8 cpu": {"affinity": 1}}
     sched.apply(TaskCompleted(next(iter(rnd.placements))))
     assert len(step(sched, 2.0)) == 1
 

@@ -28,7 +28,7 @@ from flowsched.cluster.events import (
     UserUpdated,
 )
 from flowsched.cluster.inventory import DOWN, LABEL, RESOURCE, SLOTS, UNLIMITED
-from flowsched.cluster.transaction import Trial
+from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,
@@ -54,14 +54,14 @@ def small() -> Cluster:
 
 def state(cluster: Cluster) -> tuple[object, ...]:
     """All of a cluster that an event may change, as values."""
-    books = cluster.books
+    inventory = cluster.inventory
     rows = [cluster.machine(m).row for m in cluster.machine_ids()]
     return (
         [(m, cluster.machine(m).machine, cluster.machine(m).failed, cluster.machine(m).drained) for m in cluster.machine_ids()],
         [(t.id, t.place, t.turn, t.since) for t in cluster.tasks.values()],
         {job: [t.id for t in record.tasks] for job, record in cluster.jobs.items()},
         dict(cluster.users),
-        books.free[rows].tolist(), books.devices[rows].tolist(), books.running[rows].tolist(), books.usable[rows].tolist(),
+        inventory.free[rows].tolist(), inventory.devices[rows].tolist(), inventory.running[rows].tolist(), inventory.usable[rows].tolist(),
         {cls.index: [[t.id for t in g.waiting] for g in groups] for cls, groups in cluster.waiting.items()},
     )  # fmt: skip
 
@@ -169,10 +169,10 @@ def test_an_updated_machine_keeps_what_runs() -> None:
     cluster.apply(MachineUpdated("a", {"cpu": 3, "mem": 1, "gpu": 3}))
     assert cluster.fits("t1", ["a"]).tolist() == [0]
     row = cluster.machine("a").row
-    assert cluster.books.devices[row].tolist()[:3] == [MICRO // 2, MICRO, MICRO]
-    assert cluster.books.free[row].tolist() == [MICRO, MICRO, 5 * MICRO // 2]
+    assert cluster.inventory.devices[row].tolist()[:3] == [MICRO // 2, MICRO, MICRO]
+    assert cluster.inventory.free[row].tolist() == [MICRO, MICRO, 5 * MICRO // 2]
     cluster.apply(MachineUpdated("a", {"cpu": 3, "mem": 1, "gpu": 1}))
-    assert cluster.books.devices[row].tolist()[:3] == [MICRO // 2, 0, 0]
+    assert cluster.inventory.devices[row].tolist()[:3] == [MICRO // 2, 0, 0]
 
 
 def test_a_device_in_use_cannot_be_taken_away() -> None:
@@ -243,8 +243,8 @@ def test_classes_and_groups_are_shared_and_forgotten() -> None:
     for i in range(200):
         cluster.apply(JobSubmitted(("job", i), [Task(("task", i), {"cpu": i + 2})]), JobRemoved(("job", i)))
         cluster.changes()
-    assert len(cluster.books.demand) <= 256 and len(cluster.changes().classes) == 0
-    assert cluster.books._classes.count < 100
+    assert len(cluster.inventory.demand) <= 256 and len(cluster.changes().classes) == 0
+    assert cluster.inventory._classes.count < 100
 
 
 amounts = st.sampled_from([0, 0.1, 0.25, 0.3, 0.5, 1, 2])
@@ -278,22 +278,22 @@ def test_fits_counts_what_can_be_started_one_by_one(machines: list, load: list, 
     fits = cluster.fits(0)
     group = cluster.task(0).group
     rows = np.array([cluster.machine(i).row for i in range(len(machines))])
-    _, why = cluster.books.room(np.array([group.cls.index]), rows)
+    _, why = cluster.inventory.room(np.array([group.cls.index]), rows)
     for i, (_, _, _, labelled, drained) in enumerate(machines):
         assert bool(why[0, i] & DOWN) == drained and bool(why[0, i] & LABEL) == (picky and not labelled)
         assert (why[0, i] == 0) == (fits[i] > 0)
         if drained or (picky and not labelled):
             assert fits[i] == 0
             continue
-        trial = Trial(cluster, 0.0)
+        transaction = Transaction(cluster, 0.0)
         started = 0
-        while group.waiting and (devices := cluster.books.pick(i, group.cls.index)) is not None:
-            assert cluster.books.admits(i, group.cls.index, devices)
-            trial.start([group.waiting[0]], i, devices)
+        while group.waiting and (devices := cluster.inventory.pick(i, group.cls.index)) is not None:
+            assert cluster.inventory.admits(i, group.cls.index, devices)
+            transaction.start([group.waiting[0]], i, devices)
             started += 1
-            assert (cluster.books.devices[i] >= 0).all() and (cluster.books.free[i] >= 0).all()
+            assert (cluster.inventory.devices[i] >= 0).all() and (cluster.inventory.free[i] >= 0).all()
         assert started == min(50, fits[i])
-        trial.undo()
+        transaction.rollback()
     if not (cpu or gpu):
         assert fits.max() <= UNLIMITED
 
@@ -303,7 +303,7 @@ def test_room_names_everything_that_is_missing() -> None:
     cluster.apply(JobSubmitted("k", [Task("x", {"cpu": 7, "mem": 17, "gpu": 2}, {"gpu_model": ("P100",)})]))
     cluster.apply(JobSubmitted("l", [Task("y", {"cpu": 4})]), TaskStarted("y", "b"))
     rows = np.array([cluster.machine(m).row for m in ("a", "b")])
-    _, why = cluster.books.room(np.array([cluster.task("x").group.cls.index]), rows)
+    _, why = cluster.inventory.room(np.array([cluster.task("x").group.cls.index]), rows)
     assert why[0, 0] == LABEL | RESOURCE | RESOURCE << 1 | RESOURCE << 2
     assert why[0, 1] == LABEL | SLOTS | RESOURCE | RESOURCE << 1 | RESOURCE << 2
 
@@ -311,15 +311,15 @@ def test_room_names_everything_that_is_missing() -> None:
 def test_a_trial_can_be_undone_whatever_it_did() -> None:
     cluster = small()
     before = state(cluster)
-    trial = Trial(cluster, 9.0)
+    transaction = Transaction(cluster, 9.0)
     t0, t1, t2 = (cluster.task(t) for t in ("t0", "t1", "t2"))
-    trial.stop(t0)
-    trial.start([t2], cluster.machine("a").row, (0,))
-    trial.start([t0], cluster.machine("a").row, (1,))
-    trial.start([t1], cluster.machine("a").row, (1,))
-    trial.stop(t2)
+    transaction.stop(t0)
+    transaction.start([t2], cluster.machine("a").row, (0,))
+    transaction.start([t0], cluster.machine("a").row, (1,))
+    transaction.start([t1], cluster.machine("a").row, (1,))
+    transaction.stop(t2)
     assert state(cluster) != before
-    trial.undo()
+    transaction.rollback()
     assert state(cluster) == before
 
 

@@ -76,12 +76,12 @@ def test_patient_pods_wait_for_the_last_round(data: Path) -> None:
 
 
 def test_a_round_that_over_commits_is_told() -> None:
-    books = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
-    books.add_machine(fs.Machine("m", {"cpu": 8, "mem": 8, "gpu": 1}))
+    inventory = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
+    inventory.add_machine(fs.Machine("m", {"cpu": 8, "mem": 8, "gpu": 1}))
     batch = [fs.Task(i, {"cpu": 1, "gpu": 0.6}) for i in range(2)]
     lie = SimpleNamespace(placements={0: "m", 1: "m"}, devices={0: (0,), 1: (0,)}, now=0.0)
     wrong: list[str] = []
-    experiment._audit(books, batch, lie, wrong)  # type: ignore[arg-type]
+    experiment._audit(inventory, batch, lie, wrong)  # type: ignore[arg-type]
     assert len(wrong) == 1 and "above capacity" in wrong[0]
 
 

@@ -61,9 +61,9 @@ def test_the_figures_by_the_public_api() -> None:
     assert decided.placements == {"B1": "m"}
     fine.commit(decided)
     cls = fine.cluster.tasks["B1"].group.cls
-    assert fine.futures.plan(0, 0.0, cls, fine.futures.catalog.of(cls).fine).short >= 0  # no second B
+    assert fine.forecast.plan(0, 0.0, cls, fine.forecast.catalog.of(cls).fine).short >= 0  # no second B
     fine.look(np.zeros(1, np.int64))
-    assert fine.futures.timelines.ends[0, :4] == pytest.approx([1.05, 3.05, 4.05, math.inf])
+    assert fine.forecast.timelines.ends[0, :4] == pytest.approx([1.05, 3.05, 4.05, math.inf])
 
 
 @pytest.mark.parametrize("highest", [Level.COARSE, Level.FINE])
@@ -314,7 +314,7 @@ def ends(fine: FineGrained, now: float) -> list[float]:
     """When the stages of the only machine end, from now on."""
     fine.commit(fine.schedule(now))
     fine.look(np.zeros(1, np.int64))
-    times: list[float] = fine.futures.timelines.ends[0].tolist()
+    times: list[float] = fine.forecast.timelines.ends[0].tolist()
     return times[: times.index(math.inf)]
 
 
@@ -349,8 +349,8 @@ def test_rounds_that_are_thrown_away_leave_no_trace() -> None:
     again.commit(again.schedule(8.0))
     for one in (fine, again):
         one.look(np.zeros(1, np.int64))
-    assert (fine.futures.timelines.ends == again.futures.timelines.ends).all()
-    assert (fine.futures.timelines.available == again.futures.timelines.available).all()
+    assert (fine.forecast.timelines.ends == again.forecast.timelines.ends).all()
+    assert (fine.forecast.timelines.available == again.forecast.timelines.available).all()
 
 
 def test_the_flow_shares_what_fits_and_not_what_is_asked_for() -> None:

@@ -33,14 +33,14 @@ def world(scheduler: Any = None) -> FineGrained:
 
 def told(fine: FineGrained) -> tuple[Any, ...]:
     """All that is known of what runs and what becomes of it."""
-    futures, rows = fine.futures, np.arange(fine.cluster.books.rows)
+    forecast, rows = fine.forecast, np.arange(fine.cluster.inventory.rows)
     fine.look(rows)
-    lines = futures.timelines
+    lines = forecast.timelines
     return (
         {task: fine.cluster.placement(task) for task in fine.cluster.tasks},
-        *(array[rows].tolist() for array in (lines.ends, lines.available, futures.foreign)),
-        *(array.tolist() for array in (futures._time, futures._stage, futures._left, futures._begun)),
-        {row: list(members) for row, members in futures._members.items()},
+        *(array[rows].tolist() for array in (lines.ends, lines.available, forecast.foreign)),
+        *(array.tolist() for array in (forecast._time, forecast._stage, forecast._left, forecast._begun)),
+        {row: list(members) for row, members in forecast._members.items()},
         {task.id: list(trace.times) for task, trace in fine.learner._traces.items()},
         {machine: fine.level(machine) for machine in fine.cluster.machines},
     )
@@ -91,7 +91,7 @@ def test_a_task_may_be_adopted_in_one_call_with_its_machine() -> None:
     )
     assert not fine.schedule(103.0).placements
     fine.look(np.zeros(1, np.int64))
-    assert fine.futures.timelines.ends[0, :2].tolist() == pytest.approx([106, 112])
+    assert fine.forecast.timelines.ends[0, :2].tolist() == pytest.approx([106, 112])
     assert fine.schedule(106.0).placements == {"next": "m"}
 
 
@@ -136,7 +136,7 @@ def test_what_was_adopted_at_no_stated_time_starts_with_the_first_round(now: flo
     assert not fine.schedule(now).placements
     assert not fine.schedule(now + 5).placements
     fine.look(np.zeros(1, np.int64))
-    assert fine.futures.timelines.ends[0, :2].tolist() == pytest.approx([now + 6, now + 12])
+    assert fine.forecast.timelines.ends[0, :2].tolist() == pytest.approx([now + 6, now + 12])
 
 
 # -- samples ----------------------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def test_a_sample_that_comes_late_does_not_displace_a_newer_one() -> None:
     for second, cpu in ((2.0, 1.0), (8.0, 2.0), (1.0, 9.0), (8.0, 3.0)):
         fine.apply(fs.UsageSampled("t0", {"cpu": cpu, "mem": 1.0}, time=second))
         fine.apply(fs.MachineSampled("m", {"cpu": cpu, "mem": 1.0}, time=second))
-    assert fine.futures.foreign[0].tolist() == [0, 0]
+    assert fine.forecast.foreign[0].tolist() == [0, 0]
     fine.apply(fs.TaskCompleted("t0", time=10.0))
     fine.learn()
     profile = fine.estimator.profile("k")
@@ -184,7 +184,7 @@ def test_a_machine_that_has_failed_is_not_measured() -> None:
     fine = world()
     fine.apply(fs.MachineFailed("m", time=1.0), fs.MachineSampled("m", {"cpu": 4.0, "mem": 8.0}, time=2.0))
     fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}, time=3.0))
-    assert fine.futures.foreign[0].tolist() == [0, 0]
+    assert fine.forecast.foreign[0].tolist() == [0, 0]
     assert fine.schedule(3.0).placements
 
 

@@ -44,7 +44,7 @@ def submit(fine: FineGrained, user: str, kind: str, count: int) -> None:
 
 def shares(fine: FineGrained, users: Sequence[str]) -> np.ndarray:
     """Users' dominant shares of what the machines have."""
-    total = fine.cluster.books.total
+    total = fine.cluster.inventory.total
     parts = np.zeros((len(users), len(NAMES)))
     for job in fine.cluster.jobs.values():
         for group in job.groups.values():
@@ -55,7 +55,7 @@ def shares(fine: FineGrained, users: Sequence[str]) -> np.ndarray:
 def task(fine: FineGrained, kind: str) -> float:
     """The dominant share of one task."""
     cpu, mem, _ = KINDS[kind]
-    return float((np.array([cpu, mem]) * 1e6 / fine.cluster.books.total).max())
+    return float((np.array([cpu, mem]) * 1e6 / fine.cluster.inventory.total).max())
 
 
 def test_a_user_who_starts_large_tasks_before_many_small_ones_gets_no_more() -> None:
@@ -113,7 +113,7 @@ def test_nothing_is_left_that_somebody_could_use(over: str) -> None:
     fine.commit(fine.schedule(0.0))
     classes = np.array([cls.index for cls in fine.cluster.waiting])
     assert len(classes)
-    assert not fine.cluster.books.room(classes, np.arange(3))[0].any()
+    assert not fine.cluster.inventory.room(classes, np.arange(3))[0].any()
 
 
 @settings(max_examples=effort(10, 300), deadline=None)

@@ -89,9 +89,9 @@ def test_whatever_happens(seed: int) -> None:
     fine.apply(*(fs.JobRemoved(job, time=now) for job in list(fine.cluster.jobs)))
     fine.commit(fine.schedule(now + 1))
     fine.schedule(now + 2)
-    assert not any(fine.futures._members.values())
-    assert not fine.futures.undated
+    assert not any(fine.forecast._members.values())
+    assert not fine.forecast.undated
     assert not fine.learner._traces
-    books = fine.cluster.books
+    inventory = fine.cluster.inventory
     for machine in fine.cluster.machines.values():
-        assert machine.failed or (books.free[machine.row] == books.capacity[machine.row]).all()
+        assert machine.failed or (inventory.free[machine.row] == inventory.capacity[machine.row]).all()

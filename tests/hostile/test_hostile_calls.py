@@ -108,7 +108,7 @@ def state_of(sched: fs.Scheduler) -> tuple:
     """What is, with the policy; tasks that no round has dated yet count as dated by the next one."""
     machines, tasks, jobs, users = world_of(sched)
     dated = [(t, place, turn, 3.0 if since is None else since, pre, i) for t, place, turn, since, pre, i in tasks]
-    return machines, dated, jobs, users, fs.policy.describe.describe(sched.policy)
+    return machines, dated, jobs, users, fs.policy.serialize.describe(sched.policy)
 
 
 PURE = frozenset(

@@ -291,5 +291,5 @@ def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
             assert [
                 (t, mine.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in mine.tasks.items()
             ] == [(t, its.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in its.tasks.items()]
-            assert fs.policy.describe.describe(again.policy) == fs.policy.describe.describe(sched.policy)
+            assert fs.policy.serialize.describe(again.policy) == fs.policy.serialize.describe(sched.policy)
             again.commit(again.schedule(life.now + 9))

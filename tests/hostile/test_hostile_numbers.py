@@ -162,8 +162,8 @@ def state(sched: fs.Scheduler) -> Any:
         [(m.machine, m.failed, m.drained) for m in cluster.machines.values()],
         [(j.job, [(t.id, t.place, t.since, repr(t.group.data)) for t in j.tasks]) for j in cluster.jobs.values()],
         cluster.users,
-        cluster.books.free.tolist(),
-        cluster.books.running.tolist(),
+        cluster.inventory.free.tolist(),
+        cluster.inventory.running.tolist(),
         cluster.events,
     )
 

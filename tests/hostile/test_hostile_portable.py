@@ -201,4 +201,4 @@ def test_a_few_bytes_do_not_ask_for_much_memory() -> None:
         lines = parsed(text(sched))
         next(line for line in lines if line["is"] == "machine").update(change)
         kept = read(fs.Scheduler, sealed(lines))
-        assert kept is None or "row" in change or kept.cluster.books.devices.size < 1 << 28
+        assert kept is None or "row" in change or kept.cluster.inventory.devices.size < 1 << 28

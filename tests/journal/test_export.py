@@ -431,7 +431,7 @@ def test_a_file_of_format_1_0_reads_for_ever() -> None:
         cluster.jobs["k"].job == fs.cluster.Job("k", "bob", 1, None, 99.5)
         and cluster.task(("k", 0)).group.cls.kind == "work"
     )
-    assert cluster.books.held.tolist()[:2] == [-1, 2]
+    assert cluster.inventory.held.tolist()[:2] == [-1, 2]
     assert [group.serial for group in sched.builder.left_out] == [7]
     assert dict(sched.policy.fairness.share.deployment.ledger.debts()) == {("bob", "ann"): 1}
     sched.commit(sched.schedule(100.0))
@@ -544,7 +544,7 @@ def looked(fine: FineGrained) -> FineGrained:
     fine.policy = fine.policy
     fine._rule._refused.clear()
     for row in fine.cluster.by_row:
-        fine.cluster.books.touch(row)
+        fine.cluster.inventory.touch(row)
     return fine
 
 
@@ -574,7 +574,7 @@ def test_tasks_go_on_in_their_stages_and_beyond_what_a_machine_has() -> None:
     for now in (0.0, 12.0, 13.0):
         fine.commit(fine.schedule(now))
     running = [task for task, record in fine.cluster.tasks.items() if record.place]
-    assert len(running) > 1 and fine.cluster.books.free[0, 0] < 0
+    assert len(running) > 1 and fine.cluster.inventory.free[0, 0] < 0
     again = FineGrained.import_state(text(fine))
     check_books(again)
     with pytest.raises(fs.JournalMismatchError, match="of a FineGrained, and is read by a Scheduler"):

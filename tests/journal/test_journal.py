@@ -302,15 +302,16 @@ def test_parts_of_the_callers_own_are_known_by_name(tmp_path: Path) -> None:
     sched = small(tmp_path / "journal", policy=policy)
     sched.commit(sched.schedule(0.0))
     with pytest.raises(
-        fs.JournalMismatchError, match=r"placement\[0\]\.function was test_journal\.near, and is test_journal\.far here"
+        fs.JournalMismatchError,
+        match=r"placement\[0\]\.function was \S*test_journal\.near, and is \S*test_journal\.far here",
     ):
         reopened(sched, policy=other)
-    with pytest.raises(fs.JournalMismatchError, match=r"part of the caller's own, test_journal\.near"):
+    with pytest.raises(fs.JournalMismatchError, match=r"part of the caller's own, \S*test_journal\.near"):
         fs.replay(sched.journal.path)
     sched = reopened(sched, policy=policy)
     sched.policy = other
     sched.policy = fs.Policy.named("pack")
-    with pytest.raises(fs.JournalMismatchError, match=r"at byte \d+: the policy has a part .*test_journal\.far"):
+    with pytest.raises(fs.JournalMismatchError, match=r"at byte \d+: the policy has a part .*\S*test_journal\.far"):
         reopened(sched, policy=policy)
     again = fs.Scheduler(policy, ("cpu",), journal=fs.Journal(sched.journal.path, policies=[other]))
     assert again.recovery.policies == 2
@@ -318,7 +319,7 @@ def test_parts_of_the_callers_own_are_known_by_name(tmp_path: Path) -> None:
     again.policy = other
     snapshot = again.snapshot()
     assert fs.Scheduler.restore(snapshot, other).policy is other
-    with pytest.raises(fs.JournalMismatchError, match=r"test_journal\.far, and is test_journal\.near here"):
+    with pytest.raises(fs.JournalMismatchError, match=r"test_journal\.far, and is \S*test_journal\.near here"):
         fs.Scheduler.restore(snapshot, policy)
     again.compact()
     again.journal.close()
@@ -335,7 +336,7 @@ def test_policies_are_read_back(make) -> None:
 
 def test_a_fit_rule_and_a_journal_exclude_each_other(tmp_path: Path) -> None:
     sched = small(tmp_path / "journal")
-    sched.cluster.books.rule = object()
+    sched.cluster.inventory.rule = object()
     with pytest.raises(fs.InputError, match="a fit rule"):
         sched.schedule(0.0)
     with pytest.raises(fs.InputError, match="a fit rule"):

@@ -135,13 +135,13 @@ def test_arrays_agree_with_the_definition(machines, kinds, demands, repeat, rand
         )
     cluster.apply(JobSubmitted("j", [Task(i, t.demand, t.constraints) for i, t in enumerate(demands)]))
     cost = FragmentationCost(kinds, repeat=repeat)
-    rows, books = np.arange(len(machines)), cluster.books
+    rows, inventory = np.arange(len(machines)), cluster.inventory
 
     def wastes() -> list[float]:
         return [
             brute_waste(
-                (books.free[r] / MICRO).tolist(),
-                (books.devices[r, : machines[r][2]] / MICRO).tolist(),
+                (inventory.free[r] / MICRO).tolist(),
+                (inventory.devices[r, : machines[r][2]] / MICRO).tolist(),
                 machines[r][3],
                 kinds,
                 repeat,
@@ -155,8 +155,8 @@ def test_arrays_agree_with_the_definition(machines, kinds, demands, repeat, rand
         cls = cluster.task(task).group.cls.index
         x = cost(cluster, np.array([cls]), rows)[0]
         at = random.choice(rows.tolist())
-        devices = books.pick(at, cls)
-        if devices is None or not books.welcomes(at, cls):
+        devices = inventory.pick(at, cls)
+        if devices is None or not inventory.welcomes(at, cls):
             assert devices is not None or x[at] == 0.5
             continue
         cluster.apply(TaskStarted(task, at, devices))

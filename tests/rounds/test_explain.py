@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flowsched as fs
-from flowsched.cluster.inventory import Books
+from flowsched.cluster.inventory import Inventory
 from flowsched.rounds.reasons import judge
 
 
@@ -43,13 +43,13 @@ def test_after_a_round_one_of_20000_is_explained_without_a_look_at_machines_or_n
     rnd = sched.schedule(1.0)
     assert len(rnd.waiting) == 20_000
     seen: list[int] = []
-    room = Books.room
+    room = Inventory.room
 
-    def spy(books: Books, classes: np.ndarray, rows: np.ndarray) -> Any:
+    def spy(inventory: Inventory, classes: np.ndarray, rows: np.ndarray) -> Any:
         seen.append(len(classes) * len(rows))
-        return room(books, classes, rows)
+        return room(inventory, classes, rows)
 
-    monkeypatch.setattr(Books, "room", spy)
+    monkeypatch.setattr(Inventory, "room", spy)
     for name in ("flow", "reduced_cost", "potential", "arcs", "nodes", "tail", "head", "capacity", "cost", "solve"):
         monkeypatch.setattr(fs.FlowNetwork, name, lambda *_, **__: pytest.fail("the network was touched"))
     reasons = [sched.explain((j, 7)) for j in range(8)]
@@ -82,13 +82,13 @@ def test_an_explanation_is_what_a_look_at_every_machine_says(seed: int) -> None:
         running = [task for task in sched.cluster.tasks if sched.cluster.placement(task)]
         if running and rng.random() < 0.5:
             sched.apply(fs.TaskCompleted(rng.choice(running)))
-        books = sched.cluster.books
-        live = np.flatnonzero(books.shapes().of_row >= 0)
+        inventory = sched.cluster.inventory
+        live = np.flatnonzero(inventory.shapes().of_row >= 0)
         for name, task in sched.cluster.tasks.items():
             if task.place is None:
-                why = np.zeros(books.rows, np.uint32)
-                why[live] = books.room(np.array([task.group.cls.index]), live)[1][0]
-                assert sched.explain(name).detail == judge(books, task.group.cls, why).reason().detail
+                why = np.zeros(inventory.rows, np.uint32)
+                why[live] = inventory.room(np.array([task.group.cls.index]), live)[1][0]
+                assert sched.explain(name).detail == judge(inventory, task.group.cls, why).reason().detail
 
 
 def test_looking_one_up_and_looking_all_up_is_the_same() -> None:

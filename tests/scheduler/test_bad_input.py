@@ -153,9 +153,9 @@ def test_numbers_of_numpy_are_numbers() -> None:
             user="u", priority=np.int64(3), gang=np.uint8(1), deadline=np.float32(9), time=np.float64(0.5),
         ),
     )  # fmt: skip
-    books = sched.cluster.books
-    assert books.capacity[0].tolist() == [262_144 * 10**6, 4 * 10**6]
-    assert books.demand[sched.cluster.task(0).group.cls.index].tolist() == [65_000 * 10**6, 500_000]
+    inventory = sched.cluster.inventory
+    assert inventory.capacity[0].tolist() == [262_144 * 10**6, 4 * 10**6]
+    assert inventory.demand[sched.cluster.task(0).group.cls.index].tolist() == [65_000 * 10**6, 500_000]
     rnd = sched.schedule(np.int64(1))
     assert len(rnd.placements) == 2  # apart
     sched.commit(rnd)

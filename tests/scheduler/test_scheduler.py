@@ -164,7 +164,7 @@ def test_two_classes_do_not_fill_the_same_machine_twice_in_a_round() -> None:
     rnd = step(sched)
     started = [sched.cluster.task(t).group.cls.demand for t in rnd.placements]
     assert (sum(started) <= np.array([4, 8, 0]) * 1_000_000).all() and len(started) >= 2
-    free = sched.cluster.books.free[0]
+    free = sched.cluster.inventory.free[0]
     assert not any((sched.cluster.task(t).group.cls.demand <= free).all() for t in rnd.waiting)
 
 
@@ -340,7 +340,7 @@ def test_the_same_id_may_come_back(event: Any) -> None:
     assert not sched.commit(old).accepted, "a round about the old one says nothing about the new one"
     rnd = step(sched)
     assert dict(rnd.placements) == {"a0": "m"}
-    assert sched.cluster.books.free[0, 0] == 0
+    assert sched.cluster.inventory.free[0, 0] == 0
 
 
 def test_the_older_goes_first_within_a_priority() -> None:
@@ -455,7 +455,7 @@ class Utility:
     weight = 1.0
 
     def __call__(self, cluster: fs.Cluster, classes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return np.broadcast_to(cluster.books.capacity[rows, 2] == 0, (len(classes), len(rows))).astype(np.float64)
+        return np.broadcast_to(cluster.inventory.capacity[rows, 2] == 0, (len(classes), len(rows))).astype(np.float64)
 
 
 @pytest.mark.parametrize("names", [("M1", "M2"), ("M2", "M1")])

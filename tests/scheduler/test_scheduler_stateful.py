@@ -308,18 +308,18 @@ class Histories(RuleBasedStateMachine):
         for t, note in self.tasks.items():
             assert cluster.placement(t) == note.machine
             assert cluster.task_state(t) == ("running" if note.machine else "waiting")
-        books = cluster.books
+        inventory = cluster.inventory
         for m, book in self.machines.items():
             row = cluster.machine(m).row
             there = [t for t, note in self.tasks.items() if note.machine == m]
             devices = {t: self.tasks[t].devices for t in there}
-            assert books.running[row] == len(there)
-            assert books.devices[row].sum() == books.free[row, 2]
-            assert books.devices[row].tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(
+            assert inventory.running[row] == len(there)
+            assert inventory.devices[row].sum() == inventory.free[row, 2]
+            assert inventory.devices[row].tolist()[: int(book.capacity.get("gpu", 0))] == self._free_devices(
                 m, there, devices
             )
-            assert (books.free[row] >= 0).all() and (books.free[row] <= books.capacity[row]).all()
-        assert np.all(books.task_row[[cluster.task(t).index for t, n in self.tasks.items() if n.machine]] >= 0)
+            assert (inventory.free[row] >= 0).all() and (inventory.free[row] <= inventory.capacity[row]).all()
+        assert np.all(inventory.task_row[[cluster.task(t).index for t, n in self.tasks.items() if n.machine]] >= 0)
 
     def teardown(self) -> None:
         if hasattr(self, "sched"):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.cluster.events import JobSubmitted
-from flowsched.cluster.inventory import Books
+from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import Machine, Resources, Task
 from flowsched.policy import Policy
 from flowsched.rounds import Commit, Place, Round, RoundStats
@@ -168,15 +168,15 @@ def test_mistakes_in_the_scheduler_s_own_books_are_found(
     resource: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its books believe that every machine has twice as much; the audit has books of its own."""
-    describe = Books.describe
+    describe = Inventory.describe
 
-    def boast(self: Books, row: int, *args: Any) -> None:
+    def boast(self: Inventory, row: int, *args: Any) -> None:
         describe(self, row, *args)
         self.free[row, resource] *= 2
         if resource == 2:
             self.devices[row] *= 2
 
-    monkeypatch.setattr(Books, "describe", boast)
+    monkeypatch.setattr(Inventory, "describe", boast)
     demand = {"cpu": 8} if resource == 0 else {"gpu": 0.6}
     tasks = tuple(Task(i, demand) for i in range(8))
     work = Workload("w", [Arrival(0.0, JobSubmitted("j", tasks), (1.0,) * len(tasks))], [MACHINE])

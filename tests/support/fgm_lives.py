@@ -95,15 +95,15 @@ def fine_operations(seed: int, fine: FineGrained, count: int) -> Iterator[str]:
 
 def known_of(fine: FineGrained) -> dict[str, object]:
     """All that FGM knows; equal only if it is to the last bit."""
-    rule, futures, learner = fine._rule, fine.futures, fine.learner
+    rule, forecast, learner = fine._rule, fine.forecast, fine.learner
     rule.grow()  # whenever that happens, it says nothing
-    lines, catalog, rows = futures.timelines, futures.catalog, fine.cluster.books.rows
+    lines, catalog, rows = forecast.timelines, forecast.catalog, fine.cluster.inventory.rows
     told = {
         "rule": (rule.now, rule._level[:rows], rule._seen[:rows], rule._refused),
-        "rows": [a[:rows] for a in (futures.foreign, futures.compress, futures.due, futures.done, futures._time)],
+        "rows": [a[:rows] for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)],
         "lines": [a[:rows] for a in (lines.ends, lines.available, lines.reach)],
-        "members": futures._members,
-        "tasks": (futures._turn, futures._entry, futures._stage, futures._left, futures._grace, futures._begun),
+        "members": forecast._members,
+        "tasks": (forecast._turn, forecast._entry, forecast._stage, forecast._left, forecast._grace, forecast._begun),
         "catalog": (catalog._serial, catalog.entry, [_stages(stages) for stages in catalog.stock._stages]),
         "needs": {
             cls.index: (need.serial, list(need.entries.values()), _stages(need.fine), _stages(need.coarse))

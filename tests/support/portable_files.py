@@ -69,25 +69,25 @@ def alike(kept) -> list[str]:
 
 def check_books(kept) -> None:
     """The books are those of the tasks, and no machine is over-committed."""
-    cluster, books = kept.cluster, kept.cluster.books
+    cluster, inventory = kept.cluster, kept.cluster.inventory
     places = {task.id: record.machine.id for record in cluster.machines.values() for task in record.tasks}
     assert places == {task.id: cluster.placement(task.id) for task in cluster.tasks.values() if task.place}
     g = cluster.resources.device_index
     for record in cluster.machines.values():
         row = record.row
         assert cluster.by_row[row] is record and not (record.failed and record.tasks)
-        assert books.usable[row] == (not (record.failed or record.drained))
-        free = books.capacity[row].tolist()
-        devices = [MICRO if g >= 0 and i < free[g] // MICRO else 0 for i in range(books.devices.shape[1])]
+        assert inventory.usable[row] == (not (record.failed or record.drained))
+        free = inventory.capacity[row].tolist()
+        devices = [MICRO if g >= 0 and i < free[g] // MICRO else 0 for i in range(inventory.devices.shape[1])]
         for task in record.tasks:
             assert cluster.tasks[task.id] is task and task.place.row == row and not task.gone
-            assert books.task_row[task.index] == row and books.task_turn[task.index] == task.turn
+            assert inventory.task_row[task.index] == row and inventory.task_turn[task.index] == task.turn
             free = [have - need for have, need in zip(free, task.group.cls.demand.tolist(), strict=True)]
             for device in task.place.devices:
-                devices[device] -= books.device_share(task.group.cls.index)
-        assert books.free[row].tolist() == free and books.devices[row].tolist() == devices
-        assert min(devices, default=0) >= 0 and books.running[row] == len(record.tasks) <= books.slots[row]
-        if books.rule is None:
+                devices[device] -= inventory.device_share(task.group.cls.index)
+        assert inventory.free[row].tolist() == free and inventory.devices[row].tolist() == devices
+        assert min(devices, default=0) >= 0 and inventory.running[row] == len(record.tasks) <= inventory.slots[row]
+        if inventory.rule is None:
             assert min(free) >= 0
     turns = [task.turn for task in cluster.tasks.values()]
     assert len(set(turns)) == len(turns)
@@ -106,7 +106,7 @@ def check_books(kept) -> None:
             assert group.tasks == sum(task.group is group for task in job.tasks)
             assert bool(group.waiting) == (group in cluster.waiting.get(group.cls, {}))
     rows = np.array([record.row for record in cluster.machines.values() if record.tasks], np.int64)
-    assert int(books.running[rows].sum()) == len(places)
+    assert int(inventory.running[rows].sum()) == len(places)
 
 
 WILD: list[Any] = [

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from flowsched.network.flow_network import FlowNetwork
 
-__all__ = ["Edits"]
+__all__ = ["NetworkBatch"]
 
 Ints = NDArray[np.int64]
 
 
-class Edits:
+class NetworkBatch:
     """Alters a network: nodes and arcs come and go at once, single numbers wait for `flush`.
 
     Attributes

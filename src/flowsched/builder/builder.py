@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.builder.locality import Near, Nearness
-from flowsched.builder.machines import Places
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.locality import LocalityArcs, Near
+from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
-from flowsched.builder.reservations import Holds
-from flowsched.builder.running import Stays
+from flowsched.builder.reservations import Reservations
+from flowsched.builder.running import RunningArcs
 from flowsched.builder.shares import Shares
-from flowsched.cluster.records import ClassRecord, Group, JobRecord
+from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import INF, FlowNetwork
@@ -97,11 +97,11 @@ class Builder:
         self.cluster = cluster
         self.network = network
         self.policy = policy
-        self.edits = Edits(network)
-        self.places = Places(cluster, self.edits)
-        self.holds = Holds(cluster, self.places)
-        self.near = Nearness(cluster, self.edits, self.places)
-        self.stays = Stays(cluster, self.edits, self.places)
+        self.edits = NetworkBatch(network)
+        self.places = MachineArcs(cluster, self.edits)
+        self.holds = Reservations(cluster, self.places)
+        self.near = LocalityArcs(cluster, self.edits, self.places)
+        self.stays = RunningArcs(cluster, self.edits, self.places)
         self.shares = Shares(cluster, network, self.edits, self.places.sink)
         self._supply = self._sent = 0
         self._groups: dict[Group, _GroupNode] = {}
@@ -166,10 +166,8 @@ class Builder:
             return [], _NEVER
         return list(self.left_out), min(self._due[0][0] if self._due else _NEVER, self.stays.due)
 
-    def resume(
-        self, left_out: Sequence[Group], due: float, levels: Sequence[int], roomy: Sequence[ClassRecord]
-    ) -> None:
-        """Go on from what `remember`, `levels` and `Places.with_room` told of another one; the last step before a round."""
+    def resume(self, left_out: Sequence[Group], due: float, levels: Sequence[int], roomy: Sequence[TaskClass]) -> None:
+        """Go on from what `remember`, `levels` and `MachineArcs.with_room` told of another one; the last step before a round."""
         self._level_cost = self.policy.levels(levels)
         self.places.had_room([cls.index for cls in roomy])
         for group in left_out:
@@ -186,7 +184,7 @@ class Builder:
             self.left_out.clear()
 
     def _state(self) -> tuple[int, int, int]:
-        return self.cluster.events, self.cluster.books.clock, self._policies
+        return self.cluster.events, self.cluster.inventory.clock, self._policies
 
     def _time_tells(self, now: float) -> bool:
         """Whether time alone may have brought something that a decision depends on."""
@@ -351,7 +349,11 @@ class Builder:
             self._patient.pop(group, None)
             reserve = self.policy.waiting.reserve
             # Room does not help a task that waits for better company, so nothing is kept free for it.
-            if reserve is not None and bucket >= reserve and not self.cluster.books.company.restricts(group.cls.index):
+            if (
+                reserve is not None
+                and bucket >= reserve
+                and not self.cluster.inventory.affinity.restricts(group.cls.index)
+            ):
                 self._patient[group] = None
         if due != node.due:
             self._set_due(node, due, group)
@@ -398,15 +400,15 @@ class Builder:
 
     def _standing(self, proposal: ClassFlow) -> tuple[Any, ...]:
         cls = proposal.cls
-        return *self.rank(proposal), -self.cluster.books.size(cls.index), cls.rank
+        return *self.rank(proposal), -self.cluster.inventory.size(cls.index), cls.rank
 
-    def bearable_cost(self, cls: ClassRecord) -> int:
+    def bearable_cost(self, cls: TaskClass) -> int:
         """What a task of the class would pay rather than wait, whatever the ages of all concerned."""
         return self._level_cost[cls.priority] + self.policy.wait(0) - self.policy.wait(self.policy.waiting.buckets)
 
     def wait_costs(self) -> NDArray[np.int64]:
         """What waiting costs a task that has just begun to, by class."""
-        priority = self.cluster.books.priority
+        priority = self.cluster.inventory.priority
         cost = np.full(len(priority), self.policy.wait(0), np.int64)
         for level, extra in self._level_cost.items():
             cost[priority == level] += extra

@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.builder.unscheduled import Outlets
-from flowsched.cluster.columns import Indices, grown
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.unscheduled import UnscheduledArcs
+from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.records import JobRecord
 from flowsched.network.flow_network import FlowNetwork
 
@@ -38,19 +38,19 @@ class Claimants:
         Where numbers of a job are kept.
     """
 
-    def __init__(self, network: FlowNetwork, edits: Edits, sink: int) -> None:
+    def __init__(self, network: FlowNetwork, edits: NetworkBatch, sink: int) -> None:
         self.edits = edits
         self.sink = sink
-        self.outlets = Outlets(network, edits)
+        self.outlets = UnscheduledArcs(network, edits)
         self.index: dict[JobRecord, int] = {}
-        self._indices = Indices()
+        self._indices = IdPool()
         self._out: Ints = np.full(8, -1, np.int64)
         self._up: Ints = np.full(8, -1, np.int64)
         self._user: Ints = np.full(8, -1, np.int64)
         self._users: dict[Hashable, tuple[int, int]] = {}
         self._jobs_of: dict[Hashable, int] = {}
         self._user_out: Ints = np.full(8, -1, np.int64)
-        self._user_indices = Indices()
+        self._user_indices = IdPool()
         self._users_share = False
         self._ordered: list[JobRecord] | None = None
         self._ids: tuple[Hashable, ...] | None = None

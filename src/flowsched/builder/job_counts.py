@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import UNLIMITED
-from flowsched.cluster.records import ClassRecord, Group, JobRecord
+from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy.providers import Claims
 
-__all__ = ["Tally", "jobs_with"]
+__all__ = ["JobCounts", "jobs_with"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Tally:
+class JobCounts:
     """Counts of tasks; arrays by index of the job.
 
     Parameters
@@ -47,22 +47,22 @@ class Tally:
         self.cluster = cluster
         self.tasks: Ints = np.zeros(8, np.int64)
         self.waiting: Ints = np.zeros(8, np.int64)
-        self.hopeless: Ints = np.zeros(8, np.int64)
+        self.infeasible: Ints = np.zeros(8, np.int64)
         self.demand: Floats = np.zeros((8, len(cluster.resources.names)))
         self.held: Floats = np.zeros((8, len(cluster.resources.names)))
         self.waived: dict[Group, None] = {}
-        self._hope: dict[ClassRecord, bool] = {}
+        self._hope: dict[TaskClass, bool] = {}
 
     def grow(self, jobs: int) -> None:
         """Make room for so many jobs."""
-        for name in ("tasks", "waiting", "hopeless", "demand", "held"):
+        for name in ("tasks", "waiting", "infeasible", "demand", "held"):
             setattr(self, name, grown(getattr(self, name), jobs))
 
     def running(self, jobs: Ints) -> Ints:
         """Tasks of these jobs that run."""
         return self.tasks[jobs] - self.waiting[jobs]
 
-    def look(self, roomy: Collection[int] | None = None) -> list[ClassRecord]:
+    def look(self, roomy: Collection[int] | None = None) -> list[TaskClass]:
         """See for which classes there are machines now; those for which that is other than at the last look.
 
         Parameters
@@ -70,9 +70,9 @@ class Tally:
         roomy : collection of int, optional
             Only these, by index, have hope.
         """
-        books = self.cluster.books
+        inventory = self.cluster.inventory
         # A fit rule may let in what asks for more than there is.
-        hope = books.somewhere() if books.rule is None else np.ones(len(books.demand), np.bool_)
+        hope = inventory.somewhere() if inventory.rule is None else np.ones(len(inventory.demand), np.bool_)
         if roomy is not None:
             among = np.zeros(len(hope), np.bool_)
             among[list(roomy)] = True
@@ -83,23 +83,23 @@ class Tally:
 
     def recount(self, jobs: Iterable[tuple[JobRecord, int]]) -> None:
         """Bring the counts of jobs (with their indices) up to date."""
-        at, tasks, waiting, hopeless, classes = [], [], [], [], []
+        at, tasks, waiting, infeasible, classes = [], [], [], [], []
         for job, index in jobs:
             for group in job.groups.values():
                 at.append(index)
                 tasks.append(group.tasks)
                 waiting.append(len(group.waiting))
                 hope = self._hope.get(group.cls, True) and group not in self.waived
-                hopeless.append(0 if hope else len(group.waiting))
+                infeasible.append(0 if hope else len(group.waiting))
                 classes.append(group.cls.index)
-        where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(hopeless, np.int64)
-        self.tasks[where] = self.waiting[where] = self.hopeless[where] = 0
+        where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(infeasible, np.int64)
+        self.tasks[where] = self.waiting[where] = self.infeasible[where] = 0
         self.demand[where] = self.held[where] = 0.0
         idle = np.array(waiting, np.int64)
         np.add.at(self.tasks, where, count)
         np.add.at(self.waiting, where, idle)
-        np.add.at(self.hopeless, where, without)
-        of_one = self.cluster.books.demand[np.array(classes, np.int64)].astype(np.float64)
+        np.add.at(self.infeasible, where, without)
+        of_one = self.cluster.inventory.demand[np.array(classes, np.int64)].astype(np.float64)
         np.add.at(self.demand, where, (count - without)[:, None] * of_one)
         np.add.at(self.held, where, (count - idle)[:, None] * of_one)
 
@@ -121,7 +121,7 @@ class Tally:
         aside : collection of hashable
             Claimants that claim no more than what runs.
         """
-        tasks, running = total(self.tasks - self.hopeless), total(self.tasks - self.waiting)
+        tasks, running = total(self.tasks - self.infeasible), total(self.tasks - self.waiting)
         demand, held = total(self.demand), total(self.held)
         capacity, slots = self.capacity()
         if slots < UNLIMITED:
@@ -138,7 +138,7 @@ class Tally:
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
         """The same claims, where what starts next is what these shares of the jobs let start."""
         running = self.tasks - self.waiting
-        could = self.tasks - self.hopeless - running
+        could = self.tasks - self.infeasible - running
         some = np.clip(share[: len(running)] - running, 0, could)
         each = (self.demand - self.held) / np.maximum(could, 1)[:, None]
         count, amounts = total(some), total(some[:, None] * each)
@@ -150,13 +150,13 @@ class Tally:
 
     def capacity(self) -> tuple[Floats, int]:
         """What all usable machines have, and their slots."""
-        books = self.cluster.books
-        usable = books.usable[: books.rows]
-        capacity = usable.astype(np.float64) @ books.capacity[: books.rows].astype(np.float64)
-        return capacity, min(int(np.minimum(books.slots[: books.rows][usable], UNLIMITED).sum()), UNLIMITED)
+        inventory = self.cluster.inventory
+        usable = inventory.usable[: inventory.rows]
+        capacity = usable.astype(np.float64) @ inventory.capacity[: inventory.rows].astype(np.float64)
+        return capacity, min(int(np.minimum(inventory.slots[: inventory.rows][usable], UNLIMITED).sum()), UNLIMITED)
 
 
-def jobs_with(classes: Iterable[ClassRecord], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
+def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
     """Those of the jobs that have tasks of one of the classes."""
     wanted = set(classes)
     return [job for job in jobs if any(cls in wanted for cls, _ in job.groups)] if wanted else []

@@ -24,14 +24,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.builder.machines import Places
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.machines import MachineArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group
 from flowsched.network.flow_network import INF
 from flowsched.policy import Policy
 
-__all__ = ["Near", "Nearness"]
+__all__ = ["LocalityArcs", "Near"]
 
 Ints = NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class _Entry:
     rows: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Nearness:
+class LocalityArcs:
     """Entries of the groups that have data.
 
     Parameters
@@ -68,7 +68,7 @@ class Nearness:
         Where the arcs lead.
     """
 
-    def __init__(self, cluster: Cluster, edits: Edits, places: Places) -> None:
+    def __init__(self, cluster: Cluster, edits: NetworkBatch, places: MachineArcs) -> None:
         self.cluster = cluster
         self.edits = edits
         self.places = places

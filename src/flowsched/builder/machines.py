@@ -7,7 +7,7 @@
 The arc to a rack has a capacity where a class is to be spread over racks.
 
 Arrays by class and machine row mirror what the network holds.  A class is brought up to date only when asked, from
-the rows that changed since it last was (`Books.version` against the class's cursor).
+the rows that changed since it last was (`Inventory.version` against the class's cursor).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.builder.racks import Racks
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.racks import RackArcs
 from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import DOWN, UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.flow_network import INF
 from flowsched.policy import Policy
 
-__all__ = ["Places"]
+__all__ = ["MachineArcs"]
 
 Ints = NDArray[np.int64]
 
 
-class Places:
+class MachineArcs:
     """Aggregators and machines in a network.
 
     Parameters
@@ -47,7 +47,7 @@ class Places:
         Node of each machine, -1 for a row without one.
     """
 
-    def __init__(self, cluster: Cluster, edits: Edits) -> None:
+    def __init__(self, cluster: Cluster, edits: NetworkBatch) -> None:
         self.cluster = cluster
         self.edits = edits
         self.sink = int(edits.add_nodes(1)[0])
@@ -56,7 +56,7 @@ class Places:
         self._out_capacity: Ints = np.zeros(8, np.int64)
         self._seen = 0
         self._aggregator: dict[int, int] = {}
-        self._racks = Racks(cluster, edits, self._aggregator)
+        self._racks = RackArcs(cluster, edits, self._aggregator)
         self._cursor: Ints = np.zeros(8, np.int64)
         self._hopeless: Ints = np.zeros(8, np.int64)
         self._arc: Ints = np.full((8, 8), -1, np.int64)
@@ -106,7 +106,7 @@ class Places:
         new = np.array([row for row in rows if self.node[row] < 0], np.int64)
         if len(new):
             self.node[new] = self.edits.add_nodes(len(new))
-            self._out_capacity[new] = _limits(self.cluster.books.slots[new])
+            self._out_capacity[new] = _limits(self.cluster.inventory.slots[new])
             self._out[new] = self.edits.add_arcs(
                 self.node[new], np.full(len(new), self.sink), self._out_capacity[new], 0
             )
@@ -125,12 +125,12 @@ class Places:
 
     def update_slots(self, one_more: bool) -> None:
         """Send the slots of machines where they changed: all of them, or one more than are taken."""
-        books = self.cluster.books
-        rows = books.changed_since(self._seen)
-        self._seen = books.clock
-        limits = _limits(books.slots[rows])
+        inventory = self.cluster.inventory
+        rows = inventory.changed_since(self._seen)
+        self._seen = inventory.clock
+        limits = _limits(inventory.slots[rows])
         if one_more:
-            limits = np.minimum(limits, books.running[rows] + 1)
+            limits = np.minimum(limits, inventory.running[rows] + 1)
         other = limits != self._out_capacity[rows]
         if other.any():
             self._out_capacity[rows[other]] = limits[other]
@@ -170,28 +170,28 @@ class Places:
         self._seen = 0
         self._cursor[:] = self._hopeless[:] = 0
 
-    def look_anew(self, classes: Sequence[int]) -> None:
+    def invalidate(self, classes: Sequence[int]) -> None:
         """Every machine is to be looked at again for these classes: what fits there has changed."""
         known = [cls for cls in classes if cls in self._aggregator]
         self._cursor[known] = self._hopeless[known] = 0
 
     def refresh(self, classes: Sequence[int], policy: Policy) -> None:
         """Bring classes up to date with the machines."""
-        clock = self.cluster.books.clock
+        clock = self.cluster.inventory.clock
         behind: dict[int, list[int]] = {}
         for cls, cursor in zip(classes, self._cursor[list(classes)].tolist(), strict=True):
             if cursor < clock:
                 behind.setdefault(cursor, []).append(cls)
         for cursor, group in behind.items():
-            rows = self.cluster.books.changed_since(cursor)
+            rows = self.cluster.inventory.changed_since(cursor)
             if len(rows):
                 self._pull(np.array(group, np.int64), rows, policy)
             self._cursor[group] = clock
 
     def _pull(self, classes: Ints, rows: Ints, policy: Policy) -> None:
-        books = self.cluster.books
+        inventory = self.cluster.inventory
         grid = np.ix_(classes, rows)
-        fits, why = books.room(classes, rows)
+        fits, why = inventory.room(classes, rows)
         capacity = np.minimum(fits, self._seats(classes, rows, policy))
         cost = policy.place(self.cluster, classes, rows)
         arc = self._arc[grid]
@@ -210,19 +210,19 @@ class Places:
             c, r = np.nonzero(new)
             self._add_arcs(classes[c], rows[r], capacity[new], cost[new])
         for cls in classes.tolist():
-            if books.company.spreads(cls):
+            if inventory.affinity.spreads(cls):
                 self._racks.spread(cls, rows)
 
     def _seats(self, classes: Ints, rows: Ints, policy: Policy) -> Ints:
         """Slots open to each class: free ones, and those of tasks that it may displace."""
-        books = self.cluster.books
-        free = books.slots[rows] - books.running[rows]
+        inventory = self.cluster.inventory
+        free = inventory.slots[rows] - inventory.running[rows]
         seats = np.broadcast_to(free, (len(classes), len(rows)))
-        worst = books.worst_running()
-        if policy.preemption is None or worst is None or (books.priority[classes] >= worst).all():
+        worst = inventory.worst_running()
+        if policy.preemption is None or worst is None or (inventory.priority[classes] >= worst).all():
             return seats
-        if (books.slots[rows] < UNLIMITED).any():
-            seats = seats + books.worse_running(classes, rows)
+        if (inventory.slots[rows] < UNLIMITED).any():
+            seats = seats + inventory.worse_running(classes, rows)
             for i, cls in enumerate(classes.tolist()):
                 shut = np.isin(rows, list(self._cuts.get(cls, ())))
                 seats[i, shut] = free[shut]
@@ -285,32 +285,32 @@ class Places:
         arc = self._displacing.pop((cls, row), None)
         if arc is not None:
             self.edits.remove_arcs([arc])
-        books = self.cluster.books
-        limit = min(int(self._capacity[cls, row]), int(books.slots[row] - books.running[row]))
+        inventory = self.cluster.inventory
+        limit = min(int(self._capacity[cls, row]), int(inventory.slots[row] - inventory.running[row]))
         if limit != self._capacity[cls, row]:
             self._capacity[cls, row] = limit
             self.edits.capacity[int(self._arc[cls, row])] = limit
 
     def hopeful(self, classes: Sequence[int], policy: Policy) -> dict[int, Ints]:
         """Machines without room now, where it is worth asking whether somebody could make some; by class, if any."""
-        books = self.cluster.books
+        inventory = self.cluster.inventory
         window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
         alike: dict[tuple[int, int], list[int]] = {}
         for cls in classes:
             alike.setdefault((0 if window else int(self._hopeless[cls]), int(self._cursor[cls])), []).append(cls)
         found: dict[int, Ints] = {}
-        for (hopeless, cursor), members in alike.items():
-            rows = books.changed_since(hopeless)
-            rows = rows[books.usable[rows]]
+        for (infeasible, cursor), members in alike.items():
+            rows = inventory.changed_since(infeasible)
+            rows = rows[inventory.usable[rows]]
             if not len(rows):
                 continue
             index = np.array(members, np.int64)
             capacity = self._capacity[np.ix_(index, rows)]
-            newer = rows[books.version[rows] > cursor]
+            newer = rows[inventory.version[rows] > cursor]
             if len(newer):
-                now = np.minimum(books.room(index, newer)[0], self._seats(index, newer, policy))
-                capacity[:, books.version[rows] > cursor] = now
-            hope = (capacity == 0) & books.can_ever(index, rows) & (books.worse_running(index, rows) > 0)
+                now = np.minimum(inventory.room(index, newer)[0], self._seats(index, newer, policy))
+                capacity[:, inventory.version[rows] > cursor] = now
+            hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
             for cls, some in zip(members, hope, strict=True):
                 mine = rows[some]
                 mine = mine[~np.isin(mine, list(self._cuts.get(cls, ())))] if cls in self._cuts else mine
@@ -320,13 +320,13 @@ class Places:
 
     def give_up(self, cls: int) -> None:
         """Nobody can make room for the class on any of the `hopeful` machines, as they are now."""
-        self._hopeless[cls] = self.cluster.books.clock
+        self._hopeless[cls] = self.cluster.inventory.clock
 
     def end_round(self) -> None:
         """Forget what held for one round only."""
         self.stop_displacing()
         for cls, rows in self._cuts.items():
-            if (self.cluster.books.slots[list(rows)] < UNLIMITED).any():
+            if (self.cluster.inventory.slots[list(rows)] < UNLIMITED).any():
                 self._cursor[cls] = 0
         self._cuts.clear()
 
@@ -380,16 +380,16 @@ class Places:
 
     def offers(self, classes: Ints) -> Ints:
         """How many of each class go to each machine at most, nobody leaving, as of the last `refresh`; (classes, rows)."""
-        capacity: Ints = self._capacity[classes, : self.cluster.books.rows]
+        capacity: Ints = self._capacity[classes, : self.cluster.inventory.rows]
         return capacity
 
-    def look_again(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
+    def blockers_now(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
         """As `why` for each class, but as of now; the network is not told."""
         if not classes:
             return []
         seen = min(int(self._cursor[cls]) if cls in self._aggregator else 0 for cls in classes)
-        rows = self.cluster.books.changed_since(seen)
-        _, now = self.cluster.books.room(np.array(classes, np.int64), rows)
+        rows = self.cluster.inventory.changed_since(seen)
+        _, now = self.cluster.inventory.room(np.array(classes, np.int64), rows)
         whys = []
         for cls, part in zip(classes, now, strict=True):
             why = self.why(cls).copy()
@@ -398,8 +398,8 @@ class Places:
         return whys
 
     def why(self, cls: int) -> NDArray[np.uint32]:
-        """What stands against one more task of the class, by row, as of the last `refresh` (see `Books.room`)."""
-        rows = self.cluster.books.rows
+        """What stands against one more task of the class, by row, as of the last `refresh` (see `Inventory.room`)."""
+        rows = self.cluster.inventory.rows
         if cls not in self._aggregator:
             return np.full(rows, DOWN, np.uint32)
         copy = self._why_copy.get(cls)

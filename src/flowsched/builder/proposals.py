@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flowsched.builder.locality import Near
-from flowsched.builder.machines import Places
-from flowsched.cluster.records import ClassRecord, Group
+from flowsched.builder.machines import MachineArcs
+from flowsched.cluster.records import Group, TaskClass
 
 __all__ = ["ClassFlow", "lead", "racks_of"]
 
@@ -28,20 +28,20 @@ class ClassFlow:
         Machines that take one more each, if somebody makes room.
     """
 
-    cls: ClassRecord
+    cls: TaskClass
     groups: list[tuple[Group, int]]
     rows: list[tuple[int, int]]
     near: list[tuple[Group, int, int, int]]
     displacing: list[int]
 
 
-def racks_of(near: Near, places: Places) -> list[int]:
+def racks_of(near: Near, places: MachineArcs) -> list[int]:
     """Racks that flow enters otherwise than by the class's aggregator."""
     return [rack for rack, _, _ in near.racks] + [places.rack(row) for row, _, _ in near.rows]
 
 
 def lead(
-    led: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], places: Places
+    led: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], places: MachineArcs
 ) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
     """Who goes to which machine for the sake of its data, and how many places of the class that leaves."""
     left = dict(rows)

@@ -7,12 +7,12 @@ from collections.abc import Hashable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.cluster.columns import Indices, grown
+from flowsched.builder.batch import NetworkBatch
+from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.state import Cluster
 from flowsched.network.flow_network import INF
 
-__all__ = ["ANONYMOUS_RACK", "Racks"]
+__all__ = ["ANONYMOUS_RACK", "RackArcs"]
 
 Ints = NDArray[np.int64]
 
@@ -20,7 +20,7 @@ ANONYMOUS_RACK = 64
 """Machines of no rack share unnamed ones of so many."""
 
 
-class Racks:
+class RackArcs:
     """Which machine is in which rack, and the racks' nodes.
 
     Parameters
@@ -37,7 +37,7 @@ class Racks:
         Rack of each machine, a dense index, -1 for a row without one.
     """
 
-    def __init__(self, cluster: Cluster, edits: Edits, aggregators: Mapping[int, int]) -> None:
+    def __init__(self, cluster: Cluster, edits: NetworkBatch, aggregators: Mapping[int, int]) -> None:
         self.cluster = cluster
         self.edits = edits
         self.of: Ints = np.full(8, -1, np.int64)
@@ -46,7 +46,7 @@ class Racks:
         self._named: dict[Hashable, int] = {}
         self._names: dict[int, Hashable] = {}
         self._open: dict[int, None] = {}
-        self._indices = Indices()
+        self._indices = IdPool()
         # By class and rack: the node, and the arc that leads there, with its capacity.
         self._node: Ints = np.full((8, 8), -1, np.int64)
         self._arc: Ints = np.full((8, 8), -1, np.int64)
@@ -126,8 +126,8 @@ class Racks:
 
     def _most(self, cls: int, rack: int) -> int:
         """How many more tasks of the class a rack bears, as far as its arc can tell."""
-        name, company = self._names.get(rack), self.cluster.books.company
-        return INF if name is None or not company.spreads(cls) else company.room_in_rack(cls, name)
+        name, affinity = self._names.get(rack), self.cluster.inventory.affinity
+        return INF if name is None or not affinity.spreads(cls) else affinity.room_in_rack(cls, name)
 
     # -- flow ---------------------------------------------------------------------------------------------------
 

@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.builder.machines import Places
+from flowsched.builder.machines import MachineArcs
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import ClassRecord, Group
+from flowsched.cluster.records import Group, TaskClass
 
-__all__ = ["Holds"]
+__all__ = ["Reservations"]
 
 _MACHINES_PER_HOLD = 500
 """So small a part of the cluster stands aside: one machine, and one more for every so many."""
 
 
 @dataclass(slots=True)
-class _Hold:
+class _Reservation:
     row: int
     until: float
     tried: dict[int, None] = field(default_factory=dict)
 
 
-class Holds:
+class Reservations:
     """Which machine is kept for which class.
 
     Parameters
@@ -40,29 +40,29 @@ class Holds:
     places : Places
     """
 
-    def __init__(self, cluster: Cluster, places: Places) -> None:
+    def __init__(self, cluster: Cluster, places: MachineArcs) -> None:
         self.cluster = cluster
         self.places = places
-        self._holds: dict[ClassRecord, _Hold] = {}
+        self._holds: dict[TaskClass, _Reservation] = {}
 
     def time_tells(self, now: float) -> bool:
         """Whether a machine has been kept for long enough."""
         return any(now >= hold.until for hold in self._holds.values())
 
-    def remember(self) -> Iterator[tuple[ClassRecord, int, float, list[int]]]:
+    def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
         """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
-        held, by_row = self.cluster.books.held, self.cluster.by_row
+        held, by_row = self.cluster.inventory.held, self.cluster.by_row
         for cls, hold in self._holds.items():
             if cls.tasks:
                 kept = hold.row in by_row and held[hold.row] == cls.index
                 yield cls, hold.row if kept else -1, hold.until, list(hold.tried)
 
-    def resume(self, holds: Iterable[tuple[ClassRecord, int, float, Sequence[int]]]) -> None:
+    def resume(self, holds: Iterable[tuple[TaskClass, int, float, Sequence[int]]]) -> None:
         """Keep these machines."""
         for cls, row, until, tried in holds:
-            self._holds[cls] = _Hold(row, until, dict.fromkeys(tried))
+            self._holds[cls] = _Reservation(row, until, dict.fromkeys(tried))
             if row >= 0:
-                self.cluster.books.hold(row, cls.index)
+                self.cluster.inventory.hold(row, cls.index)
 
     def update(self, patient: Iterable[Group], now: float) -> None:
         """Give machines back that are needed no more, and keep others.
@@ -75,7 +75,7 @@ class Holds:
         groups = [group for group in patient if group.waiting]
         if not groups and not self._holds:
             return
-        oldest: dict[ClassRecord, float] = {}
+        oldest: dict[TaskClass, float] = {}
         for group in groups:
             since = group.waiting[0].since
             if since is not None:
@@ -83,39 +83,39 @@ class Holds:
         roomy = set(self.places.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
         self._give_back(set(due), now)
-        books = self.cluster.books
-        due.sort(key=lambda cls: (cls.priority, oldest[cls], -books.size(cls.index), cls.rank))
+        inventory = self.cluster.inventory
+        due.sort(key=lambda cls: (cls.priority, oldest[cls], -inventory.size(cls.index), cls.rank))
         for cls in due[: 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD]:
             hold = self._holds.get(cls)
             if hold is None or hold.row < 0:
-                self._keep(cls, hold or _Hold(-1, now), 2 * now - oldest[cls])
+                self._keep(cls, hold or _Reservation(-1, now), 2 * now - oldest[cls])
 
-    def _give_back(self, due: set[ClassRecord], now: float) -> None:
-        books = self.cluster.books
+    def _give_back(self, due: set[TaskClass], now: float) -> None:
+        inventory = self.cluster.inventory
         for cls, hold in list(self._holds.items()):
-            if hold.row >= 0 and books.held[hold.row] != cls.index:  # the machine has gone
+            if hold.row >= 0 and inventory.held[hold.row] != cls.index:  # the machine has gone
                 hold.row = -1
             over = cls not in due or now >= hold.until
-            if hold.row >= 0 and (over or not books.can_take(hold.row, cls.index)):
-                books.hold(hold.row, -1)
+            if hold.row >= 0 and (over or not inventory.can_take(hold.row, cls.index)):
+                inventory.hold(hold.row, -1)
                 hold.row = -1
             if cls not in due:
                 del self._holds[cls]
 
-    def _keep(self, cls: ClassRecord, hold: _Hold, until: float) -> None:
+    def _keep(self, cls: TaskClass, hold: _Reservation, until: float) -> None:
         """Keep the machine that lacks least, of those not tried yet."""
-        books = self.cluster.books
-        rows = np.arange(books.rows)
-        rows = rows[books.usable[rows] & (books.held[rows] < 0)]
-        rows = rows[books.can_ever(np.array([cls.index]), rows)[0]]
+        inventory = self.cluster.inventory
+        rows = np.arange(inventory.rows)
+        rows = rows[inventory.usable[rows] & (inventory.held[rows] < 0)]
+        rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
         untried = rows[~np.isin(rows, list(hold.tried))]
         if not len(untried):
             hold.tried.clear()
             untried = rows
         if not len(untried):
             return
-        lacking = np.maximum(cls.demand - books.free[untried], 0) / np.maximum(cls.demand, 1)
+        lacking = np.maximum(cls.demand - inventory.free[untried], 0) / np.maximum(cls.demand, 1)
         row = int(untried[np.argmin(lacking.sum(axis=1))])
         hold.row, hold.until, hold.tried[row] = row, until, None
         self._holds[cls] = hold
-        books.hold(row, cls.index)
+        inventory.hold(row, cls.index)

@@ -16,20 +16,20 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.builder.machines import Places
-from flowsched.cluster.columns import Indices, Viewed, grown
+from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.machines import MachineArcs
+from flowsched.cluster.columns import IdPool, Viewed, grown
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
 
-__all__ = ["Stays"]
+__all__ = ["RunningArcs"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Stays(Viewed):
+class RunningArcs(Viewed):
     """Keeps one arc for each group and machine where some of its tasks run.
 
     Parameters
@@ -41,12 +41,12 @@ class Stays(Viewed):
         Where the arcs lead.
     """
 
-    def __init__(self, cluster: Cluster, edits: Edits, places: Places) -> None:
+    def __init__(self, cluster: Cluster, edits: NetworkBatch, places: MachineArcs) -> None:
         self.cluster = cluster
         self.edits = edits
         self.places = places
         self._of: dict[Group, tuple[int, dict[int, int]]] = {}
-        self._indices = Indices()
+        self._indices = IdPool()
         # By index: the arc, how many run, since when the youngest does (`inf` where slots never run out, so that nothing
         # hangs on it), in which age bucket it is, and when that ends.
         self._arc: Ints = np.zeros(8, np.int64)
@@ -97,7 +97,7 @@ class Stays(Viewed):
 
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-        limits, capacity = self.cluster.books.limits, self.edits.capacity
+        limits, capacity = self.cluster.inventory.limits, self.edits.capacity
         new: list[tuple[int, int, int, int, float]] = []
         old: list[int] = []
         aged: list[int] = []

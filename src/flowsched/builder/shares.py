@@ -22,9 +22,9 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
+from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.claimants import Claimants
-from flowsched.builder.job_counts import Tally, jobs_with
+from flowsched.builder.job_counts import JobCounts, jobs_with
 from flowsched.builder.ladder import LadderPosition
 from flowsched.cluster.columns import grown
 from flowsched.cluster.records import Group, JobRecord
@@ -51,10 +51,10 @@ class Shares:
         Node that all waiting tasks reach in the end.
     """
 
-    def __init__(self, cluster: Cluster, network: FlowNetwork, edits: Edits, sink: int) -> None:
+    def __init__(self, cluster: Cluster, network: FlowNetwork, edits: NetworkBatch, sink: int) -> None:
         self.cluster = cluster
         self._who = Claimants(network, edits, sink)
-        self._tally = Tally(cluster)
+        self._tally = JobCounts(cluster)
         self._fairness: Fairness | None = None
         self._policy: Policy | None = None
         self._fresh = True
@@ -299,7 +299,7 @@ class Shares:
         """What each job is entitled to of its user's share."""
         assert fairness.within is not None
         for (jobs, ids), units in zip(self._who.families(), self._share.tolist(), strict=True):
-            tasks = self._tally.tasks[jobs] - self._tally.hopeless[jobs]
+            tasks = self._tally.tasks[jobs] - self._tally.infeasible[jobs]
             weight = (
                 np.array([fairness.weights.get(who, 1.0) for who in ids]) if fairness.weights else np.ones(len(ids))
             )

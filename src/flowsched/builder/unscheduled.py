@@ -16,24 +16,24 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import Edits
-from flowsched.cluster.columns import Indices, grown
+from flowsched.builder.batch import NetworkBatch
+from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.inventory import UNLIMITED
 from flowsched.network.flow_network import INF, FlowNetwork
 from flowsched.policy.fairness import RUNGS
 
-__all__ = ["Outlets"]
+__all__ = ["UnscheduledArcs"]
 
 Ints = NDArray[np.int64]
 
 
-class Outlets:
+class UnscheduledArcs:
     """Arcs by which waiting tasks leave a node; arrays by index of the outlet."""
 
-    def __init__(self, network: FlowNetwork, edits: Edits) -> None:
+    def __init__(self, network: FlowNetwork, edits: NetworkBatch) -> None:
         self.network = network
         self.edits = edits
-        self._indices = Indices()
+        self._indices = IdPool()
         self.tail: Ints = np.zeros(8, np.int64)
         self.head: Ints = np.zeros(8, np.int64)
         self._base: Ints = np.full(8, -1, np.int64)

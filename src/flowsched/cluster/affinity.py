@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MANY", "Company"]
+__all__ = ["MANY", "Affinity"]
 
 Ints = NDArray[np.int64]
 
@@ -38,7 +38,7 @@ class _Class:
         return min(self.on_machine, self.in_rack) < MANY or bool(self.avoids)
 
 
-class Company:
+class Affinity:
     """Counts of running tasks by kind, machine and rack, and what they permit."""
 
     def __init__(self) -> None:

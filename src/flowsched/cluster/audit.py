@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.columns import Indices
-from flowsched.cluster.inventory import UNLIMITED, Books
-from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.columns import IdPool
+from flowsched.cluster.inventory import UNLIMITED, Inventory
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import InputError
 
@@ -48,7 +48,7 @@ def _must(holds: Any, what: str) -> None:
         raise InputError(f"cluster: {what}")
 
 
-def _indices(indices: Indices, used: Iterable[int], what: str) -> None:
+def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
     """Every index below the count is in use or free, and just once."""
     seen = Counter([*used])
     seen.update(indices._free)
@@ -58,41 +58,44 @@ def _indices(indices: Indices, used: Iterable[int], what: str) -> None:
 
 
 def _machines(cluster: Cluster) -> None:
-    records, books = cluster.machines, cluster.books
+    records, inventory = cluster.machines, cluster.inventory
     _must(
         all(type(r) is MachineRecord and r.machine.id == id for id, r in records.items()), "a machine under another id"
     )
     rows = {record.row: record for record in records.values()}
     _must(rows == cluster.by_row and len(rows) == len(records), "machines and their rows differ")
     gone = cluster._changes.gone
-    _indices(books._rows, [*rows, *gone], "rows")
-    count = books.rows
+    _indices(inventory._rows, [*rows, *gone], "rows")
+    count = inventory.rows
     for name in ("capacity", "free", "devices", "slots", "running", "usable", "held", "version", "running_at"):
-        _must(len(getattr(books, name)) >= count, f"books.{name} is too short")
+        _must(len(getattr(inventory, name)) >= count, f"books.{name} is too short")
     width = len(cluster.resources.names)
-    _must(books.resources is cluster.resources, "the books have other resources")
-    for array in (books.capacity, books.free, books.demand):
-        _must(array.shape[1] == width, "the books have other resources")
-    _must(books.total.shape == (width,), "the books have other resources")
-    _must(len(books.makes.of) >= count or not rows, "shapes of rows are missing")
+    _must(inventory.resources is cluster.resources, "the inventory has other resources")
+    for array in (inventory.capacity, inventory.free, inventory.demand):
+        _must(array.shape[1] == width, "the inventory has other resources")
+    _must(inventory.total.shape == (width,), "the inventory has other resources")
+    _must(len(inventory.makes.of) >= count or not rows, "shapes of rows are missing")
 
 
 def _classes(cluster: Cluster) -> None:
-    books = cluster.books
+    inventory = cluster.inventory
     by_class, by_key = cluster.by_class, cluster._classes
-    _must(all(type(c) is ClassRecord and c.index == i for i, c in by_class.items()), "a class under another number")
+    _must(all(type(c) is TaskClass and c.index == i for i, c in by_class.items()), "a class under another number")
     _must(all(type(key) is tuple and cls.key == key for key, cls in by_key.items()), "a class under another key")
     _must({id(c) for c in by_key.values()} == {id(c) for c in by_class.values()}, "classes by key and by number differ")
-    _indices(books._classes, [*by_class, *cluster._changes.classes], "classes")
+    _indices(inventory._classes, [*by_class, *cluster._changes.classes], "classes")
     for name in ("demand", "priority", "level"):
-        _must(len(getattr(books, name)) >= books._classes.count, f"books.{name} is too short")
-    _must(all(type(level) is int for level in books.levels), "a priority that is no number")
-    _must(len(set(books.levels)) == len(books.levels) == len(books._running_by_level), "priorities are told twice")
-    _must(books.running_at.shape[1] >= len(books.levels), "books.running_at is too narrow")
+        _must(len(getattr(inventory, name)) >= inventory._classes.count, f"books.{name} is too short")
+    _must(all(type(level) is int for level in inventory.levels), "a priority that is no number")
+    _must(
+        len(set(inventory.levels)) == len(inventory.levels) == len(inventory._running_by_level),
+        "priorities are told twice",
+    )
+    _must(inventory.running_at.shape[1] >= len(inventory.levels), "books.running_at is too narrow")
     width = len(cluster.resources.names)
     for cls in by_class.values():
         _must(cls.demand.shape == (width,) and (cls.demand >= 0).all(), "a demand for other resources")
-        _must(cls.priority in books.levels, "a class of unknown priority")
+        _must(cls.priority in inventory.levels, "a class of unknown priority")
         _must(all(type(label) is str for label in cls.constraints), "a constraint on no label")
         known = cls.demand.tobytes(), tuple(cls.constraints.items()), cls.priority, cls.kind, tuple(cls.prefers.items())
         _must(cls.key[:5] == known and len(cls.key) == 8, "a class under another key")
@@ -100,7 +103,7 @@ def _classes(cluster: Cluster) -> None:
 
 
 def _tasks(cluster: Cluster) -> None:
-    books, tasks = cluster.books, cluster.tasks
+    inventory, tasks = cluster.inventory, cluster.tasks
     _must(all(type(t) is TaskRecord and t.id == id for id, t in tasks.items()), "a task under another id")
     known = {record.index: record for record in tasks.values()}
     _indices(cluster._indices, known, "tasks")
@@ -108,7 +111,7 @@ def _tasks(cluster: Cluster) -> None:
     _must(known == there, "tasks and their numbers differ")
     turns = {record.turn for record in known.values()}
     _must(len(turns) == len(known) and max(turns, default=0) <= cluster._turn, "turns of tasks are not in order")
-    width = books.devices.shape[1]
+    width = inventory.devices.shape[1]
     running: dict[int, list[TaskRecord]] = {}
     for record in known.values():
         _must(not record.gone, "a task that has left is still there")
@@ -122,19 +125,19 @@ def _tasks(cluster: Cluster) -> None:
     for row, machine in cluster.by_row.items():
         on = running.get(row, [])
         _must(set(machine.tasks) == set(on), "a machine and its tasks differ")
-    size = len(books.task_row)
+    size = len(inventory.task_row)
     for name in ("task_row", "task_class", "task_turn", "task_since"):
-        _must(len(getattr(books, name)) == size, f"books.{name} has another length")
+        _must(len(getattr(inventory, name)) == size, f"books.{name} has another length")
     rows = np.full(size, -1, np.int64)
     for row, on in running.items():
         for record in on:
             i, place = record.index, record.place
             assert place is not None
-            _must(i < size, "a running task is not in the books")
+            _must(i < size, "a running task is not in the inventory")
             rows[i] = row
-            here = int(books.task_class[i]), int(books.task_turn[i]), float(books.task_since[i])
-            _must(here == (record.group.cls.index, record.turn, float(place.since)), "the books tell other tasks")
-    _must(np.array_equal(rows, books.task_row), "the books have tasks elsewhere")
+            here = int(inventory.task_class[i]), int(inventory.task_turn[i]), float(inventory.task_since[i])
+            _must(here == (record.group.cls.index, record.turn, float(place.since)), "the inventory tells other tasks")
+    _must(np.array_equal(rows, inventory.task_row), "the inventory has tasks elsewhere")
 
 
 def _groups(cluster: Cluster) -> None:
@@ -154,8 +157,8 @@ def _groups(cluster: Cluster) -> None:
     _must(members.keys() == groups.keys(), "groups and tasks differ")
     serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
     _must(len(set(serials)) == len(serials) and max(serials, default=0) <= cluster._serial, "serials are not in order")
-    count: Counter[ClassRecord] = Counter()
-    waiting: dict[ClassRecord, dict[Group, None]] = {}
+    count: Counter[TaskClass] = Counter()
+    waiting: dict[TaskClass, dict[Group, None]] = {}
     for group, tasks in members.items():
         _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
         count[group.cls] += len(tasks)
@@ -180,7 +183,7 @@ def _groups(cluster: Cluster) -> None:
 
 def _changes(cluster: Cluster) -> None:
     changes = cluster._changes
-    rows = range(cluster.books.rows)
+    rows = range(cluster.inventory.rows)
     for group, touched in changes.groups.items():
         _must(type(group) is Group and group.tasks > 0 and all(row in rows for row in touched), "a change of no group")
     _must(all(type(group) is Group and not group.tasks for group in changes.removed), "a group that is not gone")
@@ -189,8 +192,8 @@ def _changes(cluster: Cluster) -> None:
 
 def _books(cluster: Cluster) -> None:
     """Made anew from the records, they must be the same."""
-    books, fresh = cluster.books, Books(cluster.resources)
-    for priority in books.levels:  # numbered in the order in which they were met
+    inventory, fresh = cluster.inventory, Inventory(cluster.resources)
+    for priority in inventory.levels:  # numbered in the order in which they were met
         fresh._classes._free = [0]
         fresh.add_class(np.zeros(len(cluster.resources.names), np.int64), {}, priority)
         fresh.drop_class(0)
@@ -198,8 +201,8 @@ def _books(cluster: Cluster) -> None:
         fresh._classes._free, fresh._classes.count = [index], max(fresh._classes.count, index + 1)
         fresh.add_class(cls.demand, cls.constraints, cls.priority)
         kind, spread, avoids = _wishes(cls)
-        fresh.company.add_class(index, kind, spread, avoids)
-    fresh._rows.count = books.rows
+        fresh.affinity.add_class(index, kind, spread, avoids)
+    fresh._rows.count = inventory.rows
     for row, record in cluster.by_row.items():
         fresh._rows._free = [row]
         fresh.add_machine()
@@ -209,51 +212,56 @@ def _books(cluster: Cluster) -> None:
         for task in record.tasks:
             assert task.place is not None
             fresh.take(row, task.group.cls.index, task.place.devices)
-    rows, count = list(cluster.by_row), books.rows
+    rows, count = list(cluster.by_row), inventory.rows
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(
-            np.array_equal(getattr(books, name)[rows], getattr(fresh, name)[rows]),
+            np.array_equal(getattr(inventory, name)[rows], getattr(fresh, name)[rows]),
             f"books.{name} is not what the records tell",
         )
-    wide = min(books.devices.shape[1], fresh.devices.shape[1])
-    same = np.array_equal(books.devices[rows, :wide], fresh.devices[rows, :wide])
-    _must(same and not books.devices[rows, wide:].any(), "books.devices is not what the records tell")
-    levels = len(books.levels)
-    _must(np.array_equal(books.running_at[rows, :levels], fresh.running_at[rows, :levels]), "books.running_at differs")
+    wide = min(inventory.devices.shape[1], fresh.devices.shape[1])
+    same = np.array_equal(inventory.devices[rows, :wide], fresh.devices[rows, :wide])
+    _must(same and not inventory.devices[rows, wide:].any(), "books.devices is not what the records tell")
+    levels = len(inventory.levels)
     _must(
-        books._running_by_level == fresh._running_by_level and books.levels == fresh.levels,
+        np.array_equal(inventory.running_at[rows, :levels], fresh.running_at[rows, :levels]), "books.running_at differs"
+    )
+    _must(
+        inventory._running_by_level == fresh._running_by_level and inventory.levels == fresh.levels,
         "running tasks by priority differ",
     )
     live = list(cluster.by_class)
     for name in ("demand", "priority", "level"):
-        _must(np.array_equal(getattr(books, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
-    _must(all(books._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
-    held = books.held
+        _must(np.array_equal(getattr(inventory, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
+    _must(all(inventory._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
+    held = inventory.held
     _must(np.isin(held[:count], [-1, *live]).all() and (held[count:] == -1).all(), "a machine is held for no class")
-    _must(books._holding == int((books.held[: books.rows] >= 0).sum()), "machines that are held are not counted")
-    _must(bool((books.version[: books.rows] <= books.clock).all()), "a row changed after now")
-    _must((books.slots[rows] >= 0).all() and (books.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
-    _company(books, fresh, set(live), bool(cluster._changes.gone))
-    _shapes(books, fresh, rows, live)
+    _must(
+        inventory._holding == int((inventory.held[: inventory.rows] >= 0).sum()),
+        "machines that are held are not counted",
+    )
+    _must(bool((inventory.version[: inventory.rows] <= inventory.clock).all()), "a row changed after now")
+    _must((inventory.slots[rows] >= 0).all() and (inventory.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
+    _company(inventory, fresh, set(live), bool(cluster._changes.gone))
+    _shapes(inventory, fresh, rows, live)
 
 
-def _wishes(cls: ClassRecord) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
+def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
     """What `Cluster._group` told the company of it, from the class's key."""
     _, _, _, kind, _, spread, _, avoids = cls.key
     return kind, spread, avoids
 
 
-def _company(books: Books, fresh: Books, live: set[int], leaving: bool) -> None:
-    mine, made = books.company, fresh.company
+def _company(inventory: Inventory, fresh: Inventory, live: set[int], leaving: bool) -> None:
+    mine, made = inventory.affinity, fresh.affinity
     _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
     if mine._classes.keys() <= live and not leaving:
         for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "_fussy"):
             _must(getattr(mine, name) == getattr(made, name), f"company{name} is not what the records tell")
-    _must(mine._top >= made._top, "company has too few rows")
+    _must(mine._top >= made._top, "affinity has too few rows")
 
 
-def _shapes(books: Books, fresh: Books, rows: list[int], live: list[int]) -> None:
-    mine, made = books.makes, fresh.makes
+def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[int]) -> None:
+    mine, made = inventory.makes, fresh.makes
     _indices(mine._indices, mine._keys, "shapes")
     _must(all(mine._shapes.get(key) == shape for shape, key in mine._keys.items()), "a shape under another key")
     _must(len(mine._shapes) == len(mine._keys) and mine._users.keys() == mine._keys.keys(), "shapes differ")

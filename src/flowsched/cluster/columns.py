@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Indices", "Viewed", "grown"]
+__all__ = ["IdPool", "Viewed", "grown"]
 
 
 def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
@@ -24,7 +24,7 @@ def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     return larger
 
 
-class Indices:
+class IdPool:
     """Hands out the index last given back, else the next new one."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 Rows are machines, columns resources (int64 micro-units).  Two kinds of dense index meet here, each handed out from a
 free list so that equal histories give equal indices: *rows* (machines) and *classes* (tasks of the same demand,
-constraints and priority).  What a class can ever run on is in `shapes`, who may run beside whom in `company`.
+constraints and priority).  What a class can ever run on is in `shapes`, who may run beside whom in `affinity`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.affinity import Company
-from flowsched.cluster.columns import Indices, Viewed, grown
+from flowsched.cluster.affinity import Affinity
+from flowsched.cluster.columns import IdPool, Viewed, grown
 from flowsched.cluster.model import MICRO, UNLIMITED, Resources
 from flowsched.cluster.shapes import Shapes, Suitability
 
@@ -27,8 +27,8 @@ __all__ = [
     "SLOTS",
     "SPREAD",
     "UNLIMITED",
-    "Books",
     "FitRule",
+    "Inventory",
 ]
 
 Ints = NDArray[np.int64]
@@ -44,11 +44,11 @@ class FitRule(Protocol):
     """Decides, instead of the sum of what tasks ask for, whether resources suffice; devices stay with the books.
 
     Both are asked between changes of the world only, and must agree: where `room` says that a task fits, `admits` may
-    still refuse, but must then `Books.touch` the row, and `room` must not say so again before something has changed.
+    still refuse, but must then `Inventory.touch` the row, and `room` must not say so again before something has changed.
     """
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """As `Books.room`, as far as resources other than devices go."""
+        """As `Inventory.room`, as far as resources other than devices go."""
         ...
 
     def admits(self, row: int, cls: int, without: Sequence[Any] = ()) -> bool:
@@ -70,7 +70,7 @@ class _Asks:
     level: int
 
 
-class Books(Viewed):
+class Inventory(Viewed):
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
     Attributes
@@ -128,8 +128,8 @@ class Books(Viewed):
         self.task_turn: Ints = np.zeros(8, np.int64)
         self.task_since: NDArray[np.float64] = np.zeros(8)
         self.rule: FitRule | None = None
-        self.company = Company()
-        self._rows, self._classes = Indices(), Indices()
+        self.affinity = Affinity()
+        self._rows, self._classes = IdPool(), IdPool()
         self._asks: dict[int, _Asks] = {}
         self._holding = 0
         self._view()
@@ -182,7 +182,7 @@ class Books(Viewed):
         self.slots[row] = UNLIMITED if slots is None else slots
         self.makes.settle(row, capacity, labels, slots)
         self.touch(row)
-        self._touch_all(self.company.settle(row, rack))
+        self._touch_all(self.affinity.settle(row, rack))
 
     def drop_machine(self, row: int) -> None:
         """Give the row back; nothing may run there."""
@@ -190,7 +190,7 @@ class Books(Viewed):
         self.capacity[row] = 0
         self.makes.unsettle(row)
         self.usable[row] = False
-        self.company.unsettle(row)
+        self.affinity.unsettle(row)
         self._unhold(row)
         self.version[row] = 0
         self._rows.give(row)
@@ -238,7 +238,7 @@ class Books(Viewed):
         """Give the index back."""
         del self._asks[cls]
         self.makes.drop_class(cls)
-        self.company.drop_class(cls)
+        self.affinity.drop_class(cls)
         self._classes.give(cls)
 
     # -- taking and giving --------------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class Books(Viewed):
         )
 
     def _suffices(self, row: int, cls: int) -> bool:
-        if not self.company.admits(row, cls):
+        if not self.affinity.admits(row, cls):
             return False
         if self.rule is not None:
             return self.rule.admits(row, cls)
@@ -321,7 +321,7 @@ class Books(Viewed):
     def spare(self, row: int, cls: int, most: int) -> int:
         """How many more tasks of the class, up to `most`, fit there together; 0 where they must be tried one by one."""
         asks, free = self._asks[cls], self._free
-        if asks.share or self.company.heeds(cls):
+        if asks.share or self.affinity.heeds(cls):
             return 0
         count = min(self._slots[row] - self._running[row], most)
         if self.rule is not None:
@@ -341,7 +341,7 @@ class Books(Viewed):
         self._running_at[row, asks.level] += count
         self._running_by_level[asks.level] += count
         self.touch(row)
-        self._touch_all(self.company.take(row, cls, count))
+        self._touch_all(self.affinity.take(row, cls, count))
 
     def size(self, cls: int) -> float:
         """The largest part of any resource of the whole cluster that a task of the class takes."""
@@ -404,7 +404,7 @@ class Books(Viewed):
             why[held] |= HELD
             fits[held] = 0
         for i, cls in enumerate(classes.tolist()):
-            bears = self.company.room(cls, rows)
+            bears = self.affinity.room(cls, rows)
             for bit, most in zip((COMPANY, SPREAD), bears or (), strict=False):
                 fits[i] = np.minimum(fits[i], most)
                 why[i, most == 0] |= bit

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
-from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.validate import check_id, number, ordered, truth, whole
@@ -59,7 +59,7 @@ class Rebuild:
             raise InputError("cluster: an empty one expected")
         self.cluster = cluster
         self.groups: dict[int, Group] = {}
-        self.classes: dict[int, ClassRecord] = {}
+        self.classes: dict[int, TaskClass] = {}
         self._events = whole("events", events, 0, _LAST)
         self._turn = whole("turn", turn, 0, _LAST)
         self._serial = whole("serial", serial, 0, _LAST)
@@ -103,16 +103,16 @@ class Rebuild:
     def _seat(self) -> None:
         """All machines are known: they get rows."""
         self._seated = True
-        cluster, books = self.cluster, self.cluster.books
+        cluster, inventory = self.cluster, self.cluster.inventory
         if len({row for row, *_ in self._specs.values()}) < len(self._specs):
             raise InputError("two machines of one row")
         seats: dict[Hashable, MachineRecord] = {}
         for _, machine, capacity, failed, drained in sorted(self._specs.values(), key=lambda spec: spec[0]):
-            record = seats[machine.id] = MachineRecord(machine, books.add_machine())
+            record = seats[machine.id] = MachineRecord(machine, inventory.add_machine())
             cluster.by_row[record.row] = record
             cluster._describe(record, machine, capacity, new=True)
             record.failed, record.drained = failed, drained
-            books.usable[record.row] = not (failed or drained)
+            inventory.usable[record.row] = not (failed or drained)
         cluster.machines.update((id, seats[id]) for id in self._specs)
         self._specs.clear()
 
@@ -120,7 +120,7 @@ class Rebuild:
 
     def task_class(
         self, name: int, demand: Sequence[int], priority: int, like: Task, only: tuple[Hashable, ...]
-    ) -> ClassRecord:
+    ) -> TaskClass:
         """A class of tasks, in the order of their indices.
 
         Parameters
@@ -252,23 +252,23 @@ class Rebuild:
     def _place(self, tasks: Sequence[TaskRecord], machine: MachineRecord, place: Placement | None) -> None:
         """Tasks of one group, on the same devices since the same time."""
         assert place is not None
-        cluster, books, row, cls = self.cluster, self.cluster.books, place.row, tasks[0].group.cls.index
+        cluster, inventory, row, cls = self.cluster, self.cluster.inventory, place.row, tasks[0].group.cls.index
         what = f"machine {machine.machine.id!r}"
-        count, g, share = len(tasks), cluster.resources.device_index, books.device_share(cls)
+        count, g, share = len(tasks), cluster.resources.device_index, inventory.device_share(cls)
         demand: list[int] = tasks[0].group.cls.demand.tolist()
         wanted = -(-demand[g] // MICRO) if share else 0
-        have = int(books.capacity[row, g]) // MICRO if g >= 0 else 0
+        have = int(inventory.capacity[row, g]) // MICRO if g >= 0 else 0
         if len(place.devices) != wanted or len(set(place.devices)) != wanted:
             raise InputError(f"task {tasks[0].id!r}: {wanted} devices expected, got {list(place.devices)}")
         for device in place.devices:
             if type(device) is not int or not 0 <= device < have:
                 raise InputError(f"task {tasks[0].id!r}: {what} has no device {device!r}")
-            if int(books.devices[row, device]) < count * share:
+            if int(inventory.devices[row, device]) < count * share:
                 raise InputError(f"{what}: its tasks take more than there is of device {device}")
-        if int(books.slots[row]) - int(books.running[row]) < count:
+        if int(inventory.slots[row]) - int(inventory.running[row]) < count:
             raise InputError(f"{what}: more tasks than slots run there")
-        for d, (free, each) in enumerate(zip(books.free[row].tolist(), demand, strict=True)):
-            least = 0 if books.rule is None or d == g else _DEEPEST
+        for d, (free, each) in enumerate(zip(inventory.free[row].tolist(), demand, strict=True)):
+            least = 0 if inventory.rule is None or d == g else _DEEPEST
             if each and free - count * each < least:
                 raise InputError(f"{what}: its tasks take more than there is of {cluster.resources.names[d]!r}")
         cluster._settle(tasks, place)

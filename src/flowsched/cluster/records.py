@@ -1,4 +1,4 @@
-"""What the cluster keeps about each of its things, by identity; their numbers are in `books`.
+"""What the cluster keeps about each of its things, by identity; their numbers are in `inventory`.
 
 A record is never reused for another thing, so holding one is a safe way to ask "is it still there".
 """
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.model import Job, Machine
 
-__all__ = ["Before", "ClassRecord", "Group", "JobRecord", "MachineRecord", "Placement", "TaskRecord"]
+__all__ = ["Before", "Group", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord"]
 
 
 @dataclass(slots=True, eq=False)
-class ClassRecord:
+class TaskClass:
     """Tasks of one demand, one set of constraints, one priority and one kind, of whatever job."""
 
     index: int
@@ -93,7 +93,7 @@ class Group:
     """
 
     job: JobRecord
-    cls: ClassRecord
+    cls: TaskClass
     serial: int
     data: tuple[tuple[Hashable, float], ...] = ()
     waiting: list[TaskRecord] = field(default_factory=list)
@@ -108,7 +108,7 @@ class JobRecord:
     job: Job
     serial: int
     tasks: dict[TaskRecord, None] = field(default_factory=dict)
-    groups: dict[tuple[ClassRecord, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)
+    groups: dict[tuple[TaskClass, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)
     most: int = 0
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.columns import Indices, grown
+from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.model import MICRO, UNLIMITED
 
 __all__ = ["ShapeKey", "Shapes", "Suitability"]
@@ -58,7 +58,7 @@ class Suitability:
         self._shapes: dict[ShapeKey, int] = {}
         self._keys: dict[int, ShapeKey] = {}
         self._users: dict[int, int] = {}
-        self._indices = Indices()
+        self._indices = IdPool()
         self._snapshot: Shapes | None = None
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._most: dict[int, int] = {}

@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
-from flowsched.cluster.columns import Indices
-from flowsched.cluster.inventory import SLOTS, Books
+from flowsched.cluster.columns import IdPool
+from flowsched.cluster.inventory import SLOTS, Inventory
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
-from flowsched.cluster.records import ClassRecord, Group, JobRecord, MachineRecord, TaskRecord
-from flowsched.cluster.transitions import Changes, Moves
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
+from flowsched.cluster.transitions import Changes, Transitions
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,
@@ -42,7 +42,7 @@ IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-class Cluster(Moves):
+class Cluster(Transitions):
     """Machines, jobs, tasks and users, and what runs where.
 
     Parameters
@@ -53,7 +53,7 @@ class Cluster(Moves):
     Attributes
     ----------
     books, by_row, waiting
-        See `Moves`.
+        See `Transitions`.
     events : int
         How many have happened.
     midway : bool
@@ -62,16 +62,16 @@ class Cluster(Moves):
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
         self.resources = resources if isinstance(resources, Resources) else Resources(ordered("resources", resources))
-        super().__init__(Books(self.resources))
+        super().__init__(Inventory(self.resources))
         self.machines: dict[Hashable, MachineRecord] = {}
         self.jobs: dict[Hashable, JobRecord] = {}
         self.tasks: dict[Hashable, TaskRecord] = {}
         self.users: dict[Hashable, User] = {}
         self.by_index: list[TaskRecord | None] = []
-        self.by_class: dict[int, ClassRecord] = {}
-        self._classes: dict[tuple[Any, ...], ClassRecord] = {}
+        self.by_class: dict[int, TaskClass] = {}
+        self._classes: dict[tuple[Any, ...], TaskClass] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
-        self._indices = Indices()
+        self._indices = IdPool()
         self.events = 0
         self.midway = False
         self._serial = 0
@@ -103,9 +103,9 @@ class Cluster(Moves):
         """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
         records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
         rows = np.array([m.row for m in records], np.int64)
-        fits, why = self.books.room(np.array([self.task(task).group.cls.index]), rows)
+        fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
         fits[why & SLOTS > 0] = 0
-        counts: NDArray[np.int64] = np.minimum(fits[0], self.books.slots[rows] - self.books.running[rows])
+        counts: NDArray[np.int64] = np.minimum(fits[0], self.inventory.slots[rows] - self.inventory.running[rows])
         return counts
 
     def changes(self, now: float | None = None) -> Changes:
@@ -118,10 +118,10 @@ class Cluster(Moves):
             del self._idle[key]
             changes.classes.append(self._classes.pop(key).index)
         for cls in changes.classes:
-            self.books.drop_class(cls)
+            self.inventory.drop_class(cls)
             del self.by_class[cls]
         for row in changes.gone:
-            self.books.drop_machine(row)
+            self.inventory.drop_machine(row)
         return changes
 
     def date(self, now: float) -> None:
@@ -159,8 +159,8 @@ class Cluster(Moves):
         self.changes()
         groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.groups.values()}
         self._changes = Changes(groups, machines=dict.fromkeys(self.by_row))
-        for row in np.flatnonzero(self.books.held >= 0).tolist():
-            self.books.hold(row, -1)
+        for row in np.flatnonzero(self.inventory.held >= 0).tolist():
+            self.inventory.hold(row, -1)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -205,7 +205,7 @@ class Cluster(Moves):
             raise DuplicateIdError(f"machine {event.id!r} is already there")
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
         if record is None:
-            record = self.machines[event.id] = MachineRecord(machine, self.books.add_machine())
+            record = self.machines[event.id] = MachineRecord(machine, self.inventory.add_machine())
             self.by_row[record.row] = record
         self._describe(record, machine, capacity, new=True)
 
@@ -223,9 +223,11 @@ class Cluster(Moves):
 
     def _check_shrink(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64]) -> None:
         """Capacity may not go below what runs there."""
-        books, row, running = self.books, record.row, len(record.tasks)
+        inventory, row, running = self.inventory, record.row, len(record.tasks)
         # Under a fit rule tasks may ask for more than there is: what does not shrink is let be.
-        short = np.flatnonzero(capacity < np.minimum(books.capacity[row] - books.free[row], books.capacity[row]))
+        short = np.flatnonzero(
+            capacity < np.minimum(inventory.capacity[row] - inventory.free[row], inventory.capacity[row])
+        )
         what = f"machine {machine.id!r}: {running} running tasks take more than the new"
         if len(short):
             raise InputError(f"{what} capacity of {self.resources.names[short[0]]!r}; drain or fail the machine first")
@@ -240,8 +242,8 @@ class Cluster(Moves):
 
     def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
         record.machine, record.failed, record.drained = machine, False, False
-        self.books.describe(record.row, capacity, machine.labels, machine.slots, machine.rack)
-        self.books.usable[record.row] = True
+        self.inventory.describe(record.row, capacity, machine.labels, machine.slots, machine.rack)
+        self.inventory.usable[record.row] = True
         if new:
             self._changes.machines[record.row] = None
         for task in record.tasks:
@@ -260,8 +262,8 @@ class Cluster(Moves):
         self._unusable(record)
 
     def _unusable(self, record: MachineRecord) -> None:
-        self.books.usable[record.row] = False
-        self.books.touch(record.row)
+        self.inventory.usable[record.row] = False
+        self.inventory.touch(record.row)
 
     def _machine_removed(self, event: ev.MachineRemoved) -> None:
         self._machine_failed(ev.MachineFailed(event.id, time=event.time))
@@ -321,9 +323,9 @@ class Cluster(Moves):
         key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, *wishes)
         cls = self._classes.get(key)
         if cls is None:
-            index = self.books.add_class(demand, task.constraints, priority)
-            self.books.company.add_class(index, task.kind, spread, avoids)
-            cls = ClassRecord(index, key, demand, task.constraints, priority, task.kind, task.prefers)
+            index = self.inventory.add_class(demand, task.constraints, priority)
+            self.inventory.affinity.add_class(index, task.kind, spread, avoids)
+            cls = TaskClass(index, key, demand, task.constraints, priority, task.kind, task.prefers)
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
         pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
@@ -345,8 +347,8 @@ class Cluster(Moves):
         if machine.failed:
             raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
         cls = task.group.cls.index
-        devices = self.books.pick(machine.row, cls) if given is None else given
-        if devices is None or not self.books.admits(machine.row, cls, devices):
+        devices = self.inventory.pick(machine.row, cls) if given is None else given
+        if devices is None or not self.inventory.admits(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
         self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
 

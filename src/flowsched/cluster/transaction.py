@@ -8,11 +8,11 @@ from itertools import groupby
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
-__all__ = ["Trial"]
+__all__ = ["Transaction"]
 
 
-class Trial:
-    """Moves in a cluster, kept only if nobody calls `undo`.
+class Transaction:
+    """Moves in a cluster, kept only if nobody calls `rollback`.
 
     Attributes
     ----------
@@ -43,13 +43,13 @@ class Trial:
         self.cluster.stop(task, self.now)
         self.moving = False
 
-    def put_back(self, task: TaskRecord) -> None:
+    def restore(self, task: TaskRecord) -> None:
         """One task is as before the trial again."""
         self.moving = True
         self.cluster.restore([task], [self.before[task]])
         self.moving = False
 
-    def undo(self) -> None:
+    def rollback(self) -> None:
         """All tasks are as before the trial again; nothing is done where that cannot be."""
         if self.moving:
             return

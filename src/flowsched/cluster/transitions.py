@@ -10,15 +10,15 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from flowsched.cluster.inventory import Books
-from flowsched.cluster.records import Before, ClassRecord, Group, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.records import Before, Group, MachineRecord, Placement, TaskClass, TaskRecord
 
-__all__ = ["Changes", "Moves"]
+__all__ = ["Changes", "Transitions"]
 
 
 @dataclass
 class Changes:
-    """What changed since the last look; rows of machines that merely filled or emptied are told by `Books.version`.
+    """What changed since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ class Changes:
     classes: list[int] = field(default_factory=list)
 
 
-class Moves:
+class Transitions:
     """Tasks that wait, and those that run, machine by machine.
 
     Attributes
@@ -53,16 +53,16 @@ class Moves:
         Classes with waiting tasks, and their groups that have some.
     """
 
-    def __init__(self, books: Books) -> None:
-        self.books = books
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
         self.by_row: dict[int, MachineRecord] = {}
-        self.waiting: dict[ClassRecord, dict[Group, None]] = {}
-        self._waiting_ids: dict[ClassRecord, tuple[Hashable, ...]] = {}
+        self.waiting: dict[TaskClass, dict[Group, None]] = {}
+        self._waiting_ids: dict[TaskClass, tuple[Hashable, ...]] = {}
         self._changes = Changes()
         self._turn = 0
         self._timeless: list[TaskRecord] = []
 
-    def waiting_ids(self, cls: ClassRecord) -> tuple[Hashable, ...]:
+    def waiting_ids(self, cls: TaskClass) -> tuple[Hashable, ...]:
         """The waiting tasks of a class, group by group."""
         ids = self._waiting_ids.get(cls)
         if ids is None:
@@ -79,12 +79,12 @@ class Moves:
 
     def _settle(self, tasks: Sequence[TaskRecord], place: Placement) -> None:
         group, row = tasks[0].group, place.row
-        self.books.take(row, group.cls.index, place.devices, len(tasks))
+        self.inventory.take(row, group.cls.index, place.devices, len(tasks))
         there = self.by_row[row].tasks
         for task in tasks:
             task.place = place
             there[task] = None
-            self.books.assign(task.index, row, group.cls.index, task.turn, place.since)
+            self.inventory.assign(task.index, row, group.cls.index, task.turn, place.since)
         group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 
@@ -99,12 +99,12 @@ class Moves:
         place, group = tasks[0].place, tasks[0].group
         assert place is not None
         row = place.row
-        self.books.take(row, group.cls.index, place.devices, -len(tasks))
+        self.inventory.take(row, group.cls.index, place.devices, -len(tasks))
         there = self.by_row[row].tasks
         for task in tasks:
             task.place = None
             del there[task]
-            self.books.leave(task.index)
+            self.inventory.leave(task.index)
         if len(tasks) == len(group.on[row]):
             del group.on[row]
         else:

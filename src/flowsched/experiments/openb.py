@@ -171,9 +171,9 @@ def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) ->
     gpus = sum(_gpus(machine) for machine in trace.machines)
     tasks = _arrivals(pods, gpus, seed)
     by_id: dict[Hashable, fs.Task] = {task.id: task for task in tasks}
-    books = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
+    inventory = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
     for machine in trace.machines:
-        books.add_machine(machine)
+        inventory.add_machine(machine)
     out, asked, given = _Run(arrived=len(tasks)), 0.0, 0.0
     begin, cpu = time.perf_counter(), time.process_time()
     policy = setting.policy(FragmentationCost.of(pods))
@@ -190,14 +190,14 @@ def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) ->
         if not setting.patient:
             sched.apply(*(fs.JobRemoved(task) for task in rnd.waiting))
         out.rounds.append(time.perf_counter() - start)
-        _audit(books, batch, rnd, wrong)
+        _audit(inventory, batch, rnd, wrong)
         given += sum(_gpus(by_id[task]) for task in rnd.placements)
         out.placed += len(rnd.placements)
         asked += sum(_gpus(task) for task in batch)
         while len(out.allocated) < len(_MARKS) and (last or asked >= _MARKS[len(out.allocated)] * gpus):
             out.allocated.append(100 * given / gpus)
     out.seconds, out.cpu = time.perf_counter() - begin, time.process_time() - cpu
-    free = sched.cluster.books.devices[: sched.cluster.books.rows] / 1e6
+    free = sched.cluster.inventory.devices[: sched.cluster.inventory.rows] / 1e6
     out.crumbs = 100 * float(free[free < 1].sum()) / gpus
     out.blocked = 100 * float((free == 1).sum()) / gpus
     if abs(out.allocated[-1] + out.crumbs + out.blocked - 100) > 1e-6:
@@ -209,13 +209,13 @@ def _batches(tasks: Sequence[fs.Task], size: int) -> Iterator[tuple[float, Seque
     return ((float(start), tasks[start : start + size]) for start in range(0, len(tasks), size))
 
 
-def _audit(books: AuditBooks, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
+def _audit(inventory: AuditBooks, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
     """Hold the round to capacity, to GPUs one by one, and to the models that pods allow."""
-    books.register(batch)
+    inventory.register(batch)
     try:
         for task_id, machine in rnd.placements.items():
-            books.place(task_id, machine, rnd.devices[task_id], rnd.now)
-        books.check(set(rnd.placements.values()), rnd.now)
+            inventory.place(task_id, machine, rnd.devices[task_id], rnd.now)
+        inventory.check(set(rnd.placements.values()), rnd.now)
     except AuditError as error:
         wrong.append(str(error))
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.audit import audit
@@ -31,7 +31,7 @@ from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.eviction import Stops
 from flowsched.fgm.export import blank, learn, told
-from flowsched.fgm.forecast import Futures
+from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.observer import World
 from flowsched.fgm.persistence import EXTRAS, described, makers, settings
@@ -64,7 +64,7 @@ class Plans(Protocol):
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Make the decision so."""
 
-    def look_anew(self, classes: Collection[int]) -> None:
+    def invalidate(self, classes: Collection[int]) -> None:
         """What these classes need has changed."""
 
 
@@ -145,7 +145,7 @@ class FineGrained(Kept):
     ) -> None:
         super().__init__()
         cluster = getattr(scheduler, "cluster", None)
-        if not isinstance(cluster, Cluster) or cluster.tasks or cluster.books.rule is not None:
+        if not isinstance(cluster, Cluster) or cluster.tasks or cluster.inventory.rule is not None:
             raise InputError("FineGrained: scheduler: one without tasks and without another adapter expected")
         if isinstance(scheduler, Scheduler) and scheduler.journal is not None:
             raise InputError("FineGrained: scheduler: it has a journal, which has to be given to FineGrained instead")
@@ -188,8 +188,8 @@ class FineGrained(Kept):
             "adjustment": adjustment, "highest": self.highest, "idle": idle, "weight": weight,
         }  # fmt: skip
         learner = Learner(cluster, estimator, adjustment, threshold, min_length, self.highest)
-        self._go_by(StageRule(Futures(cluster, timelines, learner), learner, self.highest, idle))
-        cluster.books.rule = self._rule
+        self._go_by(StageRule(Forecast(cluster, timelines, learner), learner, self.highest, idle))
+        cluster.inventory.rule = self._rule
         if weight and isinstance(scheduler, Scheduler):
             policy = scheduler.policy
             scheduler.policy = replace(policy, placement=(*policy.placement, StageCost(self, weight)))
@@ -197,7 +197,7 @@ class FineGrained(Kept):
             self._open(journal)
 
     def _go_by(self, rule: StageRule) -> None:
-        self._rule, self.futures, self.learner = rule, rule.futures, rule.learner
+        self._rule, self.forecast, self.learner = rule, rule.forecast, rule.learner
         self._world, self._stops = World(rule, self.highest), Stops(rule)
 
     def _open(self, journal: JournalOrPath) -> None:
@@ -266,12 +266,12 @@ class FineGrained(Kept):
     def _learn(self, most: int | None) -> None:
         stale = self.learner.learn(most)
         if stale:
-            classes, rows = self.futures.renew(dict.fromkeys(stale), self.estimator.key)
+            classes, rows = self.forecast.renew(dict.fromkeys(stale), self.estimator.key)
             for row in rows:
-                self.cluster.books.touch(row)
+                self.cluster.inventory.touch(row)
             self._rule.forget_stages()
-            self.scheduler.look_anew([cls.index for cls in classes])
-        self.futures.compact()
+            self.scheduler.invalidate([cls.index for cls in classes])
+        self.forecast.compact()
 
     # -- a round ------------------------------------------------------------------------------------------------
 
@@ -314,11 +314,11 @@ class FineGrained(Kept):
         self._rule.grow()
         machines = {m for d in deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
         rows = sorted(self.cluster.machines[m].row for m in machines if m in self.cluster.machines)
-        self.futures.advance(rows, now)
+        self.forecast.advance(rows, now)
         with self._rule.busy():
             self._rule.look(np.array(rows, np.int64), self.now)
             yield
-        self.futures.settle(rows, now)
+        self.forecast.settle(rows, now)
         self._learn(None)
 
     # -- what is kept -------------------------------------------------------------------------------------------
@@ -367,13 +367,13 @@ class FineGrained(Kept):
 
     def _load(self, image: bytes, policy: Policy) -> None:
         state = unpack(image, policy, self._extras)
-        audit(state.cluster.books.rule, state.cluster)
+        audit(state.cluster.inventory.rule, state.cluster)
         self._take(state)
         self._flow._read = True
 
     def _take(self, state: State) -> None:
         self._flow._take(state)
-        self.cluster, rule = state.cluster, state.cluster.books.rule
+        self.cluster, rule = state.cluster, state.cluster.inventory.rule
         assert isinstance(rule, StageRule)
         self._go_by(rule)
         self._relearn(vars(rule.learner.estimator))
@@ -388,7 +388,7 @@ class FineGrained(Kept):
         return told(self._rule, classes)
 
     def _learn_lines(
-        self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[dict[str, Any]]
+        self, cluster: Cluster, classes: Mapping[int, TaskClass], learnt: Sequence[dict[str, Any]]
     ) -> None:
         learn(cluster, classes, learnt)
 
@@ -416,14 +416,14 @@ class FineGrained(Kept):
                 self._learn(most)
             case ("move", rows, now):
                 self._rule.grow()
-                self.futures.advance(rows, now)
-                self.futures.settle(rows, now)
+                self.forecast.advance(rows, now)
+                self.forecast.settle(rows, now)
             case ("try", task, machine, devices, time):
                 with suppress(FlowschedError):
                     self._live([ev.TaskStarted(task, machine, devices, time=time)], self._happen)
             case ("touch", rows, _):
                 for row in rows:
-                    self.cluster.books.touch(row)
+                    self.cluster.inventory.touch(row)
             case ("look", rows):
                 self._rule.look(np.array(rows, np.int64), self.now)
             case ("needs", cls):

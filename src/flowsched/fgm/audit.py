@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.rule import StageRule
@@ -26,26 +26,26 @@ def audit(rule: Any, cluster: Cluster) -> None:
         What contradicts what.
     """
     _must(type(rule) is StageRule, "a StageRule expected")
-    futures, learner = rule.futures, rule.learner
-    owners = rule._cluster, futures.cluster, futures.catalog._cluster, learner._cluster
-    _must(all(owner is cluster for owner in owners) and futures.catalog._source is learner, "parts of several states")
+    forecast, learner = rule.forecast, rule.learner
+    owners = rule._cluster, forecast.cluster, forecast.catalog._cluster, learner._cluster
+    _must(all(owner is cluster for owner in owners) and forecast.catalog._source is learner, "parts of several states")
     _stages(rule)
-    lengths = {len(a) for a in (futures.foreign, futures.compress, futures.due, futures.done, futures._time)}
-    lines = futures.timelines
+    lengths = {len(a) for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)}
+    lines = forecast.timelines
     lengths |= {len(lines.ends), len(lines.available), len(lines.reach)}
     _must(len(lengths) == 1, "machines are counted in several ways")
     resources = len(cluster.resources.names)
     slots = lines.ends.shape[1]
     _must(2 <= slots <= 127, "timelines of no length")
     _must(lines.available.shape[1:] == lines.reach.shape[1:] == (slots, resources), "timelines of other resources")
-    _must(futures.foreign.shape[1] == lines.soft.shape[0] == lines.limit.shape[0] == resources, "other resources")
+    _must(forecast.foreign.shape[1] == lines.soft.shape[0] == lines.limit.shape[0] == resources, "other resources")
     _must(len(rule._level) == len(rule._seen), "levels of other machines")
-    tasks = futures._turn, futures._entry, futures._stage, futures._left, futures._grace, futures._begun
+    tasks = forecast._turn, forecast._entry, forecast._stage, forecast._left, forecast._grace, forecast._begun
     _must(len({len(array) for array in tasks}) == 1, "tasks are counted in several ways")
-    members = np.array([task for tasks in futures._members.values() for task in tasks], np.int64)
-    _must(all(type(row) is int and 0 <= row < len(futures.due) for row in futures._members), "an unknown machine")
-    _must(((members >= 0) & (members < len(futures._turn))).all(), "an unknown task on a machine")
-    entry, stage, at = futures._entry[members], futures._stage[members], futures.catalog.stock.classes.at
+    members = np.array([task for tasks in forecast._members.values() for task in tasks], np.int64)
+    _must(all(type(row) is int and 0 <= row < len(forecast.due) for row in forecast._members), "an unknown machine")
+    _must(((members >= 0) & (members < len(forecast._turn))).all(), "an unknown task on a machine")
+    entry, stage, at = forecast._entry[members], forecast._stage[members], forecast.catalog.stock.classes.at
     _must(((entry >= 0) & (entry < len(at) - 1)).all(), "a task in unknown stages")
     _must(((stage >= 0) & (stage <= np.diff(at)[entry])).all(), "a task in an unknown stage")
 
@@ -56,7 +56,7 @@ def _must(holds: Any, what: str) -> None:
 
 
 def _stages(rule: StageRule) -> None:
-    catalog, resources = rule.futures.catalog, len(rule._cluster.resources.names)
+    catalog, resources = rule.forecast.catalog, len(rule._cluster.resources.names)
     stock = catalog.stock
     for stages in stock._stages:
         _whole(stages, resources)
@@ -67,7 +67,7 @@ def _stages(rule: StageRule) -> None:
         _must(same, "stages in the kernel's form are not those that are known")
         stock._classes = known
     for cls, need in catalog._needs.items():
-        _must(type(cls) is ClassRecord and type(need) is Needs, "needs of no class")
+        _must(type(cls) is TaskClass and type(need) is Needs, "needs of no class")
         for stages in (need.fine, need.coarse, need.request):
             _whole(stages, resources)
         for stages, entry in need.entries.items():

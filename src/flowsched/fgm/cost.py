@@ -35,13 +35,13 @@ class StageCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
-        lines, device = self._fine.futures.timelines, cluster.resources.device_index
+        lines, device = self._fine.forecast.timelines, cluster.resources.device_index
         demand = np.array([self._fine.first_demand(index) for index in classes.tolist()]).reshape(len(classes), -1)
         left = lines.available[rows, lines.present(rows, self._fine.now)]
         shape = len(classes), len(rows)
         squeezed, most, least = np.zeros(shape), np.full(shape, -np.inf), np.full(shape, np.inf)
         for d, limit in enumerate(lines.limit.tolist()):
-            total = cluster.books.capacity[rows, d]
+            total = cluster.inventory.capacity[rows, d]
             scale = 1.0 / np.maximum(total, 1)
             after = (left[:, d] * scale)[None] - (demand[:, d] * MICRO)[:, None] * scale
             if limit > 0:

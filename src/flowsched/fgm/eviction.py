@@ -22,7 +22,7 @@ class Stops:
     """
 
     def __init__(self, rule: StageRule) -> None:
-        self._futures, self._learner = rule.futures, rule.learner
+        self._futures, self._learner = rule.forecast, rule.learner
         self._cluster = self._futures.cluster
 
     def add_to(self, round: Round) -> Round:

@@ -35,11 +35,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.estimate import _Estimate, _Seen, _Sized
-from flowsched.fgm.forecast import Futures
+from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
 from flowsched.fgm.rule import StageRule
@@ -58,13 +58,13 @@ _AMOUNT = 1 << 62
 
 def blank(rule: StageRule, cluster: Cluster) -> None:
     """Give an empty cluster a rule that was made like this one, and knows nothing."""
-    mine, lines = rule.learner, rule.futures.timelines
+    mine, lines = rule.learner, rule.forecast.timelines
     estimator = copy(mine.estimator)
     estimator._pending, estimator._known = deque(maxlen=estimator.pending), OrderedDict()
     learner = Learner(cluster, estimator, mine.adjustment, mine._threshold, mine._min_length, mine._highest)
     timelines = Timelines(len(cluster.resources.names))
     timelines.soft, timelines.limit, timelines.contention = lines.soft.copy(), lines.limit.copy(), lines.contention
-    cluster.books.rule = StageRule(Futures(cluster, timelines, learner), learner, Level(rule._highest), rule._idle)
+    cluster.inventory.rule = StageRule(Forecast(cluster, timelines, learner), learner, Level(rule._highest), rule._idle)
 
 
 # -- telling --------------------------------------------------------------------------------------------------------
@@ -73,8 +73,8 @@ def blank(rule: StageRule, cluster: Cluster) -> None:
 def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
     """The lines of a rule; classes are called as `classes` says, by index."""
     rule.grow()
-    futures, learner = rule.futures, rule.learner
-    estimator, cluster, catalog = learner.estimator, futures.cluster, futures.catalog
+    forecast, learner = rule.forecast, rule.learner
+    estimator, cluster, catalog = learner.estimator, forecast.cluster, forecast.catalog
     yield {"what": "time", "now": rule.now}
     for kind, known in estimator._known.items():
         line = {"what": "kind", **_kind(kind), "samples": known.samples, "divided": learner._divided.get(kind, 0)}
@@ -94,8 +94,8 @@ def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
     for record in cluster.machines.values():
         row = record.row
         line = {"what": "machine", "machine": plain(record.machine.id), "level": int(rule.level(row))}
-        line["foreign"] = futures.foreign[row].tolist()
-        if (at := float(futures._time[row])) > -math.inf:
+        line["foreign"] = forecast.foreign[row].tolist()
+        if (at := float(forecast._time[row])) > -math.inf:
             line["at"] = at
         if (watch := learner._watches.get(row)) is not None:
             line["watch"] = _watch(watch)
@@ -117,24 +117,24 @@ def _lists(**arrays: Floats) -> _Line:
 
 def _entries(rule: StageRule, classes: Mapping[int, int]) -> dict[int, int]:
     """Entries of the stock that are needed, and their numbers here."""
-    futures = rule.futures
-    used = [need.entries[need.fine] for cls, need in futures.catalog._needs.items()
+    forecast = rule.forecast
+    used = [need.entries[need.fine] for cls, need in forecast.catalog._needs.items()
             if cls.index in classes and need.fine is not need.request]  # fmt: skip
-    running = [task for members in futures._members.values() for task in members]
-    used += futures._entry[running].tolist() if running else []
+    running = [task for members in forecast._members.values() for task in members]
+    used += forecast._entry[running].tolist() if running else []
     return {entry: number for number, entry in enumerate(sorted(set(used)))}
 
 
 def _state(rule: StageRule, row: int, task: Any, used: Mapping[int, int]) -> _Line | None:
     """What is known of a task that runs, None for nothing."""
-    futures, i = rule.futures, task.index
-    if i >= len(futures._turn) or futures._turn[i] != task.turn or i not in futures._members.get(row, ()):
+    forecast, i = rule.forecast, task.index
+    if i >= len(forecast._turn) or forecast._turn[i] != task.turn or i not in forecast._members.get(row, ()):
         return None
     line: _Line = {
-        "what": "task", "task": plain(task.id), "stages": used[int(futures._entry[i])], "stage": int(futures._stage[i]),
-        "left": float(futures._left[i]), "grace": float(futures._grace[i]), "begun": float(futures._begun[i]),
+        "what": "task", "task": plain(task.id), "stages": used[int(forecast._entry[i])], "stage": int(forecast._stage[i]),
+        "left": float(forecast._left[i]), "grace": float(forecast._grace[i]), "begun": float(forecast._begun[i]),
     }  # fmt: skip
-    if futures.undated.get(task) == (task.turn, None):
+    if forecast.undated.get(task) == (task.turn, None):
         line["undated"] = True
     trace = rule.learner._traces.get(task)
     if trace is not None and trace.turn == task.turn:
@@ -154,7 +154,7 @@ def _watch(watch: MachineWatch) -> _Line:
 # -- learning -------------------------------------------------------------------------------------------------------
 
 
-def learn(cluster: Cluster, classes: Mapping[int, ClassRecord], lines: Sequence[_Line]) -> None:
+def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_Line]) -> None:
     """Let the rule of a rebuilt cluster know what lines say; `classes` are those that they name.
 
     Raises
@@ -162,7 +162,7 @@ def learn(cluster: Cluster, classes: Mapping[int, ClassRecord], lines: Sequence[
     InputError
         What a line says cannot be; other errors where it is nonsense altogether.
     """
-    rule = cluster.books.rule
+    rule = cluster.inventory.rule
     assert isinstance(rule, StageRule)
     rule.grow()
     reading = _Reading(rule, classes)
@@ -172,21 +172,21 @@ def learn(cluster: Cluster, classes: Mapping[int, ClassRecord], lines: Sequence[
             continue  # of a later minor version
         step(line)
     rows = sorted(cluster.by_row)
-    rule.futures.settle(rows, rule.now)
-    rule.futures.compact()
+    rule.forecast.settle(rows, rule.now)
+    rule.forecast.compact()
 
 
 class _Reading:
     """What becomes of each line."""
 
-    def __init__(self, rule: StageRule, classes: Mapping[int, ClassRecord]) -> None:
-        self.rule, self.futures, self.learner = rule, rule.futures, rule.learner
-        self.cluster, self.estimator = rule.futures.cluster, rule.learner.estimator
+    def __init__(self, rule: StageRule, classes: Mapping[int, TaskClass]) -> None:
+        self.rule, self.forecast, self.learner = rule, rule.forecast, rule.learner
+        self.cluster, self.estimator = rule.forecast.cluster, rule.learner.estimator
         self._classes = classes
         self._stages: dict[int, tuple[Stages, int]] = {}
         self._states: set[Any] = set()
         self._width = len(self.cluster.resources.names)
-        self.futures._kernel()  # which makes room for all tasks
+        self.forecast._kernel()  # which makes room for all tasks
         self.steps: dict[str, Callable[[_Line], None]] = {
             "time": self._time, "kind": self._kind, "pending": self._pending, "stages": self._stage, "needs": self._needs,
             "machine": self._machine, "task": self._task,
@@ -227,10 +227,10 @@ class _Reading:
         stages = Stages(line["seconds"], line["demand"], line["progress"])
         if name in self._stages or stages.demand.shape[1] != self._width or len(stages) > 1 << 20:
             raise InputError(f"stages {name}: there twice, or not of {self._width} resources")
-        self._stages[name] = stages, self.futures.catalog.stock.add(stages)
+        self._stages[name] = stages, self.forecast.catalog.stock.add(stages)
 
     def _needs(self, line: _Line) -> None:
-        cls, catalog = _found(self._classes, line["class"], "class"), self.futures.catalog
+        cls, catalog = _found(self._classes, line["class"], "class"), self.forecast.catalog
         if catalog.knows(cls):
             raise DuplicateIdError(f"needs of class {line['class']!r} are there twice")
         if line["stages"] is None:
@@ -244,9 +244,9 @@ class _Reading:
         foreign = [whole("foreign", amount, 0, _AMOUNT) for amount in line["foreign"]]
         if len(foreign) != self._width:
             raise InputError(f"foreign: {self._width} amounts expected, got {len(foreign)}")
-        self.futures.foreign[row] = foreign
+        self.forecast.foreign[row] = foreign
         if line.get("at") is not None:
-            self.futures._time[row] = _finite("at", line["at"])
+            self.forecast._time[row] = _finite("at", line["at"])
         if line.get("watch") is not None:
             self.learner._watches[row] = self._watch(line["watch"])
         if truth("suspect", line.get("suspect", False)):
@@ -270,7 +270,7 @@ class _Reading:
         return watch
 
     def _task(self, line: _Line) -> None:
-        task, futures = self.cluster.task(as_ids(line["task"])), self.futures
+        task, forecast = self.cluster.task(as_ids(line["task"])), self.forecast
         what = f"task {task.id!r}"
         if task.place is None or task in self._states:
             raise InputError(f"{what} does not run, or is there twice")
@@ -279,12 +279,12 @@ class _Reading:
         stage = whole(f"{what}: stage", line["stage"], 0, len(stages) - 1)
         left = number(f"{what}: left", line["left"], 0, finite=bool(np.isfinite(stages.seconds[stage])))
         i, row = task.index, task.place.row
-        futures._turn[i], futures._entry[i], futures._stage[i], futures._left[i] = task.turn, entry, stage, left
-        futures._grace[i] = max(number(f"{what}: grace", line["grace"], 0, finite=False), 1e-3)
-        futures._begun[i] = _finite(f"{what}: begun", line["begun"])
-        futures._members.setdefault(row, []).append(i)
+        forecast._turn[i], forecast._entry[i], forecast._stage[i], forecast._left[i] = task.turn, entry, stage, left
+        forecast._grace[i] = max(number(f"{what}: grace", line["grace"], 0, finite=False), 1e-3)
+        forecast._begun[i] = _finite(f"{what}: begun", line["begun"])
+        forecast._members.setdefault(row, []).append(i)
         if truth(f"{what}: undated", line.get("undated", False)):
-            futures.undated[task] = task.turn, None
+            forecast.undated[task] = task.turn, None
         if line.get("samples") is not None:
             trace = self.learner._traces[task] = TaskTrace(task.turn)
             for age, usage, compression, progress in line["samples"][-MOST:]:

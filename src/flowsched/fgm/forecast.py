@@ -1,9 +1,9 @@
 """What becomes of every machine: its tasks, each somewhere in its stages, and the timeline that follows.
 
 A task's *state* is in which of its stages it is and how much of that is left, at the time of its machine's row.  States
-are moved on along the predicted course (`Futures.advance`) before anything happens to a machine, and taken stock of
-(`Futures.settle`) afterwards, so that whatever a round tries out and takes back leaves them alone: `Futures.refresh` and
-`Futures.plan` go by the tasks that the cluster holds at that moment and write down timelines only.
+are moved on along the predicted course (`Forecast.advance`) before anything happens to a machine, and taken stock of
+(`Forecast.settle`) afterwards, so that whatever a round tries out and takes back leaves them alone: `Forecast.refresh` and
+`Forecast.plan` go by the tasks that the cluster holds at that moment and write down timelines only.
 
 States are arrays by task, timelines by machine, and every call is one for many machines.
 """
@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import grown
-from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.fgm._course import Course
 from flowsched.fgm.needs import Catalog, Needs, Source
 from flowsched.fgm.qos import missed
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
 
-__all__ = ["Futures", "Plan"]
+__all__ = ["Forecast", "Plan"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,7 +63,7 @@ class Plan:
         return self.short < 0 and not self.late
 
 
-class Futures:
+class Forecast:
     """States and timelines of the machines of a cluster.
 
     Parameters
@@ -169,7 +169,7 @@ class Futures:
     def advance(self, rows: Sequence[int], now: float) -> None:
         """Move the states of some machines on."""
         at, members = _laid([self._members.get(row, ()) for row in rows])
-        self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.books.capacity, now)
+        self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.inventory.capacity, now)
 
     def states(self, rows: Sequence[int]) -> tuple[Ints, Ints, list[NDArray[Any]]]:
         """Where the tasks of some machines are, for `restore`."""
@@ -193,7 +193,7 @@ class Futures:
         self.advance(list(rows), now)
         self._begin(np.array([task.index for task in tasks], np.int64), now)
         for row in rows:
-            self.cluster.books.touch(row)
+            self.cluster.inventory.touch(row)
 
     def correct(self, row: int, task: TaskRecord, progress: float, now: float) -> bool:
         """A task says how far it is; True if that is notably not where it was thought to be."""
@@ -224,17 +224,17 @@ class Futures:
             else:
                 self._members[row] = [task.index for task in record.tasks]
         members = _laid([self._members.get(row, ()) for row in rows])[1]
-        fresh = members[self._turn[members] != self.cluster.books.task_turn[members]]
+        fresh = members[self._turn[members] != self.cluster.inventory.task_turn[members]]
         if len(fresh):
             self._begin(fresh, now)
 
     def _begin(self, tasks: Ints, now: float) -> None:
         """Tasks that start now."""
-        books = self.cluster.books
-        entry = self.catalog.entries(books.task_class[tasks])
+        inventory = self.cluster.inventory
+        entry = self.catalog.entries(inventory.task_class[tasks])
         self._kernel()
         classes = self.catalog.stock.classes
-        self._turn[tasks], self._entry[tasks], self._stage[tasks] = books.task_turn[tasks], entry, 0
+        self._turn[tasks], self._entry[tasks], self._stage[tasks] = inventory.task_turn[tasks], entry, 0
         self._left[tasks] = classes.seconds[classes.at[entry]]
         self._grace[tasks] = _grace(classes.duration[entry])
         self._begun[tasks] = now
@@ -247,7 +247,7 @@ class Futures:
         at, members = _laid([self._members.get(row, ()) for row in which])
         at_now, present = _laid([self._present(row, without) for row in which])
         turn, entry = self._now(present)
-        capacity = self.cluster.books.capacity
+        capacity = self.cluster.inventory.capacity
         self._kernel().forecast(rows, at, members, at_now, present, turn, entry, capacity, now)
 
     def _present(self, row: int, without: Collection[TaskRecord] = ()) -> list[int]:
@@ -257,11 +257,11 @@ class Futures:
     def _now(self, tasks: Ints) -> tuple[Ints, Ints]:
         """Turns of tasks as they are now; and the entries that those begin with whose states are of another turn."""
         self._kernel()
-        books = self.cluster.books
-        turn, entry = books.task_turn[tasks], np.zeros(len(tasks), np.int64)
+        inventory = self.cluster.inventory
+        turn, entry = inventory.task_turn[tasks], np.zeros(len(tasks), np.int64)
         fresh = np.flatnonzero(self._turn[tasks] != turn)
         if len(fresh):
-            entry[fresh] = self.catalog.entries(books.task_class[tasks[fresh]])
+            entry[fresh] = self.catalog.entries(inventory.task_class[tasks[fresh]])
         return turn, entry
 
     def wait_for(self, rows: Ints, now: float) -> None:
@@ -276,7 +276,7 @@ class Futures:
         self,
         row: int,
         now: float,
-        newcomer: ClassRecord,
+        newcomer: TaskClass,
         stages: Stages,
         count: int = 1,
         without: Collection[TaskRecord] = (),
@@ -291,7 +291,7 @@ class Futures:
         members = np.array(self._members.get(row, ()), np.int64)
         finish, uncompressed = np.empty(len(entry)), np.empty(len(entry))
         short, worst = self._kernel().plan(
-            row, members, present, turn, entry, self.cluster.books.capacity, now, finish, uncompressed
+            row, members, present, turn, entry, self.cluster.inventory.capacity, now, finish, uncompressed
         )
         if short >= 0 or worst == 0:
             return Plan(short, False)
@@ -303,7 +303,7 @@ class Futures:
         records = (self.cluster.by_index[index] for index in tasks.tolist())
         return [_deadline(record.group.job.job.deadline) for record in records if record is not None]
 
-    def _earliest(self, cls: ClassRecord, least: float) -> float:
+    def _earliest(self, cls: TaskClass, least: float) -> float:
         deadlines = (_deadline(group.job.job.deadline) for group in self.cluster.waiting.get(cls, ()))
         return min((deadline for deadline in deadlines if deadline >= least), default=np.inf)
 
@@ -317,7 +317,7 @@ class Futures:
 
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
-    ) -> tuple[list[ClassRecord], list[int]]:
+    ) -> tuple[list[TaskClass], list[int]]:
         """Estimate anew what these kinds need; the classes concerned, and the machines where that changes something.
 
         What runs goes on as it was predicted to, unless nothing but its request was known.

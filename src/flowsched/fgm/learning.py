@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.model import LARGEST
-from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.estimate import DemandEstimator
 from flowsched.fgm.monitor import MachineWatch, TaskTrace, trace_of
@@ -87,7 +87,7 @@ class Learner:
             self._divided = {k: n for k, n in self._divided.items() if self.estimator.profile(k) is not None}
         return list(stale)
 
-    def estimate(self, cls: ClassRecord) -> Stages | None:
+    def estimate(self, cls: TaskClass) -> Stages | None:
         """The stages of a class, None where too little is known."""
         if cls.kind is None or self._highest <= Level.REQUEST:
             return None
@@ -102,10 +102,10 @@ class Learner:
         stages = divide_stages(profile, thresholds=thresholds, min_length=self._min_length)
         return stages if stages.duration > 0 else None
 
-    def _together(self, cls: ClassRecord) -> Floats:
+    def _together(self, cls: TaskClass) -> Floats:
         """How many tasks of a class a machine may hold, by resource and by what they ask for."""
-        books = self._cluster.books
-        capacity = books.capacity[: books.rows][books.usable[: books.rows]]
+        inventory = self._cluster.inventory
+        capacity = inventory.capacity[: inventory.rows][inventory.usable[: inventory.rows]]
         typical = np.median(capacity, axis=0) if len(capacity) else cls.demand
         together: Floats = np.maximum(typical // np.maximum(cls.demand, 1), 1.0)
         return together
@@ -138,7 +138,7 @@ class Learner:
     def idle(self, row: int) -> Floats | None:
         """What nobody used of a machine of late, None where it was not sampled."""
         watch = self._watches.get(row)
-        return None if watch is None else self._cluster.books.capacity[row] / MICRO - watch.used
+        return None if watch is None else self._cluster.inventory.capacity[row] / MICRO - watch.used
 
     def forget(self, row: int) -> None:
         """A machine is gone; what was measured of it says nothing about the next one there."""

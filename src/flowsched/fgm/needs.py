@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.columns import grown
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes
@@ -52,7 +52,7 @@ class Needs:
 class Source(Protocol):
     """Who estimates needs."""
 
-    def estimate(self, cls: ClassRecord) -> Stages | None:
+    def estimate(self, cls: TaskClass) -> Stages | None:
         """The stages of a class, None where too little is known."""
         ...
 
@@ -108,16 +108,16 @@ class Catalog:
         self._source = source
         self.stock = Stock(len(cluster.resources.names))
         self.entry: Ints = np.zeros(8, np.int64)
-        self._needs: dict[ClassRecord, Needs] = {}
+        self._needs: dict[TaskClass, Needs] = {}
         self._serial = 0
         self._full = LEAST
 
-    def of(self, cls: ClassRecord) -> Needs:
+    def of(self, cls: TaskClass) -> Needs:
         """What tasks of the class are taken to need."""
         need = self._needs.get(cls)
         return self.take(cls, self._source.estimate(cls)) if need is None else need
 
-    def take(self, cls: ClassRecord, stages: Stages | None, entry: int | None = None) -> Needs:
+    def take(self, cls: TaskClass, stages: Stages | None, entry: int | None = None) -> Needs:
         """Tasks of the class need these stages, which have this entry if any; None for what they ask for."""
         device = self._cluster.resources.device_index
         amounts = cls.demand / MICRO
@@ -133,7 +133,7 @@ class Catalog:
         self.entry[cls.index] = self.place(need, fine)
         return need
 
-    def knows(self, cls: ClassRecord) -> bool:
+    def knows(self, cls: TaskClass) -> bool:
         """Whether `of` would tell what is known already."""
         return cls in self._needs
 
@@ -152,7 +152,7 @@ class Catalog:
 
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
-    ) -> tuple[list[ClassRecord], dict[int, Needs]]:
+    ) -> tuple[list[TaskClass], dict[int, Needs]]:
         """Estimate anew what these kinds need; the classes concerned.
 
         Also told, by old entry: needs of which nothing but the request was known.

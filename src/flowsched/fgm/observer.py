@@ -48,7 +48,7 @@ class World:
         self.moved: tuple[str, list[int], float] | None = None
         self.tried: ev.TaskStarted | None = None
         self._rule, self._highest = rule, highest
-        self._futures, self._learner = rule.futures, rule.learner
+        self._futures, self._learner = rule.forecast, rule.learner
         self._cluster = self._futures.cluster
 
     def live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
@@ -118,10 +118,10 @@ class World:
                 self._rule.now = before
                 self._futures.restore(states)
                 for row in rows:
-                    self._cluster.books.touch(row)
+                    self._cluster.inventory.touch(row)
             if done and self.tried is not None:
                 for row in self._rows(self.tried):
-                    self._cluster.books.touch(row)
+                    self._cluster.inventory.touch(row)
 
     def _rows(self, event: ev.Event) -> list[int]:
         """Machines whose tasks or capacity an event may change."""
@@ -171,7 +171,7 @@ class World:
             self._learner.sampled(task, age, self._vector(event.usage), squeezed, progress)
             if progress is not None and self._futures.correct(row, task, progress, now):
                 self._rule.reconsider(row)
-                self._cluster.books.touch(row)
+                self._cluster.inventory.touch(row)
 
     def _vector(self, amounts: Mapping[str, float]) -> Floats:
         """Amounts by resource, NaN for what is not told."""
@@ -186,7 +186,7 @@ class World:
         worst = 0.0
         for left, total, soft in zip(
             lines.available[row, slot].tolist(),
-            self._cluster.books.capacity[row].tolist(),
+            self._cluster.inventory.capacity[row].tolist(),
             lines.soft.tolist(),
             strict=True,
         ):
@@ -201,7 +201,7 @@ class World:
         row = record.row
         rows = np.array([row])
         self._rule.look(rows, now)
-        capacity, lines = self._cluster.books.capacity[row], self._futures.timelines
+        capacity, lines = self._cluster.inventory.capacity[row], self._futures.timelines
         left = lines.available[row, lines.present(rows, now)[0]]
         used, before = self._vector(event.usage), self._futures.foreign[row]
         others, level = self._learner.machine_sampled(
@@ -213,7 +213,7 @@ class World:
             self._futures.advance([row], now)
             self._futures.foreign[row] = foreign
             self._rule.set_level(row, level)
-            self._cluster.books.touch(row)
+            self._cluster.inventory.touch(row)
 
 
 def _found(things: Mapping[Hashable, _Thing], id: Hashable) -> _Thing | None:

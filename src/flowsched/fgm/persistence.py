@@ -10,7 +10,7 @@ from flowsched.cluster import Cluster
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, _Estimate, _Seen, _Sized
-from flowsched.fgm.forecast import Futures
+from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MachineWatch, TaskTrace
 from flowsched.fgm.needs import Catalog, Needs, Stock
@@ -54,13 +54,13 @@ def _things() -> list[Any]:
         estimator.observe("kind", [1], 1)
     estimator.update(1)
     learner = Learner(cluster, estimator, Adjustment(), 0.2, 0.05, Level.COMPRESSED)
-    rule = StageRule(Futures(cluster, Timelines(1), learner), learner, Level.COMPRESSED, 0.0)
+    rule = StageRule(Forecast(cluster, Timelines(1), learner), learner, Level.COMPRESSED, 0.0)
     return [rule, TaskTrace(0), MachineWatch(Adjustment()), Needs(stages, stages, stages, 0)]
 
 
 EXTRAS = Extras(
     (
-        Adjustment, Level, DemandEstimator, _Estimate, _Seen, _Sized, Futures, Learner, MachineWatch, TaskTrace, Catalog,
+        Adjustment, Level, DemandEstimator, _Estimate, _Seen, _Sized, Forecast, Learner, MachineWatch, TaskTrace, Catalog,
         Needs, Stock, StageRule, _Refused, Stages, Classes, Timelines,
     ),
     _things,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
-from flowsched.fgm.forecast import Futures
+from flowsched.fgm.forecast import Forecast
 
 __all__ = ["StageKnowledge"]
 
@@ -17,7 +17,7 @@ class StageKnowledge(Protocol):
     """The part of `flowsched.fgm.FineGrained` that its costs and shares go by."""
 
     scheduler: Any
-    futures: Futures
+    forecast: Forecast
 
     @property
     def cluster(self) -> Cluster: ...

@@ -14,7 +14,7 @@ from flowsched.cluster import MICRO
 from flowsched.cluster.inventory import RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
-from flowsched.fgm.forecast import Futures, Plan
+from flowsched.fgm.forecast import Forecast, Plan
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.needs import Needs
 from flowsched.fgm.timeline import Classes
@@ -67,12 +67,12 @@ class StageRule:
         Who has to know when a question makes it look at machines or classes: what it has seen, it goes by later.
     """
 
-    def __init__(self, futures: Futures, learner: Learner, highest: Level, idle: float) -> None:
+    def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:
         self.now = 0.0
         self.heard: Callable[[Sequence[Any]], None] | None = None
-        self.futures = futures
+        self.forecast = forecast
         self.learner = learner
-        self._cluster = futures.cluster
+        self._cluster = forecast.cluster
         self._highest = int(highest)
         self._idle = idle
         self._level: Ints = np.full(0, self._highest, np.int64)
@@ -87,13 +87,13 @@ class StageRule:
 
     def grow(self) -> None:
         """Know all machines of the cluster."""
-        rows = self._cluster.books.rows
+        rows = self._cluster.inventory.rows
         if rows > len(self._seen):
-            self.futures.grow(rows)
-            more = len(self.futures.due) - len(self._seen)
+            self.forecast.grow(rows)
+            more = len(self.forecast.due) - len(self._seen)
             self._level = np.concatenate([self._level, np.full(more, self._highest, np.int64)])
             self._seen = np.concatenate([self._seen, np.full(more, -1, np.int64)])
-            self.futures.compress[-more:] = self._highest == _COMPRESSED
+            self.forecast.compress[-more:] = self._highest == _COMPRESSED
 
     def reconsider(self, row: int) -> None:
         """What was refused on a machine may fit there now."""
@@ -107,12 +107,12 @@ class StageRule:
         """Match a machine so finely from now on."""
         self._level[row] = level
         self.reconsider(row)
-        self.futures.compress[row] = level == Level.COMPRESSED
+        self.forecast.compress[row] = level == Level.COMPRESSED
 
     def look(self, rows: Ints, now: float) -> None:
         """Bring the timelines of machines up to date."""
         self.grow()
-        version, by_row = self._cluster.books.version, self._cluster.by_row
+        version, by_row = self._cluster.inventory.version, self._cluster.by_row
         stale = rows[self._seen[rows] != version[rows]]
         if len(stale):
             if self.heard is not None:
@@ -120,33 +120,33 @@ class StageRule:
             self._seen[stale] = version[stale]
             there = stale if len(stale) == 1 else np.array([row for row in stale.tolist() if row in by_row], np.int64)
             if len(there) and int(there[0]) in by_row:
-                self.futures.refresh(there, now)
+                self.forecast.refresh(there, now)
                 for row in there.tolist() if self._refused else ():
                     self._wait(row)
 
     def look_at_due(self, now: float) -> None:
         """Machines that have more to offer since a stage ended there, those first that have had it for longest."""
         self.grow()
-        futures, books = self.futures, self._cluster.books
-        rows = np.flatnonzero(futures.due <= now)
+        forecast, inventory = self.forecast, self._cluster.inventory
+        rows = np.flatnonzero(forecast.due <= now)
         most = max(_DUE, len(self._cluster.by_row) // 100)
         if len(rows) > most:
-            rows = rows[np.argsort(futures.due[rows], kind="stable")[:most]]
+            rows = rows[np.argsort(forecast.due[rows], kind="stable")[:most]]
         if not len(rows):
             return
-        futures.wait_for(rows, now)
+        forecast.wait_for(rows, now)
         late: list[int] = []
         for row in rows.tolist():
             self._refused.pop(row, None)
             if row not in self._cluster.by_row:
                 continue
-            current = self._seen[row] == books.version[row]
-            books.touch(row)
-            if futures.done[row] <= now:
+            current = self._seen[row] == inventory.version[row]
+            inventory.touch(row)
+            if forecast.done[row] <= now:
                 late.append(row)
             elif current:  # what was predicted still holds
-                self._seen[row] = books.version[row]
-        futures.advance(late, now)
+                self._seen[row] = inventory.version[row]
+        forecast.advance(late, now)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
@@ -159,7 +159,7 @@ class StageRule:
 
     def needs(self, cls: int) -> Needs:
         """What tasks of a class, by index, are taken to need."""
-        record, catalog = self._cluster.by_class[cls], self.futures.catalog
+        record, catalog = self._cluster.by_class[cls], self.forecast.catalog
         if self.heard is not None and not catalog.knows(record):
             self.heard(("needs", cls))
         return catalog.of(record)
@@ -175,14 +175,14 @@ class StageRule:
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
-            count, short = self.futures.timelines.fits(self._stages(classes, _FINE), rows, self.now)
+            count, short = self.forecast.timelines.fits(self._stages(classes, _FINE), rows, self.now)
         else:
             count, short = np.zeros((len(classes), len(rows)), np.int64), np.zeros((len(classes), len(rows)), np.int8)
             finest = np.minimum(level, _FINE)
             for step in (_FINE, _COARSE, _REQUEST) if len(classes) else ():
                 mine = np.flatnonzero(finest == step)
                 if len(mine):
-                    part = self.futures.timelines.fits(self._stages(classes, step), rows[mine], self.now)
+                    part = self.forecast.timelines.fits(self._stages(classes, step), rows[mine], self.now)
                     count[:, mine], short[:, mine] = part
         self._close(classes, rows, count, short)
         why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
@@ -206,7 +206,7 @@ class StageRule:
         idle = self.learner.idle(row) if self._idle else None
         if idle is None:
             return None
-        lacks = idle < self._idle * self._cluster.books.capacity[row] / MICRO
+        lacks = idle < self._idle * self._cluster.inventory.capacity[row] / MICRO
         return int(lacks.argmax()) if lacks.any() else None
 
     def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> _Refused | None:
@@ -221,7 +221,7 @@ class StageRule:
     def _wait(self, row: int) -> None:
         """Look at a machine again when a refusal no longer holds."""
         if row in self._refused:
-            self.futures.due[row] = min(self.futures.due[row], self._refused[row].until)
+            self.forecast.due[row] = min(self.forecast.due[row], self._refused[row].until)
 
     def _stages(self, classes: Ints, level: int) -> Classes:
         """The stages of some classes in the kernel's form; what was asked for is kept for a while."""
@@ -249,7 +249,7 @@ class StageRule:
         if plan.holds:
             return True
         if not without:
-            resource = plan.short if plan.short >= 0 else int(self.futures.timelines.soft.argmax())
+            resource = plan.short if plan.short >= 0 else int(self.forecast.timelines.soft.argmax())
             refused = self._refused[row] = self._refusals(row) or _Refused(self._turns(row))
             refused.short[cls] = self.needs(cls).serial, resource
             if plan.short < 0:  # a deadline that can no longer be met is in nobody's way
@@ -260,8 +260,8 @@ class StageRule:
 
     def _ask_again(self, row: int) -> None:
         """Who has asked `room` for an up-to-date machine must not go by the answer."""
-        self._cluster.books.touch(row)
-        self._seen[row] = self._cluster.books.version[row]  # its tasks are the same
+        self._cluster.inventory.touch(row)
+        self._seen[row] = self._cluster.inventory.version[row]  # its tasks are the same
 
     def spare(self, row: int, cls: int, most: int) -> int:
         """How many tasks fit together; see `FitRule.spare`."""
@@ -275,7 +275,7 @@ class StageRule:
     def _plan(self, row: int, cls: int, level: int, count: int = 1, without: Sequence[TaskRecord] = ()) -> Plan:
         record = self._cluster.by_class[cls]
         stages = self.needs(cls).at(level)
-        return self.futures.plan(row, self.now, record, stages, count, without)
+        return self.forecast.plan(row, self.now, record, stages, count, without)
 
     def _seem_to_fit(self, row: int, cls: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
         """`room` for one pair, or what it would be without some tasks."""
@@ -290,8 +290,8 @@ class StageRule:
                 return 0
         self.look(rows, self.now)
         if without:
-            self.futures.refresh(rows, self.now, without)
-        count = int(self.futures.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
+            self.forecast.refresh(rows, self.now, without)
+        count = int(self.forecast.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
         if without:
-            self.futures.refresh(rows, self.now)
+            self.forecast.refresh(rows, self.now)
         return count

@@ -72,7 +72,7 @@ class StageShare:
         counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
         counts = {cls: waiting for cls, waiting in counts.items() if waiting}
         classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
-        demand = cluster.books.demand[classes].astype(np.float64)
+        demand = cluster.inventory.demand[classes].astype(np.float64)
         if not len(classes) or not isinstance(scheduler, Scheduler):
             return 0.0, np.zeros(demand.shape[1])
         # Of the machines that time alone has made room on, a round looks at some.

@@ -70,7 +70,7 @@ class _Costs:
         listed = rows.tolist()
         base = np.fromiter((self.base.get(row, 0.0) for row in listed), np.float64, len(listed))
         gpu = np.fromiter((self.gpu.get(row, False) for row in listed), np.bool_, len(listed))
-        needless = (cluster.books.demand[classes, AMOUNTS.index["gmem"]] == 0)[:, None] & gpu[None, :]
+        needless = (cluster.inventory.demand[classes, AMOUNTS.index["gmem"]] == 0)[:, None] & gpu[None, :]
         return np.asarray(np.minimum(base[None, :] + _WRONG_UNIT * needless, 1.0), np.float64)
 
 

@@ -84,7 +84,7 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
         An account is nonsense, or the policy has no such provider.
     """
     known = keepers(policy)
-    books: list[tuple[Any, dict[str, Any]]] = []
+    inventory: list[tuple[Any, dict[str, Any]]] = []
     for where, (described, account) in kept.items():
         provider = known.get(where)
         if provider is None or describe(provider) != described:
@@ -98,10 +98,10 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
         read = {name: _read(value) for name, value in account.items()}
         if type(provider) is SequenceShare:
             _check_deployment(provider, **read)
-        books.append((provider, read))
+        inventory.append((provider, read))
 
     def book() -> None:
-        for provider, account in books:
+        for provider, account in inventory:
             vars(provider).update(account)
 
     return book

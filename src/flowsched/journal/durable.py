@@ -24,7 +24,7 @@ from flowsched._guard import Exclusive
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
 from flowsched.cluster.inventory import FitRule
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError, JournalError, JournalMismatchError
 from flowsched.journal.codec import as_ids, encode, plain
 from flowsched.journal.export import lines, opened, read, written
@@ -347,7 +347,7 @@ class Kept(ABC):
 
     def _check_rule(self) -> None:
         """Refuse to be written down without what somebody else knows."""
-        if self.cluster.books.rule is not self._rule:
+        if self.cluster.inventory.rule is not self._rule:
             raise InputError("a fit rule decides here: its adapter knows more, and has to be asked instead")
 
     def _state_record(self, portable: bool = True) -> bytes:
@@ -363,7 +363,7 @@ class Kept(ABC):
     def _ready(self) -> None:
         """Refuse what would go by half a change, and what an adapter has to be told instead, or the journal would lack it."""
         self.cluster.check_whole()
-        if self.journal is not None and self.cluster.books.rule is not self._rule:
+        if self.journal is not None and self.cluster.inventory.rule is not self._rule:
             raise InputError(
                 "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"
             )
@@ -456,7 +456,7 @@ class Kept(ABC):
         return iter(())
 
     def _learn_lines(
-        self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[dict[str, Any]]
+        self, cluster: Cluster, classes: Mapping[int, TaskClass], learnt: Sequence[dict[str, Any]]
     ) -> None:
         """Let the rule of a rebuilt cluster know what an adapter had learnt; whatever is nonsense may raise anything."""
         if learnt:

@@ -84,7 +84,7 @@ from zlib import crc32
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Job, Machine, Task, User
 from flowsched.cluster.rebuild import Rebuild, found, time
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import (
     CorruptJournalError,
     FlowschedError,
@@ -148,7 +148,7 @@ class Portable(Protocol):
         """What an adapter has learnt; classes by index, as they are called in lines."""
         ...
 
-    def _learn_lines(self, cluster: Cluster, classes: Mapping[int, ClassRecord], learnt: Sequence[_Line]) -> None:
+    def _learn_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], learnt: Sequence[_Line]) -> None:
         """The rule of a rebuilt cluster comes to know this; classes as they are called in lines."""
         ...
 
@@ -260,7 +260,7 @@ def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> _Line:
     return {**line, **about, **_wanted(labels=dict(machine.labels), failed=failed, drained=drained)}
 
 
-def _class(cls: ClassRecord, number: int) -> _Line:
+def _class(cls: TaskClass, number: int) -> _Line:
     (apart, apart_in_rack), job, avoids = cls.key[-3:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
     line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
@@ -542,7 +542,7 @@ class _Reading:
         self.learnt: list[_Line] = []
         self._holds: list[tuple[Any, Any, float, list[Any]]] = []
         self._out: list[Any] = []
-        self._roomy: list[ClassRecord] = []
+        self._roomy: list[TaskClass] = []
         self._until = float("inf")
         self._stage = 0
         order = (

@@ -26,17 +26,17 @@ from zlib import crc32
 
 import numpy as np
 
-from flowsched.builder.batch import Edits
+from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder, _GroupNode, _JobNode
 from flowsched.builder.claimants import Claimants
-from flowsched.builder.job_counts import Tally
-from flowsched.builder.locality import Nearness, _Entry
-from flowsched.builder.machines import Places
-from flowsched.builder.racks import Racks
-from flowsched.builder.reservations import Holds, _Hold
-from flowsched.builder.running import Stays
+from flowsched.builder.job_counts import JobCounts
+from flowsched.builder.locality import LocalityArcs, _Entry
+from flowsched.builder.machines import MachineArcs
+from flowsched.builder.racks import RackArcs
+from flowsched.builder.reservations import Reservations, _Reservation
+from flowsched.builder.running import RunningArcs
 from flowsched.builder.shares import Shares
-from flowsched.builder.unscheduled import Outlets
+from flowsched.builder.unscheduled import UnscheduledArcs
 from flowsched.cluster import (
     Cluster,
     Job,
@@ -77,11 +77,11 @@ class State:
 
 
 _CLASSES: tuple[type, ...] = (
-    State, Cluster, Resources, Job, Machine, User, inventory.Books, inventory._Asks, affinity.Company, affinity._Class,
-    columns.Indices, transitions.Changes, records.ClassRecord, records.Group, records.JobRecord, records.MachineRecord,
+    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks, affinity.Affinity, affinity._Class,
+    columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
-    FlowNetwork, Edits, Builder, _GroupNode, _JobNode, Places, Racks, Holds, _Hold, Nearness, _Entry, Stays, Shares,
-    Claimants, Outlets, Tally,
+    FlowNetwork, NetworkBatch, Builder, _GroupNode, _JobNode, MachineArcs, RackArcs, Reservations, _Reservation, LocalityArcs, _Entry, RunningArcs, Shares,
+    Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence, deployment_sequence._Counts,
 )  # fmt: skip
 
@@ -247,7 +247,7 @@ def _given(policy: Policy) -> dict[str, Any]:
 def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None) -> Graph:
     if (
         isinstance(state, State)
-        and (rule := state.cluster.books.rule) is not None
+        and (rule := state.cluster.inventory.rule) is not None
         and type(rule) not in extras.schema.known
     ):
         raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.columns import grown
-from flowsched.cluster.inventory import Books
+from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.shapes import Shapes
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
@@ -109,13 +109,13 @@ class FragmentationCost:
 
     def waste(self, cluster: Cluster, rows: Ints) -> Floats:
         """Expected waste of machines as they are, in devices, shape (rows,)."""
-        return self._ledger(cluster).now(cluster.books, rows)
+        return self._ledger(cluster).now(cluster.inventory, rows)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in (0, 1), shape (classes, rows); 0.5 where the class does not fit now."""
         if cluster.resources.device_index < 0:
             return np.full((len(classes), len(rows)), 0.5)
-        added = self._ledger(cluster).added(cluster.books, classes, rows)
+        added = self._ledger(cluster).added(cluster.inventory, classes, rows)
         return 0.5 + 0.5 * added / (1.0 + np.abs(added))
 
     def _ledger(self, cluster: Cluster) -> _Ledger:
@@ -207,35 +207,35 @@ class _Ledger:
         self._waste: Floats = np.zeros(8)
         self._version: Ints = np.full(8, -1, np.int64)
 
-    def now(self, books: Books, rows: Ints) -> Floats:
+    def now(self, inventory: Inventory, rows: Ints) -> Floats:
         """Waste of machines as they are."""
         top = int(rows.max(initial=-1)) + 1
         self._waste, self._version = grown(self._waste, top), grown(self._version, top, fill=-1)
-        stale = rows[self._version[rows] != books.version[rows]]
+        stale = rows[self._version[rows] != inventory.version[rows]]
         if len(stale):
-            self._waste[stale] = self._weigh(books, books.free[stale], books.devices[stale], stale)
-            self._version[stale] = books.version[stale]
+            self._waste[stale] = self._weigh(inventory, inventory.free[stale], inventory.devices[stale], stale)
+            self._version[stale] = inventory.version[stale]
         waste: Floats = self._waste[rows]
         return waste
 
-    def added(self, books: Books, classes: Ints, rows: Ints) -> Floats:
+    def added(self, inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
         """By how much the waste of each machine grows with one more task of each class, 0 where that does not fit."""
-        before = self.now(books, rows)
+        before = self.now(inventory, rows)
         added = np.zeros((len(classes), len(rows)))
-        kinds, same = _alike(books, rows) if len(rows) >= _ALIKE else (np.arange(len(rows)), None)
+        kinds, same = _alike(inventory, rows) if len(rows) >= _ALIKE else (np.arange(len(rows)), None)
         for i, cls in enumerate(classes.tolist()):
-            fits, free, devices = _placed(books, cls, rows[kinds])
+            fits, free, devices = _placed(inventory, cls, rows[kinds])
             into = np.zeros(len(kinds))
             at = kinds[fits]
-            into[fits] = self._weigh(books, free, devices, rows[at]) - before[at]
+            into[fits] = self._weigh(inventory, free, devices, rows[at]) - before[at]
             added[i] = into if same is None else into[same]
         return added
 
-    def _weigh(self, books: Books, free: Ints, devices: Ints, rows: Ints) -> Floats:
-        weights = self.kinds.weights(books.shapes())
+    def _weigh(self, inventory: Inventory, free: Ints, devices: Ints, rows: Ints) -> Floats:
+        weights = self.kinds.weights(inventory.shapes())
         waste = np.zeros(len(rows))
         for part in _blocks(len(rows)):
-            waste[part] = self.kinds.waste(free[part], devices[part], weights[books.makes.of[rows[part]]])
+            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.makes.of[rows[part]]])
         return waste
 
 
@@ -243,21 +243,23 @@ def _blocks(count: int) -> Iterator[slice]:
     return (slice(start, min(start + _BLOCK, count)) for start in range(0, count, _BLOCK))
 
 
-def _alike(books: Books, rows: Ints) -> tuple[Ints, Ints]:
+def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
     """Positions of one machine of each state, and for each of the rows which of these is like it."""
-    state = np.concatenate([books.makes.of[rows, None], books.free[rows], np.sort(books.devices[rows], axis=1)], axis=1)
+    state = np.concatenate(
+        [inventory.makes.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
+    )
     _, first, same = np.unique(state, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
 
 
-def _placed(books: Books, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
-    """Where a task of the class fits by resources, and what is free there once it runs (on the devices of `Books.pick`)."""
-    demand, devices = books.demand[cls], books.devices[rows]
-    share = books.device_share(cls)
-    fits = (books.free[rows] >= demand).all(axis=1)
+def _placed(inventory: Inventory, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
+    """Where a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
+    demand, devices = inventory.demand[cls], inventory.devices[rows]
+    share = inventory.device_share(cls)
+    fits = (inventory.free[rows] >= demand).all(axis=1)
     if share == MICRO:
         whole = devices == MICRO
-        count = int(demand[books.resources.device_index]) // MICRO
+        count = int(demand[inventory.resources.device_index]) // MICRO
         fits &= whole.sum(axis=1) >= count
         devices = np.where(whole & (whole.cumsum(axis=1) <= count), 0, devices)[fits]
     elif share:
@@ -267,4 +269,4 @@ def _placed(books: Books, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints
         devices[np.arange(len(devices)), room.argmin(axis=1)] -= share
     else:
         devices = devices[fits]
-    return fits, books.free[rows][fits] - demand, devices
+    return fits, inventory.free[rows][fits] - demand, devices

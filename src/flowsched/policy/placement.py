@@ -73,18 +73,18 @@ class LoadCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
-        books = cluster.books
-        capacity = books.capacity[rows].astype(np.float64)
+        inventory = cluster.inventory
+        capacity = inventory.capacity[rows].astype(np.float64)
         # A machine with slots but no resources is as full as its slots.
         has = capacity > 0
         parts = has.sum(axis=1)
         if self.kind == "balance":
-            return _imbalance(books.demand[classes], capacity, capacity - books.free[rows], has)
+            return _imbalance(inventory.demand[classes], capacity, capacity - inventory.free[rows], has)
         scale = np.divide(1.0, capacity * parts[:, None], out=np.zeros_like(capacity), where=has)
-        used = (scale * (capacity - books.free[rows])).sum(axis=1)
-        load = used[None, :] + books.demand[classes].astype(np.float64) @ scale.T
-        slots = books.slots[rows].astype(np.float64)
-        load = np.where(parts > 0, load, (books.running[rows] + 1) / np.maximum(slots, 1.0))
+        used = (scale * (capacity - inventory.free[rows])).sum(axis=1)
+        load = used[None, :] + inventory.demand[classes].astype(np.float64) @ scale.T
+        slots = inventory.slots[rows].astype(np.float64)
+        load = np.where(parts > 0, load, (inventory.running[rows] + 1) / np.maximum(slots, 1.0))
         load = np.clip(load, 0.0, 1.0)
         return load if self.kind == "spread" else 1.0 - load
 
@@ -150,8 +150,8 @@ class PreferenceCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
-        keys = cluster.books.shapes().keys
-        shape, at = np.unique(cluster.books.makes.of[rows], return_inverse=True)
+        keys = cluster.inventory.shapes().keys
+        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
         labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
@@ -206,12 +206,12 @@ class DeviceCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost 0 or 1, shape (classes, rows)."""
-        books, g = cluster.books, cluster.resources.device_index
+        inventory, g = cluster.inventory, cluster.resources.device_index
         if g < 0:
             return np.zeros((len(classes), len(rows)))
-        wasted: Floats = ((books.demand[classes, g] == 0)[:, None] & (books.capacity[rows, g] > 0)[None, :]).astype(
-            np.float64
-        )
+        wasted: Floats = (
+            (inventory.demand[classes, g] == 0)[:, None] & (inventory.capacity[rows, g] > 0)[None, :]
+        ).astype(np.float64)
         return wasted
 
     def least(self, cluster: Cluster) -> float:

@@ -25,12 +25,12 @@ from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group, TaskRecord
-from flowsched.cluster.transaction import Trial
+from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
-from flowsched.rounds.fair_order import Way, take_turns, way_of
+from flowsched.rounds.fair_order import Way, progressive_fill, way_of
 from flowsched.rounds.preemption import candidates, victims
 
-__all__ = ["Verify"]
+__all__ = ["AdmissionCheck"]
 
 Ints = NDArray[np.int64]
 
@@ -40,7 +40,7 @@ _WIDTH = 16
 """At least so many machines at a time are tried for making room."""
 
 
-class Verify:
+class AdmissionCheck:
     """The check of one round.
 
     Parameters
@@ -55,9 +55,9 @@ class Verify:
         Who made whom leave the machine where it ran before the round.
     """
 
-    def __init__(self, builder: Builder, trial: Trial) -> None:
+    def __init__(self, builder: Builder, transaction: Transaction) -> None:
         self.builder = builder
-        self.trial = trial
+        self.transaction = transaction
         self.cluster: Cluster = builder.cluster
         self.by: dict[TaskRecord, TaskRecord] = {}
 
@@ -85,7 +85,7 @@ class Verify:
             proposals = self._cheapest(proposals, step, climb)
         if climb is not None and len(proposals) > 1:
             offers = self.builder.places.offers(np.array([p.cls.index for p in proposals]))
-            take_turns(proposals, offers.sum(axis=1).tolist(), climb, start)
+            progressive_fill(proposals, offers.sum(axis=1).tolist(), climb, start)
         else:
             for proposal in proposals:
                 for group, row, units, _ in proposal.near:
@@ -110,9 +110,9 @@ class Verify:
                 again = True
                 if running and self._gives_way(running[-1], newcomers[0]):
                     victim, task = running.pop(), newcomers.pop(0)
-                    self.trial.stop(victim)
+                    self.transaction.stop(victim)
                     jobs[victim.group.job] = None
-                    if self.trial.before[victim].place is not None:
+                    if self.transaction.before[victim].place is not None:
                         self.by.setdefault(victim, task)
                     self._absolve([victim], task)
                 else:
@@ -124,15 +124,15 @@ class Verify:
         return (
             preemption is not None
             and victim.group.cls.priority > task.group.cls.priority
-            and (not preemption.window or victim.preempted <= self.trial.now - preemption.window)
+            and (not preemption.window or victim.preempted <= self.transaction.now - preemption.window)
         )
 
     def _withdraw(self, task: TaskRecord) -> None:
         """A task does not start after all, nor does any other of its group in this round; who stopped for it comes back."""
-        if self.trial.before[task].place is None:
-            self.trial.put_back(task)
+        if self.transaction.before[task].place is None:
+            self.transaction.restore(task)
         else:
-            self.trial.stop(task)
+            self.transaction.stop(task)
         self.builder.withhold(task.group)
         self._let_back(task)
 
@@ -176,30 +176,32 @@ class Verify:
     def _start_alike(self, tasks: Sequence[TaskRecord], first: int, row: int) -> int:
         """Start those at the front that can be taken together; how many."""
         group = tasks[first].group
-        room = self.cluster.books.spare(row, group.cls.index, len(tasks) - first)
-        alike = list(takewhile(lambda t: t.group is group and t not in self.trial.before, tasks[first : first + room]))
+        room = self.cluster.inventory.spare(row, group.cls.index, len(tasks) - first)
+        alike = list(
+            takewhile(lambda t: t.group is group and t not in self.transaction.before, tasks[first : first + room])
+        )
         if alike:
-            self.trial.start(alike, row, ())
+            self.transaction.start(alike, row, ())
         return len(alike)
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
         """Try one task on one machine: None if refused, else whether others had to stop."""
-        before = self.trial.before.get(task)
+        before = self.transaction.before.get(task)
         cls = task.group.cls
-        books = self.cluster.books
+        inventory = self.cluster.inventory
         if (
             before is not None
             and before.place is not None
-            and books.admits(before.place.row, cls.index, before.place.devices)
+            and inventory.admits(before.place.row, cls.index, before.place.devices)
         ):
-            self.trial.put_back(task)  # a victim need not go after all
+            self.transaction.restore(task)  # a victim need not go after all
             del self.by[task]
             return True
-        devices = books.pick(row, cls.index)
+        devices = inventory.pick(row, cls.index)
         if devices is not None:
-            self.trial.start([task], row, devices)
+            self.transaction.start([task], row, devices)
             return False
-        chosen = victims(self.cluster, self.builder.policy, cls, row, self.trial.now)
+        chosen = victims(self.cluster, self.builder.policy, cls, row, self.transaction.now)
         if chosen is None:
             return None
         self.replace(task, row, chosen)
@@ -208,12 +210,12 @@ class Verify:
     def replace(self, task: TaskRecord, row: int, chosen: Sequence[TaskRecord]) -> None:
         """These stop for the task, which starts on their machine."""
         for victim in chosen:
-            self.trial.stop(victim)
-            if self.trial.before[victim].place is not None:
+            self.transaction.stop(victim)
+            if self.transaction.before[victim].place is not None:
                 self.by.setdefault(victim, task)
-        devices = self.cluster.books.pick(row, task.group.cls.index)
+        devices = self.cluster.inventory.pick(row, task.group.cls.index)
         assert devices is not None, "victims are chosen so that the task fits"
-        self.trial.start([task], row, devices)
+        self.transaction.start([task], row, devices)
         self._absolve(chosen, task)
 
     def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
@@ -225,7 +227,7 @@ class Verify:
     def spare(self) -> None:
         """At the end: who stopped for a task that does not start after all comes back where nobody is in the way."""
         for task in dict.fromkeys(self.by.values()):
-            before = self.trial.before.get(task)
+            before = self.transaction.before.get(task)
             if task.place is None or before is None or task.turn == before.turn:
                 self._let_back(task)
 
@@ -233,10 +235,10 @@ class Verify:
         """Who stopped for the task comes back where nobody is in the way; the others."""
         others = []
         for victim in [victim for victim, by in self.by.items() if by is task]:
-            place = self.trial.before[victim].place
+            place = self.transaction.before[victim].place
             assert place is not None
-            if victim.place is None and self.cluster.books.admits(place.row, victim.group.cls.index, place.devices):
-                self.trial.put_back(victim)
+            if victim.place is None and self.cluster.inventory.admits(place.row, victim.group.cls.index, place.devices):
+                self.transaction.restore(victim)
                 del self.by[victim]
             else:
                 others.append(victim)
@@ -247,7 +249,7 @@ class Verify:
         builder, policy = self.builder, self.builder.policy
         if policy.preemption is None:
             return False
-        worst = self.cluster.books.worst_running()
+        worst = self.cluster.inventory.worst_running()
         waiting = sorted(self.cluster.waiting, key=attrgetter("rank"))
         better = [
             cls
@@ -263,7 +265,9 @@ class Verify:
         for cls in better:
             rows = hopeful.get(cls.index, _NOWHERE)
             if len(rows):
-                rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.trial.now, builder.wait_costs())
+                rows, cost, paid = candidates(
+                    self.cluster, policy, cls, rows, self.transaction.now, builder.wait_costs()
+                )
             if not len(rows):
                 builder.places.give_up(cls.index)
                 continue

@@ -7,7 +7,7 @@ from itertools import groupby
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskRecord
-from flowsched.cluster.transaction import Trial
+from flowsched.cluster.transaction import Transaction
 from flowsched.rounds.values import Commit, Delta, Migrate, Place, Preempt, Reason, ReasonCode, Round
 
 __all__ = ["carry_out", "happen"]
@@ -43,7 +43,7 @@ def happen(
         The tasks' turns when this was decided: with any other by now, nothing happens.  None where it did happen once,
         so that only what is impossible is refused.
     """
-    trial = Trial(cluster, now)
+    transaction = Transaction(cluster, now)
     records: dict[Hashable, TaskRecord] = {}
     for delta in unit:
         record = cluster.tasks.get(delta.task)
@@ -54,12 +54,12 @@ def happen(
         records[delta.task] = record
     stopped = [records[delta.task] for delta in unit if not isinstance(delta, Place)]
     for record in stopped:
-        trial.stop(record)
+        transaction.stop(record)
     starting = ((records[delta.task], delta) for delta in unit if not isinstance(delta, Preempt))
     for _, alike in groupby(starting, _together):
-        refusal = _start(trial, list(alike), turns is None)
+        refusal = _start(transaction, list(alike), turns is None)
         if refusal is not None:
-            trial.undo()
+            transaction.rollback()
             return refusal
     for record in stopped:
         record.preempted = now
@@ -71,22 +71,24 @@ def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tupl
     return delta.machine, delta.devices, id(record.group)
 
 
-def _start(trial: Trial, alike: Sequence[tuple[TaskRecord, Place | Migrate]], unwelcome: bool) -> Reason | None:
+def _start(
+    transaction: Transaction, alike: Sequence[tuple[TaskRecord, Place | Migrate]], unwelcome: bool
+) -> Reason | None:
     """Start tasks of one group on one machine and the same devices; the reason where one of them cannot."""
-    books, (first, delta) = trial.cluster.books, alike[0]
-    machine, cls = trial.cluster.machines.get(delta.machine), first.group.cls.index
+    inventory, (first, delta) = transaction.cluster.inventory, alike[0]
+    machine, cls = transaction.cluster.machines.get(delta.machine), first.group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not (unwelcome or books.welcomes(machine.row, cls)):
+    if not (unwelcome or inventory.welcomes(machine.row, cls)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
-    if not delta.devices and books.spare(machine.row, cls, len(records)) >= len(records):
-        trial.start(records, machine.row, ())
+    if not delta.devices and inventory.spare(machine.row, cls, len(records)) >= len(records):
+        transaction.start(records, machine.row, ())
         return None
     for record in records:
-        if not books.admits(machine.row, cls, delta.devices):
+        if not inventory.admits(machine.row, cls, delta.devices):
             return _conflict("machine", "no room")
-        trial.start([record], machine.row, delta.devices)
+        transaction.start([record], machine.row, delta.devices)
     return None
 
 

@@ -16,7 +16,7 @@ from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.records import Group, TaskRecord
 
-__all__ = ["Way", "take_turns", "way_of"]
+__all__ = ["Way", "progressive_fill", "way_of"]
 
 Way = deque[tuple[int, int]]
 """Machines, by row, and how many tasks each is to take; those that have been tried are gone."""
@@ -38,7 +38,7 @@ def way_of(proposal: ClassFlow) -> Way:
     return deque(chain(proposal.rows, ((row, 1) for row in proposal.displacing)))
 
 
-def take_turns(
+def progressive_fill(
     proposals: Sequence[ClassFlow],
     offered: Sequence[int],
     climb: LadderPosition,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 
 from flowsched.builder.builder import Builder
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
-from flowsched.rounds.admission import Verify
+from flowsched.rounds.admission import AdmissionCheck
 
 __all__ = ["Gangs"]
 
@@ -37,15 +37,15 @@ class Gangs:
     check : Verify
     """
 
-    def __init__(self, builder: Builder, check: Verify) -> None:
+    def __init__(self, builder: Builder, check: AdmissionCheck) -> None:
         self.builder = builder
         self.check = check
         self._urged: dict[JobRecord, None] = {}
         self._aside: dict[JobRecord, None] = {}
         self.out: dict[JobRecord, None] = dict.fromkeys(group.job for group in builder.left_out)
         self._looked = False
-        makes = builder.cluster.books.makes
-        if builder.cluster.books.rule is None:  # by which more may fit than tasks ask for
+        makes = builder.cluster.inventory.makes
+        if builder.cluster.inventory.rule is None:  # by which more may fit than tasks ask for
             self._leave_out_where_short(lambda group: makes.most(group.cls.index) - group.tasks + len(group.waiting))
 
     def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
@@ -67,7 +67,7 @@ class Gangs:
             There is no time to decide again: a round in which a gang fell short is taken back as a whole.
         """
         touched = dict.fromkeys(
-            task.group.job for task in self.check.trial.before if task.group.job.job.gang is not None
+            task.group.job for task in self.check.transaction.before if task.group.job.job.gang is not None
         )
         starting = [job for job in touched if self._starting(job)]
         short = [job for job in starting if _running(job) < job.gang_size]
@@ -90,7 +90,7 @@ class Gangs:
         return late or not broken
 
     def _starting(self, job: JobRecord) -> bool:
-        before = self.check.trial.before
+        before = self.check.transaction.before
         return any(task.place is not None and task in before and before[task].place is None for task in job.tasks)
 
     def _overtaken(self, job: JobRecord, whole: list[JobRecord]) -> bool:
@@ -102,7 +102,7 @@ class Gangs:
         return [task for task in job.tasks if task in self.check.by and task.place is None]
 
     def _take_back(self) -> None:
-        self.check.trial.undo()
+        self.check.transaction.rollback()
         self.check.by.clear()
         self.builder.places.end_round()
 
@@ -144,7 +144,7 @@ class Gangs:
     def _room_now(self) -> Callable[[Group], int]:
         """How many tasks of a group could start with nothing else starting; without limit where others may make room."""
         cluster, policy = self.check.cluster, self.builder.policy
-        worst = cluster.books.worst_running() if policy.preemption is not None else None
+        worst = cluster.inventory.worst_running() if policy.preemption is not None else None
         reclaims = policy.fairness is not None and policy.fairness.reclaim
         known: dict[int, int] = {}
 
@@ -164,7 +164,7 @@ class Gangs:
         by = self.check.by[self._victims(job)[0]]
         for task in list(job.tasks):
             if task.place is not None:
-                self.check.trial.stop(task)
+                self.check.transaction.stop(task)
                 self.check.by.setdefault(task, by)
         for group in _groups(job):
             self.builder.withhold(group)

@@ -9,9 +9,9 @@ import numpy as np
 
 from flowsched.builder.builder import Builder
 from flowsched.cluster.inventory import SPREAD
-from flowsched.cluster.records import Before, ClassRecord, JobRecord, TaskRecord
+from flowsched.cluster.records import Before, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.shapes import Shapes
-from flowsched.rounds.admission import Verify
+from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.reasons import Verdict, Waiting, judge
 from flowsched.rounds.values import (
     Delta,
@@ -53,12 +53,12 @@ class Outcome:
         )  # fmt: skip
 
 
-def outcome(check: Verify) -> Outcome:
+def outcome(check: AdmissionCheck) -> Outcome:
     """What starts, stops and moves if the trial becomes real."""
     out = Outcome()
     policy, by_row = check.builder.policy, check.cluster.by_row
     price = policy.preemption.price if policy.preemption else 0.0
-    for task, before in sorted(check.trial.before.items(), key=_turn):
+    for task, before in sorted(check.transaction.before.items(), key=_turn):
         place, was = task.place, before.place
         if was is None and place is not None:
             machine = by_row[place.row].machine.id
@@ -68,7 +68,7 @@ def outcome(check: Verify) -> Outcome:
             out.places.append(Place(task.id, machine, place.devices))
         elif was is not None and place is None:
             machine, by = by_row[was.row].machine.id, check.by[task].id
-            lost = policy.waiting.bucket(check.trial.now - was.since)
+            lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(machine, by, price * (1 + lost))
             out.preempts.append(Preempt(task.id, machine, by))
         elif was is not None and place is not None and task.turn != before.turn:
@@ -98,14 +98,14 @@ class Verdicts:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.cluster = builder.cluster
-        self._known: dict[ClassRecord, Verdict] = {}
+        self._known: dict[TaskClass, Verdict] = {}
 
     def waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
         """Who waits at the end of the trial, and why."""
         groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
         before, self._known = self._known, {}
         outbid = [cls for cls in self.cluster.waiting if late or cls.index in had_room]
-        whys = dict(zip(outbid, self.builder.places.look_again([cls.index for cls in outbid]), strict=True))
+        whys = dict(zip(outbid, self.builder.places.blockers_now([cls.index for cls in outbid]), strict=True))
         prices = {} if late else self.builder.prices([group for cls in outbid for group in self.cluster.waiting[cls]])
         for cls, members in self.cluster.waiting.items():
             if cls not in whys:
@@ -115,9 +115,9 @@ class Verdicts:
             code = ReasonCode.OUTBID if cls.index in had_room and not (whys[cls] == SPREAD).any() else None
             if (whys[cls] == 0).any():
                 code = ReasonCode.TIME_LIMIT if late else ReasonCode.WAIT_CHEAPER
-            verdict = judge(self.cluster.books, cls, whys[cls], code)
+            verdict = judge(self.cluster.inventory, cls, whys[cls], code)
             at_share, too_few = (
-                judge(self.cluster.books, cls, whys[cls], c) for c in (ReasonCode.SHARE, ReasonCode.GANG_SHORT)
+                judge(self.cluster.inventory, cls, whys[cls], c) for c in (ReasonCode.SHARE, ReasonCode.GANG_SHORT)
             )
             for group in members:
                 held = not late and self.builder.shares.full(group.job)
@@ -126,12 +126,12 @@ class Verdicts:
                 groups.append((ids, why, prices.get(group)))
         return Waiting(groups)
 
-    def _verdict(self, cls: ClassRecord, known: Verdict | None) -> Verdict:
+    def _verdict(self, cls: TaskClass, known: Verdict | None) -> Verdict:
         """For a class that never had room; another one only if something has changed for it."""
-        why, shapes = self.builder.places.why(cls.index), self.cluster.books.shapes()
+        why, shapes = self.builder.places.why(cls.index), self.cluster.inventory.shapes()
         if known is not None and known.why is why and known.shapes is shapes:
             return known
-        return judge(self.cluster.books, cls, why)
+        return judge(self.cluster.inventory, cls, why)
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
         """See `Scheduler.explain`."""
@@ -139,15 +139,15 @@ class Verdicts:
         row = None if machine is None else self.cluster.machine(machine).row
         if record.place is not None and row in (None, record.place.row):
             return Reason(ReasonCode.RUNNING)
-        books, cls = self.cluster.books, record.group.cls
-        shapes = books.shapes()
+        inventory, cls = self.cluster.inventory, record.group.cls
+        shapes = inventory.shapes()
         if row is None:
-            (why,) = self.builder.places.look_again([cls.index])
+            (why,) = self.builder.places.blockers_now([cls.index])
         else:
             shapes = Shapes(shapes.of_row[[row]], shapes.keys)
-            why = books.room(np.array([cls.index]), np.array([row]))[1][0]
+            why = inventory.room(np.array([cls.index]), np.array([row]))[1][0]
         code = None
         if (why[shapes.of_row >= 0] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
             code = ReasonCode.GANG_SHORT if record.group in self.builder.left_out else code
-        return judge(books, cls, why, code, shapes).reason()
+        return judge(inventory, cls, why, code, shapes).reason()

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO, Cluster
-from flowsched.cluster.inventory import Books
-from flowsched.cluster.records import ClassRecord, TaskRecord
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.policy import Policy
 
 __all__ = ["candidates", "least_victims", "victims"]
@@ -27,12 +27,12 @@ class _Scratch:
     devices: list[int]
     seats: int
 
-    def move(self, books: Books, task: TaskRecord, sign: int) -> None:
+    def move(self, inventory: Inventory, task: TaskRecord, sign: int) -> None:
         """Give the task's room back, or take it again (``sign=-1``)."""
         cls, place = task.group.cls, task.place
         assert place is not None
         self.free = [free + sign * need for free, need in zip(self.free, cls.demand.tolist(), strict=True)]
-        share = books.device_share(cls.index)
+        share = inventory.device_share(cls.index)
         for device in place.devices:
             self.devices[device] += sign * share
         self.seats += sign
@@ -41,25 +41,25 @@ class _Scratch:
         else:
             del self.gone[task]
 
-    def fits(self, books: Books, cls: ClassRecord) -> bool:
+    def fits(self, inventory: Inventory, cls: TaskClass) -> bool:
         """Whether a task of the class has room."""
-        if self.seats < 1 or not self._suffices(books, cls):
+        if self.seats < 1 or not self._suffices(inventory, cls):
             return False
-        share = books.device_share(cls.index)
+        share = inventory.device_share(cls.index)
         if not share:
             return True
-        count = max(1, int(cls.demand[books.resources.device_index]) // MICRO)
+        count = max(1, int(cls.demand[inventory.resources.device_index]) // MICRO)
         return sum(free >= share for free in self.devices) >= count
 
-    def _suffices(self, books: Books, cls: ClassRecord) -> bool:
-        if not books.company.admits(self.row, cls.index, [task.group.cls.index for task in self.gone]):
+    def _suffices(self, inventory: Inventory, cls: TaskClass) -> bool:
+        if not inventory.affinity.admits(self.row, cls.index, [task.group.cls.index for task in self.gone]):
             return False
-        if books.rule is not None:
-            return books.rule.admits(self.row, cls.index, tuple(self.gone))
+        if inventory.rule is not None:
+            return inventory.rule.admits(self.row, cls.index, tuple(self.gone))
         return all(free >= need for free, need in zip(self.free, cls.demand.tolist(), strict=True))
 
 
-def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: float) -> list[TaskRecord] | None:
+def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: float) -> list[TaskRecord] | None:
     """Running tasks of a machine that must go so that one task of the class fits; none of them in vain.
 
     Only tasks of strictly worse priority, worst first, of equals the one started last; then those that turn out not to
@@ -70,7 +70,7 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     list of TaskRecord or None
         None where all of them together would not make enough room.
     """
-    worst = cluster.books.worst_running()
+    worst = cluster.inventory.worst_running()
     if policy.preemption is None or worst is None or worst <= cls.priority:
         return None
     spared_since = now - policy.preemption.window
@@ -83,31 +83,35 @@ def victims(cluster: Cluster, policy: Policy, cls: ClassRecord, row: int, now: f
     return least_victims(cluster, cls, row, worse)
 
 
-def least_victims(cluster: Cluster, cls: ClassRecord, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
+def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
     """The first of these tasks of a machine that make room for one of the class together, without those not needed."""
-    books = cluster.books
+    inventory = cluster.inventory
     room = _Scratch(
-        row, {}, books.free[row].tolist(), books.devices[row].tolist(), int(books.slots[row] - books.running[row])
+        row,
+        {},
+        inventory.free[row].tolist(),
+        inventory.devices[row].tolist(),
+        int(inventory.slots[row] - inventory.running[row]),
     )
     chosen: list[TaskRecord] = []
     for task in worse:
-        if room.fits(books, cls):
+        if room.fits(inventory, cls):
             break
-        room.move(books, task, 1)
+        room.move(inventory, task, 1)
         chosen.append(task)
-    if not room.fits(books, cls):
+    if not room.fits(inventory, cls):
         return None
     for task in reversed(tuple(chosen)):
-        room.move(books, task, -1)
-        if room.fits(books, cls):
+        room.move(inventory, task, -1)
+        if room.fits(inventory, cls):
             chosen.remove(task)
         else:
-            room.move(books, task, 1)
+            room.move(inventory, task, 1)
     return chosen
 
 
 def candidates(
-    cluster: Cluster, policy: Policy, cls: ClassRecord, rows: Ints, now: float, wait: Ints
+    cluster: Cluster, policy: Policy, cls: TaskClass, rows: Ints, now: float, wait: Ints
 ) -> tuple[Ints, Ints, Ints]:
     """Machines where evicting worse tasks could make room for one of the class, and what that costs.
 
@@ -126,27 +130,27 @@ def candidates(
     rows, cost, paid : ndarray of int64, shape (n,)
         `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its stay arc.
     """
-    books = cluster.books
-    asked = np.zeros(books.rows, np.bool_)
+    inventory = cluster.inventory
+    asked = np.zeros(inventory.rows, np.bool_)
     one = np.array([cls.index])
-    asked[rows] = books.usable[rows] & books.can_ever(one, rows)[0] & ~books.held_against(one, rows)[0]
-    task = np.flatnonzero(books.task_row >= 0)
-    task = task[asked[books.task_row[task]] & (books.priority[books.task_class[task]] > cls.priority)]
+    asked[rows] = inventory.usable[rows] & inventory.can_ever(one, rows)[0] & ~inventory.held_against(one, rows)[0]
+    task = np.flatnonzero(inventory.task_row >= 0)
+    task = task[asked[inventory.task_row[task]] & (inventory.priority[inventory.task_class[task]] > cls.priority)]
     if not len(task):
         return task, task, task
-    kind = books.task_class[task]
-    order = np.lexsort((-books.task_turn[task], -books.priority[kind], books.task_row[task]))
-    kind, row, age = kind[order], books.task_row[task][order], now - books.task_since[task][order]
+    kind = inventory.task_class[task]
+    order = np.lexsort((-inventory.task_turn[task], -inventory.priority[kind], inventory.task_row[task]))
+    kind, row, age = kind[order], inventory.task_row[task][order], now - inventory.task_since[task][order]
     costs = wait[kind] + policy.stays(policy.waiting.buckets_of(age))
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
-    freed, price = np.cumsum(books.demand[kind], axis=0), np.cumsum(costs)
-    freed -= freed[segment] - books.demand[kind[segment]]
+    freed, price = np.cumsum(inventory.demand[kind], axis=0), np.cumsum(costs)
+    freed -= freed[segment] - inventory.demand[kind[segment]]
     price -= price[segment] - costs[segment]
-    enough = (freed + books.free[row] >= cls.demand).all(axis=1)
-    enough &= np.arange(1, len(row) + 1) - segment > books.running[row] - books.slots[row]
+    enough = (freed + inventory.free[row] >= cls.demand).all(axis=1)
+    enough &= np.arange(1, len(row) + 1) - segment > inventory.running[row] - inventory.slots[row]
     hits = np.flatnonzero(enough)
     found, at = np.unique(row[hits], return_index=True)
     at = hits[at]
-    full = books.running[found] >= books.slots[found]
+    full = inventory.running[found] >= inventory.slots[found]
     return found, price[at], np.where(full, costs[segment[at]], 0)

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.inventory import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Books
+from flowsched.cluster.inventory import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Inventory
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
-from flowsched.cluster.records import ClassRecord
+from flowsched.cluster.records import TaskClass
 from flowsched.cluster.shapes import ShapeKey, Shapes
 from flowsched.rounds.values import Reason, ReasonCode
 
@@ -42,16 +42,16 @@ class Verdict:
     ----------
     cls : ClassRecord
     why : ndarray of uint32, shape (rows,)
-        What stands against one more task of the class, see `Books.room`.
+        What stands against one more task of the class, see `Inventory.room`.
     shapes : Shapes
         The machines of that moment.
     ever : ndarray of uint8, shape (shapes,)
-        See `Books.ever`.
+        See `Inventory.ever`.
     code : ReasonCode or None
         None where `why` tells.
     """
 
-    cls: ClassRecord
+    cls: TaskClass
     why: NDArray[np.uint32]
     shapes: Shapes
     ever: NDArray[np.uint8]
@@ -111,7 +111,7 @@ class Verdict:
         names = ["down"] if why & DOWN else []
         names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
         names += ["slots"] if why & SLOTS else []
-        names += ["company"] if why & COMPANY else []
+        names += ["affinity"] if why & COMPANY else []
         names += ["rack"] if why & SPREAD else []
         return names + ["held for others"] if why & HELD else names
 
@@ -132,8 +132,8 @@ def shape_label(shape: ShapeKey, resources: Resources) -> str:
 
 
 def judge(
-    books: Books,
-    cls: ClassRecord,
+    inventory: Inventory,
+    cls: TaskClass,
     why: NDArray[np.uint32],
     code: ReasonCode | None = None,
     shapes: Shapes | None = None,
@@ -143,13 +143,13 @@ def judge(
     Parameters
     ----------
     why : ndarray of uint32, shape (rows,)
-        What stands against one more task of the class, see `Books.room`.
+        What stands against one more task of the class, see `Inventory.room`.
     code : ReasonCode, optional
         Where it is known already.
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    return Verdict(cls, why, shapes or books.shapes(), books.makes.ever(cls.index), books.resources, code)
+    return Verdict(cls, why, shapes or inventory.shapes(), inventory.makes.ever(cls.index), inventory.resources, code)
 
 
 _SEARCHES = 4

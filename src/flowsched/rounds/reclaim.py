@@ -11,18 +11,18 @@ from collections.abc import Iterator
 import numpy as np
 
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
-from flowsched.rounds.admission import Verify
+from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.preemption import least_victims
 
 __all__ = ["reclaim"]
 
 
-def reclaim(check: Verify) -> bool:
+def reclaim(check: AdmissionCheck) -> bool:
     """Let tasks below their share start where those beyond theirs stop; True if any did."""
     policy = check.builder.policy
     if policy.fairness is None or not policy.fairness.reclaim or policy.preemption is None:
         return False
-    touched = dict.fromkeys(task.group.job for task in check.trial.before)
+    touched = dict.fromkeys(task.group.job for task in check.transaction.before)
     short, owner, surplus = check.builder.shares.imbalance(touched)
     if not short or not surplus:
         return False
@@ -41,7 +41,7 @@ def reclaim(check: Verify) -> bool:
     return moved
 
 
-def _rows(check: Verify, owner: dict[JobRecord, int]) -> list[int]:
+def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
     """Machines where somebody runs more than its share: where a task started last comes first, since least work is lost there."""
     latest: dict[int, int] = {}
     for job in owner:
@@ -58,17 +58,19 @@ def _groups(members: list[JobRecord]) -> Iterator[Group]:
 
 
 def _place(
-    check: Verify, group: Group, rows: list[int], owner: dict[JobRecord, int], surplus: dict[int, int]
+    check: AdmissionCheck, group: Group, rows: list[int], owner: dict[JobRecord, int], surplus: dict[int, int]
 ) -> tuple[int, list[TaskRecord]] | None:
     """The first machine where few enough tasks make room for one of the group; those where none can are struck off `rows`."""
     cluster, cls = check.cluster, group.cls
     preemption = check.builder.policy.preemption
     assert preemption is not None
-    spared_since = check.trial.now - preemption.window
+    spared_since = check.transaction.now - preemption.window
     one = np.array([cls.index])
     index = np.array(rows, np.int64)
     able = (
-        cluster.books.usable[index] & cluster.books.can_ever(one, index)[0] & ~cluster.books.held_against(one, index)[0]
+        cluster.inventory.usable[index]
+        & cluster.inventory.can_ever(one, index)[0]
+        & ~cluster.inventory.held_against(one, index)[0]
     )
     for row in index[able].tolist():
         pool = [

@@ -64,7 +64,7 @@ class Reason:
     code : ReasonCode
     detail : mapping of str to mapping of str to int
         Shape of machine -> what stands in the way -> on how many machines of that shape.  A machine counts once under
-        everything that it lacks: "down" (failed or drained), a resource, "slots", "constraint" and a label, "company", "rack"
+        everything that it lacks: "down" (failed or drained), a resource, "slots", "constraint" and a label, "affinity", "rack"
         (see `Task.apart`, `Task.avoids`), "held for others".
     price : float or None
         How much dearer the best place is than waiting, in units of a whole load, where the optimum tells.

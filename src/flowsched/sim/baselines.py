@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import Event
 from flowsched.cluster.records import Group
-from flowsched.cluster.transaction import Trial
+from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import InputError
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
@@ -38,8 +38,12 @@ class Shares:
 
     def __init__(self, cluster: Cluster) -> None:
         self.resources = cluster.resources.names
-        books = cluster.books
-        total = books.capacity[: books.rows][books.makes.of[: books.rows] >= 0].sum(axis=0).astype(np.float64)
+        inventory = cluster.inventory
+        total = (
+            inventory.capacity[: inventory.rows][inventory.makes.of[: inventory.rows] >= 0]
+            .sum(axis=0)
+            .astype(np.float64)
+        )
         self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
         self._job: dict[Hashable, Floats] = {}
         self._user: dict[Hashable, Floats] = {}
@@ -138,28 +142,28 @@ class Greedy:
         """Tell what happened."""
         self.cluster.apply(*events)
 
-    def look_anew(self, classes: Collection[int]) -> None:
+    def invalidate(self, classes: Collection[int]) -> None:
         """Nothing to do: every machine is looked at in every round."""
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide; see `Scheduler.schedule`.  The time limit is not needed."""
         begin = time.perf_counter()
         self.cluster.changes(now)
-        trial = Trial(self.cluster, now)
+        transaction = Transaction(self.cluster, now)
         placements: dict[Hashable, Hashable] = {}
         deltas: list[Place] = []
         try:
-            self._place(trial, placements, deltas)
+            self._place(transaction, placements, deltas)
             waiting = self._waiting()
-            turns = {task.id: before.turn for task, before in trial.before.items()}
+            turns = {task.id: before.turn for task, before in transaction.before.items()}
         finally:
-            trial.undo()
+            transaction.rollback()
         stats = RoundStats(0, 0, 0, 1, 0.0, 0.0, time.perf_counter() - begin)
         devices = {delta.task: delta.devices for delta in deltas}
         return Round(now, placements, {}, {}, devices, waiting, tuple(deltas), stats, turns=turns)
 
-    def _place(self, trial: Trial, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
-        cluster, books = self.cluster, self.cluster.books
+    def _place(self, transaction: Transaction, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
+        cluster, inventory = self.cluster, self.cluster.inventory
         classes = np.array([cls.index for cls in cluster.waiting], np.int64)
         rows = np.array(list(cluster.by_row), np.int64)
         if not len(classes) or not len(rows):
@@ -178,10 +182,10 @@ class Greedy:
             group = min(groups, key=lambda g: self.order(g, shares))
             choice = np.flatnonzero(fits[where[group.cls]])
             row = int(rows[choice[load[choice].argmin()]])
-            devices = books.pick(row, group.cls.index)
+            devices = inventory.pick(row, group.cls.index)
             if devices is not None:
                 task, machine = group.waiting[0], cluster.by_row[row].machine.id
-                trial.start([task], row, devices)
+                transaction.start([task], row, devices)
                 shares.add(group)
                 placements[task.id] = machine
                 deltas.append(Place(task.id, machine, devices))
@@ -190,27 +194,27 @@ class Greedy:
             load[column[row]] = self._load(one)[0]
 
     def _fits(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        books = self.cluster.books
-        room: NDArray[np.bool_] = books.room(classes, rows)[0] > 0
-        return room & (books.running[rows] < books.slots[rows])
+        inventory = self.cluster.inventory
+        room: NDArray[np.bool_] = inventory.room(classes, rows)[0] > 0
+        return room & (inventory.running[rows] < inventory.slots[rows])
 
     def _load(self, rows: Ints) -> Floats:
         """By what tasks ask for, the mean over the resources that a machine has."""
-        books = self.cluster.books
-        total = books.capacity[rows].astype(np.float64)
+        inventory = self.cluster.inventory
+        total = inventory.capacity[rows].astype(np.float64)
         has = total > 0
-        used = np.divide(total - books.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
+        used = np.divide(total - inventory.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
         mean: Floats = used / np.maximum(has.sum(axis=1), 1)
         return mean
 
     def _waiting(self) -> Waiting:
-        books, groups = self.cluster.books, []
-        every = np.flatnonzero(books.shapes().of_row >= 0)
+        inventory, groups = self.cluster.inventory, []
+        every = np.flatnonzero(inventory.shapes().of_row >= 0)
         for cls in self.cluster.waiting:
-            why = np.zeros(books.rows, np.uint32)
-            why[every] = books.room(np.array([cls.index]), every)[1][0]
+            why = np.zeros(inventory.rows, np.uint32)
+            why[every] = inventory.room(np.array([cls.index]), every)[1][0]
             code = ReasonCode.PENDING if (why[every] == 0).any() else None
-            groups.append((self.cluster.waiting_ids(cls), judge(books, cls, why, code), None))
+            groups.append((self.cluster.waiting_ids(cls), judge(inventory, cls, why, code), None))
         return Waiting(groups)
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:

@@ -245,7 +245,7 @@ class Simulation:
         count = self._world.counted()
         waiting = [t.id for t in states if t.state == WAITING]
         reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
-        hopeless = sum(reason.code in _HOPELESS for reason in reasons.values())
+        infeasible = sum(reason.code in _HOPELESS for reason in reasons.values())
         waits = np.array([t.first_start - t.arrived for t in states], np.float64)
         waits = waits[np.isfinite(waits)]
         arrivals = self.workload.arrivals
@@ -264,8 +264,8 @@ class Simulation:
             tasks={
                 "completed": count[COMPLETED],
                 "running": count[RUNNING],
-                "waiting": len(waiting) - hopeless,
-                "never_fits": hopeless,
+                "waiting": len(waiting) - infeasible,
+                "never_fits": infeasible,
                 "not_arrived": count[NOT_ARRIVED],
             },
             placed=len(waits),
