@@ -190,6 +190,17 @@ cdef enum:
     SCALING = 2
     SIMPLEX = 3
 
+ALGORITHMS = {"auto": AUTO, "repair": REPAIR, "cost_scaling": SCALING, "network_simplex": SIMPLEX}      # `algorithm` of `Network.solve`
+
+cdef enum:
+    F_TAIL
+    F_HEAD
+    F_CAPACITY
+    F_COST
+    F_LOWER
+
+TAIL, HEAD, CAPACITY, COST, LOWER = F_TAIL, F_HEAD, F_CAPACITY, F_COST, F_LOWER      # `field` of `Network.arc_data`
+
 cdef enum:
     PUSHES
     RELABELS
@@ -1716,8 +1727,8 @@ cdef class Network:
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
-        `algorithm`: 0 repair, and the simplex if that takes too long, 1 repair, 2 cost scaling, 3 the simplex.  `time_limit` in seconds, negative
-        for none.
+        `algorithm`: AUTO (repair, and the simplex if that takes too long), REPAIR, SCALING or SIMPLEX; by name in `ALGORITHMS`.
+        `time_limit` in seconds, negative for none.
         """
         start = time.perf_counter()
         self.take()
@@ -1921,7 +1932,7 @@ cdef class Network:
         changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
         self.drop_basis()
         nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
-        return basis.resume(arcs, self.read_arcs(arcs, 3), self.read_arcs(arcs, 2), nodes, (self.supplies() - known)[nodes], limit)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes, (self.supplies() - known)[nodes], limit)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -2126,41 +2137,45 @@ cdef class Network:
     def potential(self, ids):
         self.take()
         try:
-            return self.read_nodes(self.chosen_nodes(ids), 0)
+            return self.read_potential(self.chosen_nodes(ids))
         finally:
             self.give()
 
-    cdef object read_nodes(self, const int64_t[::1] nodes, int what):
+    cdef object read_potential(self, const int64_t[::1] nodes):
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         cdef int32_t v
-        for i in range(nodes.shape[0]):
-            v = <int32_t>nodes[i]
-            if what == 0 and not self.solved:
-                value[i] = 0
-            elif what == 0:
+        if self.solved:
+            for i in range(nodes.shape[0]):
+                v = <int32_t>nodes[i]
                 value[i] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
-            else:
-                value[i] = self.sup[v]
         return out
 
     def supply(self, ids):
         self.take()
         try:
-            return self.read_nodes(self.chosen_nodes(ids), 1)
+            return self.read_supply(self.chosen_nodes(ids))
         finally:
             self.give()
 
-    def arc_data(self, ids, int what):
-        """0 tail, 1 head, 2 capacity, 3 cost, 4 lower bound of the arcs."""
+    cdef object read_supply(self, const int64_t[::1] nodes):
+        out = _zeros(nodes.shape[0], np.int64)
+        cdef int64_t[::1] value = out
+        cdef Py_ssize_t i
+        for i in range(nodes.shape[0]):
+            value[i] = self.sup[nodes[i]]
+        return out
+
+    def arc_data(self, ids, int field):
+        """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs."""
         self.take()
         try:
-            return self.read_arcs(self.chosen_arcs(ids), what)
+            return self.read_arcs(self.chosen_arcs(ids), field)
         finally:
             self.give()
 
-    cdef object read_arcs(self, const int64_t[::1] arcs, int what):
+    cdef object read_arcs(self, const int64_t[::1] arcs, int field):
         cdef int64_t[::1] value
         cdef Py_ssize_t i
         cdef int32_t a
@@ -2168,13 +2183,13 @@ cdef class Network:
         value = out
         for i in range(arcs.shape[0]):
             a = <int32_t>arcs[i]
-            if what == 0:
+            if field == F_TAIL:
                 value[i] = self.tail(2 * a)
-            elif what == 1:
+            elif field == F_HEAD:
                 value[i] = self.head(2 * a)
-            elif what == 2:
+            elif field == F_CAPACITY:
                 value[i] = self.res[2 * a] + self.flow_of(a)
-            elif what == 3:
+            elif field == F_COST:
                 value[i] = self.half[self.pos[2 * a]].cost
             elif self.low.shape[0]:
                 value[i] = self.low[a]
@@ -2486,12 +2501,14 @@ cdef class Network:
         for v in range(self.n):
             if not node[v] and known[v] != self.sup[v]:
                 return f"known[{v}]: another supply, which is not among the news"
-        basis = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
-        if state["basis_kept"]:
+        if not state["basis_kept"]:
+            basis = _ns.empty()
+        else:
             for a in range(self.m):
                 if self.pos[2 * a] >= 0:
                     tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
-            if (wrong := basis.adopt(state, tail, head, self.low, known)) is not None:
+            basis, wrong = _ns.restored(state, tail, head, self.low, known)
+            if wrong is not None:
                 return wrong
             room, cost = state["basis_room"], state["basis_cost"]
             placed = basis.has()
@@ -2508,7 +2525,7 @@ cdef class Network:
         raise TypeError("a kernel is not pickled: FlowNetwork is")
 
 
-_NO_BASIS = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False).dump()
+_NO_BASIS = _ns.empty().dump()
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):

@@ -60,7 +60,7 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
 `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
@@ -1080,7 +1080,7 @@ cdef class Simplex:
     # == as data =====================================================================================================
 
     def dump(self):
-        """A solved one as flat arrays and numbers, for `adopt`: what follows from the tree and the arcs is left out (see flowstate.py)."""
+        """A solved one as flat arrays and numbers, for `restored`: what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.kept:       # it will not be asked again
             return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
@@ -1107,8 +1107,8 @@ cdef class Simplex:
             "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_volume": self.volume,
             "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
-    def adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
-        """Become what `dump` gave, of the arcs and supplies given (arc ids that are free have the tail -1); None, or what is wrong.
+    cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+        """Become what `dump` gave (see `restored`), from an empty basis; None, or what is wrong.
 
         Every word is checked before it is used, and all that the proofs at the head of this file rest on: (T), (S), the flows and their balance, the bounds on
         what they may become.  That the basis is optimal they do not need.
@@ -1269,6 +1269,18 @@ cdef class Simplex:
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None
+
+
+def empty():
+    """A basis of no nodes and no arcs, which is not `reusable`."""
+    return Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
+
+
+def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+    """The basis that `dump` gave, of the arcs and supplies given (arc ids that are free have the tail -1); (basis, None), or (None, what is wrong)."""
+    cdef Simplex basis = empty()
+    wrong = basis.adopt(state, tail, head, lower, balance)
+    return (basis, None) if wrong is None else (None, wrong)
 
 
 _ARRAYS32 = ("basis_name", "basis_parent", "basis_next", "basis_tree", "basis_slot", "basis_spare")
