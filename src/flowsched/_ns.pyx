@@ -640,7 +640,7 @@ cdef class Simplex:
                     return status
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
-        """Send what can be sent round the cycle that slot e (with `load` on it) closes; exchange the arc that blocks for it."""
+        """Send as much as fits round the cycle that slot e (with `load` on it) closes; exchange the blocking arc for it."""
         cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out = -1, apex, far, near
         cdef int64_t room = self.room[e], delta = room - load, up, down
         cdef int32_t code = self.code[e]
@@ -978,7 +978,7 @@ cdef class Simplex:
         return top - least <= far
 
     cdef object cut(self):
-        """Bool by node: what hangs from the root by an arc v -> root."""
+        """Bool by node: the node hangs from the root by an arc v -> root."""
         cdef int32_t v = self.next[self.n]
         cdef bint inside = False
         out = _zeros(self.n, bool)
@@ -1062,11 +1062,11 @@ cdef class Simplex:
         return sum([array.nbytes for array in self.arrays()])
 
     def reusable(self):
-        """Whether `resume` may be asked."""
+        """True if `resume` may be called."""
         return self.kept
 
     def has(self):
-        """Bool by arc: whether it is in the tree or in a slot."""
+        """Bool by arc: the arc is in the tree or in a slot."""
         cdef int32_t v, e
         out = np.zeros(self.m, bool)
         for v in range(self.n):
@@ -1080,7 +1080,7 @@ cdef class Simplex:
     # == as data =====================================================================================================
 
     def dump(self):
-        """A solved one as flat arrays and numbers, for `restored`: what follows from the tree and the arcs is left out (see network/state.py)."""
+        """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.kept:       # it will not be asked again
             return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
@@ -1108,7 +1108,7 @@ cdef class Simplex:
             "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
     cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
-        """Become what `dump` gave (see `restored`), from an empty basis; None, or what is wrong.
+        """Become what `dump` gave (see `restored`), from an empty basis; return None, or a text that names the fault.
 
         Every word is checked before it is used, and all that the proofs at the head of this file rest on: (T), (S), the flows and their balance, the bounds on
         what they may become.  That the basis is optimal they do not need.
@@ -1277,7 +1277,7 @@ def empty():
 
 
 def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
-    """The basis that `dump` gave, of the arcs and supplies given (arc ids that are free have the tail -1); (basis, None), or (None, what is wrong)."""
+    """The basis that `dump` gave, of the arcs and supplies given (free arc ids have the tail -1); (basis, None), or (None, a text that names the fault)."""
     cdef Simplex basis = empty()
     wrong = basis.adopt(state, tail, head, lower, balance)
     return (basis, None) if wrong is None else (None, wrong)
