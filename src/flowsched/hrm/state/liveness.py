@@ -20,12 +20,12 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.state.claims import ExpiredError, Status
 from flowsched.hrm.state.schema import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import Books
+from flowsched.hrm.state.unit_rows import UnitRows
 
-__all__ = ["Beats", "Schedulers", "lost_machine", "lost_scheduler"]
+__all__ = ["HeartbeatCounters", "SchedulerHeartbeats", "lost_machine", "lost_scheduler"]
 
 
-class Beats:
+class HeartbeatCounters:
     """Counters of heartbeats in one table: those that this process writes, and those that it watches.
 
     Parameters
@@ -68,12 +68,12 @@ class Beats:
         return {name: count for name, count in counts.items() if self._watch.is_silent(name, count)}
 
 
-class Schedulers:
+class SchedulerHeartbeats:
     """Heartbeats of schedulers; the parameters are the negotiator's."""
 
     def __init__(self, store: Store, ttl: float, clock: Clock, monotonic: Clock) -> None:
         self.store, self.ttl, self.clock = store, ttl, clock
-        self.beats = Beats(store, SC.c.scheduler, ttl, monotonic)
+        self.beats = HeartbeatCounters(store, SC.c.scheduler, ttl, monotonic)
 
     def join(self, name: str) -> None:
         """A scheduler comes, or comes back."""
@@ -157,10 +157,10 @@ def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, 
         return []
     half = [RT.c.scheduler == name, RT.c.launched == 0, RT.c.queue_id.is_not(None)]
     units = set(db.execute(sa.select(RT.c.queue_id).where(*half)).scalars())
-    books = Books(store, db, units, now)
+    unit_rows = UnitRows(store, db, units, now)
     # Read again: the rows are held only now.
     opened = list(db.execute(sa.select(RT.c.task_id).where(*half).order_by(RT.c.task_id)).scalars())
-    _open_again(books, opened)
+    _open_again(unit_rows, opened)
     db.execute(sa.update(JS).where(JS.c.scheduler == name).values(scheduler=None))
     db.execute(sa.delete(LQ).where(LQ.c.owner == name))
     return opened
@@ -176,16 +176,16 @@ def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, no
     ).rowcount:
         return []
     units = list(db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == name)).scalars())
-    books = Books(store, db, units, now)
-    opened = sorted(task for unit in units for task in books.tasks(unit))
-    _open_again(books, opened, alive=0)
+    unit_rows = UnitRows(store, db, units, now)
+    opened = sorted(task for unit in units for task in unit_rows.tasks(unit))
+    _open_again(unit_rows, opened, alive=0)
     store.count_up(db, UNITS_CHANGED)
     return opened
 
 
-def _open_again(books: Books, tasks: list[str], alive: int | None = None) -> None:
+def _open_again(unit_rows: UnitRows, tasks: list[str], alive: int | None = None) -> None:
     for id in tasks:
-        books.queues[books.task(id).queue_id].remove(id, books.now)
+        unit_rows.queues[unit_rows.task(id).queue_id].remove(id, unit_rows.now)
     for id in tasks:
-        books.leave(id, Status.OPEN)
-    books.save(alive=alive)
+        unit_rows.leave(id, Status.OPEN)
+    unit_rows.save(alive=alive)

@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -26,15 +25,17 @@ from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ids import names
+from flowsched.hrm.state import queries
+from flowsched.hrm.state.arrivals import checked_containers, insert_tasks, insert_units, rows_of_units
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
-from flowsched.hrm.state.heartbeats import Machines
-from flowsched.hrm.state.liveness import Schedulers, lost_machine, lost_scheduler
+from flowsched.hrm.state.heartbeats import MachineHeartbeats
+from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.locks import Leases
-from flowsched.hrm.state.optimistic import Optimistic, Shares
-from flowsched.hrm.state.pessimistic import Place, Streams
-from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.optimistic import FairShares, Optimistic
+from flowsched.hrm.state.pessimistic import Pessimistic, Place
+from flowsched.hrm.state.schema import JS, RT
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import OvertakenError, container_of, state_of
+from flowsched.hrm.state.unit_rows import OvertakenError
 from flowsched.hrm.units import ResourceUnit
 from flowsched.validate import mapping, number, ordered, whole
 
@@ -101,11 +102,11 @@ class Negotiator:
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, own)
         self._calls = Exclusive("Negotiator")
-        self._bounds = bounds = Shares(self.store, shares)
-        self._schedulers = Schedulers(self.store, ttl, clock, own)
+        self._shares = bounds = FairShares(self.store, shares)
+        self._schedulers = SchedulerHeartbeats(self.store, ttl, clock, own)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
-        self._streams = Streams(self.store, self._schedulers, self.leases)
-        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
+        self._pessimistic = Pessimistic(self.store, self._schedulers, self.leases)
+        self._machines = MachineHeartbeats(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
 
     # -- what there is ------------------------------------------------------------------------------------------
 
@@ -121,32 +122,10 @@ class Negotiator:
         """
         whole("length", length, 0, _UNLIMITED)
         now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
-        rows: list[dict[str, Any]] = []
-        machines: dict[str, None] = {}
-        for unit in ordered("units", units):
-            if not isinstance(unit, ResourceUnit):
-                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
-            id = name_of("units: id", unit.id)
-            machine = name_of(f"unit {id!r}: machine", unit.machine)
-            machines[machine] = None
-            amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
-            every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
-            rows.append(
-                {
-                    "ru_id": id, "machine_id": machine, "type": unit.type, **every,
-                    "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
-                }
-            )  # fmt: skip
+        rows = rows_of_units(units, length, places, now)
 
         def work(db: sa.Connection) -> None:
-            known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
-            new = [{"machine_id": machine, "beats": 0, "alive": 1} for machine in machines if machine not in known]
-            if new:
-                db.execute(sa.insert(MS), new)
-            if rows:
-                db.execute(sa.insert(RS), rows)
-            self.store.count_up(db, UNITS_CHANGED)
-            fresh[:] = [machine for machine in machines if machine not in known]
+            fresh[:] = insert_units(self.store, db, rows)
 
         fresh: list[str] = []
         with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
@@ -180,32 +159,12 @@ class Negotiator:
         """
         job = name_of("job", job)
         owner = None if scheduler is None else name_of("scheduler", scheduler)
-        containers = ordered("containers", containers)
-        for i, container in enumerate(containers):
-            if not isinstance(container, Container):
-                raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
-            name_of(f"job {job!r}: containers[{i}]: id", container.id)
+        containers = checked_containers(job, containers)
         whole(f"job {job!r}: stages", stages, 1, _MOST)
-        kinds = {container.kind for container in containers}
-        if len(kinds) != 1:
-            raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
-        kind, now = kinds.pop(), self._now()
-        rows = [
-            {
-                "task_id": c.id, "job_id": job, "kind": c.kind, "priority": c.priority,
-                **dict(zip(("vcore", "mem", "gmem"), c.need, strict=False)), "gpu": int(c.need[2] > 0),
-                "time": c.duration, "status": Status.OPEN, "launched": 0, "since": now, "seq": 0,
-            }
-            for c in containers
-        ]  # fmt: skip
+        now = self._now()
 
         def work(db: sa.Connection) -> None:
-            gpus = sum(c.need[2] > 0 for c in containers)
-            more = {"tasks": JS.c.tasks + len(rows), "gpus": JS.c.gpus + gpus, "open": JS.c.open + len(rows)}
-            db.execute(sa.insert(RT), rows)
-            if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
-                fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
-                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, held=0, done=0, **fresh))
+            insert_tasks(db, job, containers, owner, stages, now)
 
         with self._calls, interruptible(), self.store.named("Negotiator.submit"):
             self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
@@ -235,52 +194,25 @@ class Negotiator:
         if known is not None:
             mapping("known", known)
         with self._calls, interruptible(), self.store.named("Negotiator.units"):
-            return self._units(known)
-
-    def _units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
-        now = self._now()
-        if known is None:
-            return [state_of(row, now) for row in self.store.look(_UNITS)]
-        versions = self.store.look(_VERSIONS)
-        changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
-        if not changed:
-            return []
-        query = _UNITS.where(among(self.store.dialect, RS.c.ru_id))
-        return [state_of(row, now) for row in self.store.look(query, ids=packed(changed))]
+            return queries.units(self.store, self._now(), known)
 
     def jobs(self, scheduler: str | None = None) -> list[JobState]:
         """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
-        query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
-        if scheduler is not None:
-            query = query.where(JS.c.scheduler == name_of("scheduler", scheduler))
+        owner = None if scheduler is None else name_of("scheduler", scheduler)
         with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
-            rows = self.store.look(query)
-        return [
-            JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
-        ]
+            return queries.jobs(self.store, owner)
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
         """Tasks of a job in these states (default: OPEN), in the order of their ids."""
         name_of("job", job)
         with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
-            return self._tasks(job, *statuses)
-
-    def _tasks(self, job: str, *statuses: Status) -> list[Container]:
-        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
-        query = sa.select(RT).where(*where).order_by(RT.c.task_id)
-        return [container_of(row) for row in self.store.look(query)]
+            return queries.tasks(self.store, job, statuses or (Status.OPEN,))
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
         """Unit and container of all tasks that were launched on a machine, those that run first."""
-        mine = (
-            sa.select(RT)
-            .join(RS, RS.c.ru_id == RT.c.queue_id)
-            .where(RS.c.machine_id == name_of("machine", machine), RT.c.launched == 1)
-        )
+        name_of("machine", machine)
         with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
-            found = self.store.look(mine)
-        rows = sorted(found, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
-        return [(row.queue_id, container_of(row)) for row in rows]
+            return queries.on_machine(self.store, machine)
 
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
         """Take over jobs that are nobody's; their ids."""
@@ -344,7 +276,7 @@ class Negotiator:
         """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
         wanted = names("jobs", jobs)
         with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
-            return self._bounds.left(wanted)
+            return self._shares.left(wanted)
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
         """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
@@ -400,11 +332,11 @@ class Negotiator:
             self.store.named("Negotiator.stream"),
             self.leases.hold("stream", scheduler, timeout) as lease,
         ):
-            tasks = self._tasks(job)
-            where = place(tasks, self._units()) if tasks else {}
+            tasks = queries.tasks(self.store, job, (Status.OPEN,))
+            where = place(tasks, queries.units(self.store, self._now())) if tasks else {}
             for unit in () if where is None else mapping("place", where).values():
                 name_of("place: unit", unit)
-            return self._streams.claim(scheduler, tasks, where, lease)
+            return self._pessimistic.claim(scheduler, tasks, where, lease)
 
     # -- what happens -------------------------------------------------------------------------------------------
 
@@ -475,8 +407,3 @@ class Negotiator:
                     opened += self.store.transact(work)
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
-
-
-_UNITS = sa.select(RS).order_by(RS.c.ru_id)
-
-_VERSIONS = sa.select(RS.c.ru_id, RS.c.version)

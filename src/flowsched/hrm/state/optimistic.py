@@ -13,15 +13,15 @@ from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, Status
 from flowsched.hrm.state.schema import JS, LK, RS, RT, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
-from flowsched.hrm.state.unit_rows import Books, count_jobs, take
+from flowsched.hrm.state.unit_rows import UnitRows, count_jobs, take
 
-__all__ = ["Optimistic", "Shares"]
+__all__ = ["FairShares", "Optimistic"]
 
 _Size = tuple[int, int, int]
 """Cores, memory and GPU memory of a container."""
 
 
-class Shares:
+class FairShares:
     """What jobs may hold.
 
     Q of the fair share is how many such containers run and wait on the units that are there; the jobs that share it are
@@ -130,7 +130,7 @@ def _sizes(dialect: str) -> sa.Select[Any]:
 class Optimistic:
     """Claims within a transaction; the parameters are the negotiator's."""
 
-    def __init__(self, store: Store, shares: Shares, max_wait: float, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, shares: FairShares, max_wait: float, clock: Callable[[], float]) -> None:
         self.store, self.shares, self.max_wait, self.clock = store, shares, max_wait, clock
 
     def claim(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim], *, launch: bool) -> Granted:
@@ -185,10 +185,10 @@ class Optimistic:
     def _wake(self, db: sa.Connection, idle: set[str], now: float) -> None:
         """Who was to wait on a unit that has become idle starts: nothing will end there that could make it."""
         if idle:
-            books = Books(self.store, db, idle, now)
-            for queue in books.queues.values():
+            unit_rows = UnitRows(self.store, db, idle, now)
+            for queue in unit_rows.queues.values():
                 queue.wake(now)
-            books.save()
+            unit_rows.save()
 
 
 def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[str, Any]:

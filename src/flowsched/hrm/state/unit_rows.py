@@ -20,7 +20,7 @@ from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Books", "OvertakenError", "container_of", "count_jobs", "state_of", "take"]
+__all__ = ["OvertakenError", "UnitRows", "container_of", "count_jobs", "state_of", "take"]
 
 
 def container_of(row: Any) -> Container:
@@ -113,7 +113,7 @@ def count_jobs(
     moves : mapping of str to mapping
         Change by job, then by column.
     caps : mapping of str to (int, int)
-        What jobs may hold, and held when that was found out: see `Shares.caps`.
+        What jobs may hold, and held when that was found out: see `FairShares.caps`.
 
     Raises
     ------
@@ -138,7 +138,7 @@ def _counting(dialect: str) -> sa.Update:
     return sa.update(JS).where(*joined, JS.c.held <= rows.c.most).values(counts).returning(JS.c.job_id)
 
 
-class Books:
+class UnitRows:
     """The queues of some units, whose rows this transaction holds until it ends.
 
     Parameters
