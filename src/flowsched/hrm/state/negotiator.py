@@ -1,13 +1,13 @@
-"""The negotiator: what schedulers may do to the shared state, and what becomes of those who fall silent.
+"""The negotiator: the protocol of schedulers and machines on the shared state.
 
-Batch jobs claim optimistically: who has decided on a copy of the state sends claims, each unit is one conditional
-update, and what has become stale is refused while the rest stands.  Stream jobs claim pessimistically: under a lock,
-on fresh state, all or nothing.  Every call is one transaction (or, for streams, one that changes anything), so a
-process may die at any point.  Source: HRM, sections 4.3 to 4.5.
+Batch jobs claim optimistically.  A scheduler decides on a copy of the state and sends claims; each unit is one conditional
+update, and stale claims are refused while the rest stands.  Stream jobs claim pessimistically: under a lock, on fresh state,
+all or nothing.  Every call is one transaction (for streams, one that changes anything), so a process may die at any point.
+Source: HRM, sections 4.3 to 4.5.
 
-Ids are checked here, at the door, and nothing else that a database would choke on gets past it: see `ids`.
+Ids are checked here, before a database could refuse them: see `ids`.
 A negotiator serves one call at a time; a second one, by a thread, a signal handler, a finaliser or a `Place`, is refused.
-Signal handlers run while a call waits for the store; what they raise undoes the transaction.
+Signal handlers run while a call waits for the store; an exception of theirs undoes the transaction.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = ["Negotiator"]
 _UNLIMITED = 1 << 40
 
 _MOST = 2**31 - 1
-"""What PostgreSQL's INTEGER holds; no store is asked to hold more."""
+"""Largest number of a column INTEGER of PostgreSQL, and so of every store."""
 
 
 class Negotiator:
@@ -55,23 +55,23 @@ class Negotiator:
     store : Store, optional
         By default one in this process.
     ttl : float
-        Seconds after which a scheduler or a lock that is not heard of counts as lost; up to an eighth less for a
-        scheduler or a machine, because not every heartbeat is written (see `presence`).  The negotiator that declares it
-        lost must have watched for so long: `expire` is to be called on one that lives, now and then.
+        Seconds without a heartbeat after which a scheduler or a lock counts as lost; up to an eighth less for a
+        scheduler or a machine, because not every heartbeat is written (see `liveness`).  The negotiator that declares it
+        lost must have watched for so long: call `expire` regularly, on one that lives.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
     max_wait : float
-        A queue whose predicted wait is not below this takes nobody.
+        A queue takes a task only if its predicted wait is below this.
     patience : float
-        A launched container that waits on a machine, and is predicted to wait at least so long, moves to an idle unit at its
-        machine's heartbeat, if there is one.
+        A launched container that waits on a machine, with a predicted wait of at least so long, moves to an idle unit at
+        its machine's heartbeat, if there is one.
     shares : bool
-        Whether batch jobs are held to their fair shares.
+        True: the fair shares of batch jobs bind.
     clock : callable, optional
-        The time in seconds; that of a simulation, or (default) of the system, as it was when this was made, and steadily on.
+        The time in seconds: of a simulation, or by default of the system when this was made, and steadily on.
     monotonic : callable, optional
-        By which this process tells how long itself or another has been silent; by default the system's monotonic clock,
-        or, of a simulation, `clock` where it moves forward.
+        The clock that measures silence; by default the system's monotonic clock or, in a simulation, `clock` where it
+        moves forward.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class Negotiator:
         self._pessimistic = Pessimistic(self.store, self._schedulers, self.leases)
         self._machines = MachineHeartbeats(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
 
-    # -- what there is ------------------------------------------------------------------------------------------
+    # -- additions ----------------------------------------------------------------------------------------------
 
     def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
-        """Units join; their machines count as heard of now.
+        """Add units; their machines count as alive from now.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class Negotiator:
                 self._machines.beats.note(machine, 0, begin)
 
     def add_scheduler(self, name: str) -> None:
-        """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
+        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
         name = name_of("scheduler", name)
         with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
             self._schedulers.join(name)
@@ -143,14 +143,14 @@ class Negotiator:
     def submit(
         self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
     ) -> None:
-        """A job arrives, or (one that is known) more tasks of it.
+        """Add a job, or more tasks of a known job.
 
         Parameters
         ----------
         containers : sequence of Container
             All batch or all stream.
         scheduler : str, optional
-            Whose it is; None for whoever calls `adopt`.
+            Owner of the job; None leaves it to the first one that calls `adopt`.
 
         Raises
         ------
@@ -180,15 +180,15 @@ class Negotiator:
     def _now(self) -> float:
         return number("clock", self.clock())
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
-        """The units that changed.
+        """Return the units that changed.
 
         Parameters
         ----------
         known : mapping of str to int, optional
-            Version by unit of what the caller has; others are told, too.  None for everything.
+            Version by unit of the caller's copy; units that are not in it are returned, too.  None for all.
         """
 
         if known is not None:
@@ -197,25 +197,25 @@ class Negotiator:
             return queries.units(self.store, self._now(), known)
 
     def jobs(self, scheduler: str | None = None) -> list[JobState]:
-        """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
+        """Return jobs with tasks that are not done, of one scheduler or all; oldest first."""
         owner = None if scheduler is None else name_of("scheduler", scheduler)
         with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
             return queries.jobs(self.store, owner)
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
-        """Tasks of a job in these states (default: OPEN), in the order of their ids."""
+        """Return the tasks of a job in these states (default: OPEN), in the order of their ids."""
         name_of("job", job)
         with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
             return queries.tasks(self.store, job, statuses or (Status.OPEN,))
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
-        """Unit and container of all tasks that were launched on a machine, those that run first."""
+        """Return unit and container of all tasks that were launched on a machine; running ones first."""
         name_of("machine", machine)
         with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
             return queries.on_machine(self.store, machine)
 
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
-        """Take over jobs that are nobody's; their ids."""
+        """Take over jobs without a scheduler; return their ids."""
 
         name_of("scheduler", scheduler)
         whole("most", most, 0, _MOST)
@@ -236,18 +236,18 @@ class Negotiator:
     def commit(self, scheduler: str, claims: Iterable[Claim], *, launch: bool = False) -> Granted:
         """Claim units for open batch tasks.
 
-        Each unit's claims are granted or refused together; others do not matter to them.  A task that is refused for
+        Each unit's claims are granted or refused together, independently of other units.  A task that is refused for
         want of room stays open, and the unit remembers it: see `heartbeat`.
 
         Parameters
         ----------
         launch : bool
-            Launch what is granted in the same transaction, see `launch`.
+            Launch the granted tasks in the same transaction, see `launch`.
 
         Raises
         ------
         ExpiredError
-            The scheduler had not been heard of for too long.
+            The scheduler had sent no heartbeat for too long.
         """
         asked = ordered("claims", claims)
         for i, claim in enumerate(asked):
@@ -273,16 +273,16 @@ class Negotiator:
         return granted
 
     def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
-        """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
+        """Return the number of further tasks that batch jobs may hold by their shares; jobs that no share binds are left out."""
         wanted = names("jobs", jobs)
         with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
             return self._shares.left(wanted)
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
-        """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
+        """Hand granted tasks over to their machines; return those that are the scheduler's and were not launched before.
 
-        Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
-        them at its next heartbeat, too, if the scheduler could not tell it.
+        Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine, which
+        learns of them at its next heartbeat, too, if the scheduler could not tell it.
         """
         given = {"ids": packed(names("tasks", tasks))}
         name_of("scheduler", scheduler)
@@ -295,7 +295,7 @@ class Negotiator:
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            # In the order of their ids, as everybody takes rows.
+            # In the order of their ids, in which all transactions take rows.
             ready = sa.select(RT.c.task_id).where(*mine).order_by(RT.c.task_id)
             found = list(db.execute(self.store.lock_rows(ready), given).scalars())
             db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
@@ -338,10 +338,10 @@ class Negotiator:
                 name_of("place: unit", unit)
             return self._pessimistic.claim(scheduler, tasks, where, lease)
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------
 
     def finish(self, tasks: Iterable[str]) -> list[str]:
-        """Running tasks ended; those of their units' queues that take their places.
+        """Record the end of running tasks; return the tasks of their units' queues that start in their place.
 
         Tasks that do not run (any more) are passed over.
         """
@@ -350,12 +350,12 @@ class Negotiator:
             return self._machines.finish(given) if given else []
 
     def beat(self, scheduler: str) -> list[str]:
-        """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
+        """Take a scheduler's heartbeat; return the tasks that it was granted and has not launched, among them granted wishes.
 
         Raises
         ------
         ExpiredError
-            It comes too late.
+            The heartbeat comes too late.
         """
 
         with self._calls, interruptible(), self.store.named("Negotiator.beat"):
@@ -368,7 +368,7 @@ class Negotiator:
         present: Iterable[str] | None = None,
         waiting: Iterable[str] = (),
     ) -> Report:
-        """A machine's heartbeat.
+        """Take a machine's heartbeat.
 
         Parameters
         ----------
@@ -377,7 +377,7 @@ class Negotiator:
         present : iterable of str, optional
             All tasks that are there now.
         waiting : iterable of str
-            Those of them that have not started.  The machine starts none of them until it has the answer, because they
+            Present tasks that have not started.  The machine starts none of them before it has the answer, because they
             may be moved away: then they are stale here, and missing on their new machine at its next heartbeat.
 
         Returns
@@ -391,10 +391,10 @@ class Negotiator:
             return self._machines.heartbeat(machine, ended, there, waits)
 
     def expire(self) -> Lost:
-        """Declare lost who has not been heard of for too long, and open again what they held.
+        """Declare silent schedulers and machines lost, and open their tasks.
 
-        A lost machine's tasks are open again, all of them.  A lost scheduler's are that it had claimed but not
-        launched; its jobs are nobody's (see `adopt`), its place in the lock's queue is given up.
+        All tasks of a lost machine are open again.  Of a lost scheduler, the tasks that it had claimed but not launched are
+        open again; its jobs have no scheduler (see `adopt`), and its place in the lock's queue is given up.
         """
         opened: list[str] = []
         lost: list[Sequence[str]] = []
@@ -402,8 +402,8 @@ class Negotiator:
             for beats, give_up in ((self._schedulers.beats, lost_scheduler), (self._machines.beats, lost_machine)):
                 silent = beats.silent()
                 lost.append(list(silent))
-                for who, count in silent.items():
-                    work = partial(give_up, self.store, name=who, count=count, now=self._now())
+                for name, count in silent.items():
+                    work = partial(give_up, self.store, name=name, count=count, now=self._now())
                     opened += self.store.transact(work)
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))

@@ -17,11 +17,11 @@ from flowsched.hrm.state.unit_rows import UnitRows, container_of
 __all__ = ["Pessimistic", "Place"]
 
 Place = Callable[[Sequence[Container], Sequence[UnitState]], Mapping[str, str] | None]
-"""Given the open tasks and the fresh state of all units: unit by task, or None if there is no way."""
+"""Function of the open tasks and the fresh state of all units: unit by task, or None if no placement exists."""
 
 
 class _RefusedError(Exception):
-    """Undoes the transaction of a stream job that cannot have everything."""
+    """Undoes the transaction of a stream job that cannot have all its claims."""
 
 
 class Pessimistic:
@@ -33,7 +33,7 @@ class Pessimistic:
     def claim(
         self, scheduler: str, tasks: Sequence[Container], where: Mapping[str, str] | None, lease: Lease
     ) -> Granted:
-        """Grant what was found under the lock, or nothing; see `Negotiator.stream`."""
+        """Grant all claims that were made under the lock, or none; see `Negotiator.stream`."""
         claims = [Claim(str(c.id), where[str(c.id)]) for c in tasks] if where else []
         if len(claims) < len(tasks):
             return Granted((), tuple((Claim(str(c.id), ""), Refusal.CONFLICT) for c in tasks))
