@@ -15,20 +15,20 @@ from flowsched.policy import Policy
 from flowsched.rounds import Commit, Place, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, AuditError, Simulation, Workload
-from flowsched.sim.audit import AuditBooks
+from flowsched.sim.audit import AuditInventory
 
 RESOURCES = Resources(("cpu", "mem", "gpu"))
 MACHINE = Machine("m", {"cpu": 8, "mem": 16, "gpu": 2}, labels={"gpu_model": "T4"}, slots=3)
 
 
-def books(*tasks: Task, machine: Machine = MACHINE) -> AuditBooks:
-    made = AuditBooks(RESOURCES)
+def books(*tasks: Task, machine: Machine = MACHINE) -> AuditInventory:
+    made = AuditInventory(RESOURCES)
     made.add_machine(machine)
     made.register(tasks)
     return made
 
 
-def placed(*tasks: tuple[Task, tuple[int, ...]]) -> AuditBooks:
+def placed(*tasks: tuple[Task, tuple[int, ...]]) -> AuditInventory:
     made = books(*(task for task, _ in tasks))
     for task, devices in tasks:
         made.place(task.id, "m", devices, 7.0)

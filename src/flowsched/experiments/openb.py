@@ -24,7 +24,7 @@ import flowsched as fs
 from flowsched.exceptions import TraceError
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.policy import FragmentationCost, WaitCost
-from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.traces.load import load_trace
 from flowsched.sim.traces.openb import PODS
 from flowsched.sim.workload import Workload
@@ -171,7 +171,7 @@ def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) ->
     gpus = sum(_gpus(machine) for machine in trace.machines)
     tasks = _arrivals(pods, gpus, seed)
     by_id: dict[Hashable, fs.Task] = {task.id: task for task in tasks}
-    inventory = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
+    inventory = AuditInventory(fs.Resources(("cpu", "mem", "gpu")))
     for machine in trace.machines:
         inventory.add_machine(machine)
     out, asked, given = _Run(arrived=len(tasks)), 0.0, 0.0
@@ -209,7 +209,7 @@ def _batches(tasks: Sequence[fs.Task], size: int) -> Iterator[tuple[float, Seque
     return ((float(start), tasks[start : start + size]) for start in range(0, len(tasks), size))
 
 
-def _audit(inventory: AuditBooks, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
+def _audit(inventory: AuditInventory, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
     """Hold the round to capacity, to GPUs one by one, and to the models that pods allow."""
     inventory.register(batch)
     try:
