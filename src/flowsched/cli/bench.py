@@ -96,7 +96,7 @@ def bench(
 
 
 def _plotted(experiment: ModuleType, outcome: Outcome, folder: Path) -> list[Path]:
-    """Draw the plots; each is there whole or not at all."""
+    """Draw the plots; each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as beside:
         drawn: list[Path] = experiment.plot(outcome, Path(beside))

@@ -167,7 +167,7 @@ def simulate(**options: Any) -> None:
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    """Find out before the run, not after it."""
+    """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
     outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
     endings.check_files(outputs, {"--trace": trace})
@@ -212,7 +212,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
 
 
 def _print_goals(policy: Policy, workload: sim.Workload) -> None:
-    """As the policy is, and fitted to the cluster."""
+    """Print the goals of the policy as it is, and fitted to the cluster."""
     cluster = Cluster(workload.resources)
     for machine in workload.machines:
         cluster.apply(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
@@ -261,7 +261,7 @@ class _Watcher:
             self.console.print(f"{self.shown:4.0%}  {self.text(progress)}", soft_wrap=True)
 
     def done(self, progress: sim.Progress) -> float:
-        """From 0 to 1: of the time until the end, or where that is open of the tasks' arrivals and ends."""
+        """Return the fraction that is done, of the time until the end, or of the tasks' arrivals and ends if that is open."""
         if self.end:
             return min(progress.time / self.end, 1.0)
         arrived = progress.completed + progress.running + progress.waiting

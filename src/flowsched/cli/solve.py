@@ -107,7 +107,7 @@ def solve(
       5    the time limit passed
       74   the system refuses: a full disk, a closed stream, no memory
       130  interrupted
-      141  nobody reads the answers any more
+      141  the reader of the answers is gone
     """
     if assignments and not incremental:
         raise click.UsageError("--assignments needs --incremental")
@@ -156,7 +156,7 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 
 
 def _words(error: Exception) -> str:
-    """Word what is wrong with a file; its nodes and arcs are counted from 1."""
+    """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
         some = _some(np.flatnonzero(error.cut))
         return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
@@ -166,12 +166,12 @@ def _words(error: Exception) -> str:
 
 
 def _fail(name: str, error: Exception, what: str) -> NoReturn:
-    """Say in one line what is wrong, and leave with the exit status that stands for it."""
+    """Write an error in one line, and exit with its status."""
     click.echo(f"flowsched solve: {name}: {shortened(what)}", err=True)
     sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
 
 
 def _some(numbers: np.ndarray, most: int = 8) -> str:
-    """Spell the first few of ``numbers`` as a DIMACS file counts them, from 1."""
+    """Return the first few of ``numbers`` as a DIMACS file counts them, from 1."""
     shown = " ".join(str(number + 1) for number in numbers[:most].tolist())
     return shown if len(numbers) <= most else f"{shown} ... of {len(numbers)}"

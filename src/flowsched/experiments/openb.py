@@ -1,4 +1,4 @@
-"""How full a GPU cluster gets when more is asked of it than it has: the openb trace, one pod at a time and in rounds.
+"""Allocation of an overloaded GPU cluster: the openb trace, one pod at a time and in rounds.
 
 Source: Weng et al., "Beware of Fragmentation" (FGD), USENIX ATC 2023, and the table of its artifact.  Its protocol: all
 pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are asked for, shuffled; they arrive one by
@@ -55,7 +55,7 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class _Setting:
-    """How pods are decided: so many at a time (0: all at once), and whether those not placed stay or fail."""
+    """Mode of decision: number of pods at a time (0: all at once); pods that are not placed stay or fail."""
 
     name: str
     batch: int
@@ -85,7 +85,7 @@ _SETTINGS = (
 
 @dataclass
 class _Run:
-    """What came of one run; percentages are of all GPUs of the cluster."""
+    """Result of a run; percentages are of all GPUs of the cluster."""
 
     allocated: list[float] = field(default_factory=list)
     placed: int = 0
@@ -166,7 +166,7 @@ def _gpus(what: fs.Task | fs.Machine) -> float:
 
 
 def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) -> _Run:
-    """One run through the scheduler, every placement checked by books of its own."""
+    """One run through the scheduler, with every placement checked by an independent inventory."""
     pods = [task for arrival in trace.arrivals for task in arrival.job.tasks]
     gpus = sum(_gpus(machine) for machine in trace.machines)
     tasks = _arrivals(pods, gpus, seed)

@@ -1,8 +1,8 @@
-"""What a round costs in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
+"""Cost of a round in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
 
 A first round places everything; then, again and again, 1 % of the tasks end, as many come, and a round decides.  The
 phases are measured apart: events in, update of the network, solve, read and check, commit.  Times are CPU time of this
-thread, divided among the phases of a round as their wall time is: on a busy machine the wall says little.
+thread, divided among the phases of a round in proportion to their wall time, which alone means little on a busy machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import flowsched as fs
 from flowsched.cluster.columns import grown
 from flowsched.experiments.rows import Outcome, Row
 
-__all__ = ["TITLE", "World", "plot", "run"]
+__all__ = ["TITLE", "LargeCluster", "plot", "run"]
 
 TITLE = "what a round costs: 1 % of all tasks exchanged in a large cluster, with data locality"
 
@@ -42,7 +42,7 @@ _PHASES = ("events", "update", "solve", "read", "commit")
 
 @dataclass
 class _Times:
-    """Seconds of one exchange by phase, and what it did."""
+    """Seconds of one exchange by phase, and its counts."""
 
     phases: dict[str, float]
     started: int
@@ -62,8 +62,8 @@ class _Times:
 
 
 @dataclass
-class World:
-    """A cluster with its tasks, and the means to go on.
+class LargeCluster:
+    """A scheduler with its cluster, in which tasks are exchanged round by round.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ class World:
         self.sched.apply(*(fs.MachineAdded(i, _CAPACITY, rack=i // _RACK, slots=_SLOTS) for i in range(self.machines)))
 
     def fill(self) -> _Times:
-        """All jobs come, and a round places them."""
+        """Submit all jobs, and place them in a round."""
         return self._exchange([], self.tasks // _PER_JOB)
 
     def exchange(self, part: float = 0.01) -> _Times:
-        """This part of the tasks ends, as many come in new jobs, and a round decides."""
+        """End this fraction of the tasks, submit as many in new jobs, and decide in a round."""
         jobs = _jobs(part * self.tasks)
         gone = [self.running.pop(self.random.randrange(len(self.running))) for _ in range(jobs * _PER_JOB)]
         return self._exchange(gone, jobs)
 
     def _job(self) -> fs.JobSubmitted:
-        """Tasks alike, with three replicas of their data: two in one rack, one in another."""
+        """Return a job of equal tasks, with three replicas of their data: two in one rack, one in another."""
         self._jobs += 1
         first, other = self.random.randrange(self.machines), self.random.randrange(self.machines)
         beside = min(first // _RACK * _RACK + self.random.randrange(_RACK), self.machines - 1)
@@ -186,7 +186,7 @@ def _jobs(tasks: float) -> int:
 
 
 class _Audit:
-    """Who runs where, apart from the scheduler's books; in arrays, so that it weighs little on what is measured."""
+    """Tasks and their machines, apart from the scheduler's inventory; in arrays, so that the audit costs little."""
 
     def __init__(self, machines: int) -> None:
         resources = fs.Resources(_RESOURCES)
@@ -224,7 +224,7 @@ class _Audit:
 
 
 class _Pauses:
-    """How long Python's garbage collector has held this thread up, in seconds."""
+    """Seconds that Python's garbage collector has stopped this thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -257,7 +257,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
     exchanged = 0.01 * sizes[-1][1]
     costs = []
     for machines, tasks in sizes:
-        world = World(machines, tasks, seed)
+        world = LargeCluster(machines, tasks, seed)
         where = f"{machines:,} machines, {tasks:,} tasks"
         first = world.fill()
         say(f"{where}: {first.started:,} placed in {first.round:.2f} s")
@@ -286,7 +286,9 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def _tell(outcome: Outcome, world: World, where: str, first: _Times, rounds: list[_Times], changed: int) -> float:
+def _tell(
+    outcome: Outcome, world: LargeCluster, where: str, first: _Times, rounds: list[_Times], changed: int
+) -> float:
     row = partial(Row, _NAME, where)
     whole = np.array([r.round for r in rounds])
     paused = np.array([r.paused for r in rounds])

@@ -1,4 +1,4 @@
-"""The deployment sequence against plain proportional rounding: who gets how much of a cluster, heartbeat by heartbeat.
+"""The deployment sequence against plain proportional rounding: shares of users, heartbeat by heartbeat.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster": its tables 1 and 2 recomputed, and
 its two experiments (figures 1 to 4, which it draws without stating figures: users shall get what they own).
@@ -245,15 +245,15 @@ def _speed(outcome: Outcome, quick: bool) -> None:
 
 
 @dataclass
-class _Outcome(Outcome):
-    """With what the plots need."""
+class _Runs(Outcome):
+    """The outcome, with the runs that the plots need."""
 
     runs: list[tuple[_Setting, dict[str, _Usage]]] = field(default_factory=list)
 
 
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
-    """Tables, both experiments of the source, one of our own (time as part of the measure), and speed."""
-    outcome = _Outcome()
+    """Run tables, both experiments of the source, one with time as part of the measure, and speed."""
+    outcome = _Runs()
     _tables(outcome)
     for setting in (_FIXED, _SIZES):
         say(setting.name)
@@ -264,7 +264,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
             f"proportional, rounded; the rest {where}": _simulate(setting, _proportional(setting.quotas, rest), seed)
             for where, rest in (("stays free", False), ("to the largest task", True))
         }
-        # The fairer one of the two is what we are compared with.
+        # The baseline is the fairer one of the two.
         ideal = np.array(setting.quotas) / sum(setting.quotas)
         runs.update(sorted(plain.items(), key=lambda item: float(np.abs(item[1].shares(horizon) / ideal - 1).max())))
         if setting.sizes != (1, 1):
@@ -296,13 +296,13 @@ def _sharing(setting: _Setting, spares: Literal["largest", "owed"] = "owed", tic
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """What each user has used over time, as a part of its quota: lines that lie together are fair (figures 1 to 4)."""
+    """Plot the usage of each user over time by its quota: lines that lie together are fair (figures 1 to 4)."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    assert isinstance(outcome, _Outcome)
+    assert isinstance(outcome, _Runs)
     files = []
     for number, (setting, runs) in enumerate(outcome.runs):
         figure, axes = plt.subplots(

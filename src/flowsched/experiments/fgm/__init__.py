@@ -58,7 +58,7 @@ _NOTES = (
 
 @dataclass
 class FgmOutcome(Outcome):
-    """With the runs, for the plots.
+    """The outcome, with the runs for the plots.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def _simulate(
 
 
 def _absolute(outcome: FgmOutcome, cases: list[Case]) -> None:
-    """What each scheduler did."""
+    """Add rows of each scheduler's results."""
     for case in _largest(cases):
         for scheduler in (*BASELINES, *_FORMS):
             result = outcome.runs[case, scheduler]
@@ -166,7 +166,7 @@ def _offline(outcome: FgmOutcome, case: Case) -> None:
 
 
 def _by_request(outcome: FgmOutcome, cases: list[Case], baselines: Iterable[str]) -> None:
-    """How the gain depends on how much more is asked for than needed, and on the sizes of jobs."""
+    """Add rows of the gain, by the ratio of demand to need, and by the sizes of jobs."""
     for case, name, form in product(cases, baselines, _FORMS):
         ours, theirs = outcome.runs[case, form], outcome.runs[case, name]
         for metric, value, source in (

@@ -79,7 +79,7 @@ class _Watched:
         done: Commit = self.scheduler.commit(round)
         self.started.update((d.task, round.now) for d in done.accepted if isinstance(d, Place | Migrate))
         cluster = self.scheduler.cluster
-        # Only who wants more than he has can be treated unfairly.
+        # Only users that want more than they have can be treated unfairly.
         users = dict.fromkeys(group.job.job.user for members in cluster.waiting.values() for group in members)
         if len(users) > 1:
             shares = Shares(cluster)
@@ -101,7 +101,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one case under one scheduler; times in seconds.
+    """Result of one case under one scheduler; times in seconds.
 
     Attributes
     ----------

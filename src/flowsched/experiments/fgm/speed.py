@@ -1,4 +1,4 @@
-"""How long matching takes, and what FGM adds to a round of a large cluster."""
+"""Time of matching, and cost of FGM in a round of a large cluster."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measure_matching(outcome: Outcome, *, quick: bool, seed: int) -> None:
 
 
 def measure_rounds(outcome: Outcome, *, quick: bool, seed: int, say: Callable[[str], None]) -> None:
-    """What a round takes when 1 % of the machines change, with and without FGM, in turns; medians."""
+    """Measure a round after changes of 1 % of the machines, with and without FGM, in turns; medians."""
     machines, rounds = (2_000, 8) if quick else (10_000, 24)
     pair = []
     for fine in (False, True):

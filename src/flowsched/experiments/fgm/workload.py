@@ -81,7 +81,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """How tables call it."""
+        """Name in tables."""
         name = f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
         name += ", jobs alike" if self.alike else ""
         return name if self.asks == 1 else f"{name}, asking {self.asks:g} times as much"

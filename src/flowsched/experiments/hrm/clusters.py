@@ -18,7 +18,7 @@ _CONTAINERS, _CORES = 40, 3
 """Of a job; the source tells the first, and with 3 cores each its 180 jobs, but not its 120, want more than there is."""
 
 _MAX_WAIT = 12.5
-"""WT_max, which the source does not tell: with containers of 15 s nobody is assigned before 2.5 s, its worst delay."""
+"""WT_max, which the source does not state: with containers of 15 s none is assigned before 2.5 s, its worst delay."""
 
 RunTimes = Literal["fixed", "random"]
 

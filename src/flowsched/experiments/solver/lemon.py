@@ -23,7 +23,7 @@ _SOURCE = Path(__file__).with_name("lemon.cpp")
 
 
 def absent() -> str | None:
-    """Why LEMON cannot be had here; None where it can."""
+    """Return the reason why LEMON is not available; None if it is."""
     found = _library()
     return found if isinstance(found, str) else None
 
