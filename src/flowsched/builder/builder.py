@@ -155,6 +155,14 @@ class Builder:
             node.bucket = -1
             self._set_due(node, -_NEVER, group)
 
+    def invalidate(self, classes: Sequence[int]) -> None:
+        """Look at every machine again for these classes (by index) in the next update: what fits has changed."""
+        self.places.invalidate(classes)
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Most tasks of each class (by index) that the flow may send to each machine, without victims; (classes, rows)."""
+        return self.places.offers(classes)
+
     @property
     def levels(self) -> list[int]:
         """The priorities that costs allow for: those in use, and some that were."""
