@@ -146,7 +146,14 @@ def test_subpackages_come_when_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["flowsched", "flowsched.scheduler", "flowsched.sim.engine", "flowsched.network.flow_network"]
+    "module",
+    [
+        "flowsched",
+        "flowsched.scheduler",
+        "flowsched.sim.engine",
+        "flowsched.network.flow_network",
+        "flowsched.network.one_shot",
+    ],
 )
 def test_examples_of_docstrings(module: str) -> None:
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)
