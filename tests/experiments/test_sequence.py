@@ -40,7 +40,7 @@ def test_the_sequence_keeps_the_proportions_and_rounding_does_not(tmp_path: Path
     experiment._compare(outcome, setting, runs)
     assert not outcome.wrong
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["sequence-1.png"]
-    # Nobody runs on more than there is: at every start, what runs fits into all machines.
+    # No overcommitment: at every start, the running tasks fit into all machines.
     for usage in runs.values():
         start, end, size = usage.tasks[:, 1], usage.tasks[:, 1] + usage.tasks[:, 2], usage.tasks[:, 3]
         assert all(size[(start <= at) & (at < end)].sum() <= 100 for at in start[::50])

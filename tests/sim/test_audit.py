@@ -84,7 +84,7 @@ def test_labels_are_audited() -> None:
         made.place("a", "m", (), 3.0)
 
 
-def test_who_runs_where_is_audited() -> None:
+def test_the_machines_of_tasks_are_audited() -> None:
     made = placed((Task("a"), ()))
     with pytest.raises(AuditError, match="'a' was placed on machine 'm', but it runs on 'm'"):
         made.place("a", "m", (), 3.0)
@@ -164,7 +164,7 @@ def arrival(time: float, name: str) -> Arrival:
 
 
 @pytest.mark.parametrize(("resource", "says"), [(0, "in cpu"), (2, "in gpu 0")])
-def test_mistakes_in_the_scheduler_s_own_books_are_found(
+def test_mistakes_in_the_scheduler_s_own_inventory_are_found(
     resource: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its books believe that every machine has twice as much; the audit has books of its own."""

@@ -1,4 +1,4 @@
-"""``flowsched replay``: a journal in, its rounds made again, and what came out otherwise."""
+"""``flowsched replay``: make the rounds of a journal again, and report differences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHOWN = 20
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
-    """Make all rounds of a journal (or snapshot) again, and say which come out otherwise.
+    """Make all rounds of a journal (or snapshot) again, and report those that differ.
 
     The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
     reasons of those that wait. A round that ran into its time limit may well come out otherwise; it is shown, too.
@@ -86,7 +86,7 @@ def _made_again(file: Path, policies: list[Policy]) -> Recovery:
 
 
 def policy_named(name: str) -> Policy:
-    """The policy that an option ``--policy MODULE:NAME`` means."""
+    """Return the policy of an option ``--policy MODULE:NAME``."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -153,6 +153,6 @@ def _grid(*columns: str, title: str | None = None) -> Table:
 
 
 def _words(description: Any) -> str:
-    """A policy in short: the names of its parts."""
+    """Return the names of a policy's parts."""
     parts = [part for value in description.values() for part in (value if isinstance(value, list) else [value])]
     return ", ".join(str(part["is"]) for part in parts if isinstance(part, dict))
