@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_a_refused_start_is_recorded_behind_the_events_before_it(tmp_path: Path)
 
 
 def test_a_plain_scheduler_refuses_the_records_of_an_adapter() -> None:
-    header, state = (body for _, body in Reader(BytesIO(fs.Scheduler().snapshot()), ""))
+    header, state = (body for _, body in Reader(io.BytesIO(fs.Scheduler().snapshot()), ""))
     with pytest.raises(JournalMismatchError, match="a Scheduler does not know what"):
         fs.Scheduler.restore(MAGIC + framed([header, state, b'A["learn",null]'])[0])
 
