@@ -1,7 +1,7 @@
 """Accounts of share providers as plain values that JSON can hold, and back.
 
-An account is the state of a provider without its settings, which are in the policy's description.  Values are written as
-they are (None, truth values, numbers, strings), or as a dict of one member that names their kind::
+An account is the state of a provider without its settings, which are in the policy's description.  Values are written
+as they are (None, truth values, numbers, strings), or as a dict of one member that names their kind::
 
     {"tuple": [...]}  {"list": [...]}  {"set": [...]}  {"frozenset": [...]}  {"dict": [[key, value], ...]}
     {"array": [type, shape, numbers]}          a NumPy array of numbers or truth values
@@ -35,7 +35,7 @@ MOST_USERS = 1 << 13
 _LARGEST = (1 << 60) - 1
 
 Account = tuple[str, Any, dict[str, Any]]
-"""Place of a provider in the policy ("share", "within", "share.share", ...), its description, and its account by name."""
+"""Place of a provider in the policy ("share", "within", "share.share", ...), its description, its account by name."""
 
 
 def keepers(policy: Policy) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def accounts(policy: Policy) -> Iterator[Account]:
 
 
 def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], None]:
-    """Check accounts by place, each with the description of its provider; return a function that books them all at once.
+    """Check accounts by place, each with its provider's description; return a function that books them all at once.
 
     Raises
     ------

@@ -7,8 +7,9 @@ Rules of every public call:
 
 * One call at a time, and no signal handler in the middle: see `flowsched._guard`.  During a solve handlers run, and may
   end the round.
-* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory ended
-  in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are refused.
+* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory
+  ended in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are
+  refused.
 * A round that raises leaves the cluster as it was.  The network that mirrors it is built again.
 """
 
@@ -184,7 +185,7 @@ class Durable(Generic[E]):
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
-        """Refuse a call on half a change, and one that only an adapter may make, since its journal would lack the call."""
+        """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
         self.cluster.check_whole()
         if self.journal is not None and not self._decides_what_fits():
             raise InputError(
@@ -217,8 +218,8 @@ class Durable(Generic[E]):
     def what_if(self, *events: Event, now: float) -> Round:
         """Return the round that `schedule` would make if these events happened.
 
-        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds for each
-        task, and more than that for each class and machine; for several questions, make one copy and ask that.
+        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds
+        for each task, and more than that for each class and machine; for several questions, make one copy and ask that.
 
         Parameters
         ----------
@@ -273,7 +274,7 @@ class Durable(Generic[E]):
             written(self.engine, path, truth("overwrite", overwrite))
 
     def compact(self) -> None:
-        """Replace the journal by one that begins with the state: atomically, and without rounds that are not committed yet.
+        """Replace the journal, atomically, by one that begins with the state; rounds not committed yet are lost.
 
         Another version of the package goes on from it, too, and loses only warmth.
         """
@@ -284,7 +285,7 @@ class Durable(Generic[E]):
             self.journal.restart(self._state_record, self.policy)
 
     def _state_record(self, portable: bool = True) -> bytes:
-        """Return the record of the state: lines that every version reads, if `portable`, and an image, which keeps it warm."""
+        """Return the record of the state: lines that every version reads, if `portable`, and a warm image."""
         extras = adapter_of(self.engine).extras
         told = b"".join(lines(self.engine)) if portable else b""
         front = encode([extras.form, describe(self.policy), len(told)])

@@ -1,7 +1,8 @@
 """Protocols of the engine that a durable scheduler drives, and of what an adapter adds to its files.
 
 An `Engine` decides and lets decisions happen, in memory only.  `Durable` guards its calls and writes them down.
-`flowsched.rounds.engine.RoundEngine` is one.  `flowsched.fgm.engine.StageEngine` is one around it, and has an `Adapter`.
+`flowsched.rounds.engine.RoundEngine` is one.  `flowsched.fgm.engine.StageEngine` is one around it, and has an
+`Adapter`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Exports: the whole state of a scheduler as lines of JSON that every later version reads.
 
-Purpose: another build of the package, or another program, goes on with the same machines, jobs, tasks, placements, ages,
-shares and debts.  The network with its flow is not in it; the next round builds another one.  So only warmth is lost,
-and with it the choice among equally good flows.
+Purpose: another build of the package, or another program, goes on with the same machines, jobs, tasks, placements,
+ages, shares and debts.  The network with its flow is not in it; the next round builds another one.  So only warmth is
+lost, and with it the choice among equally good flows.
 
 The format
 ----------
 A file is text in UTF-8.  Every line is a JSON object, ends with a line feed, and names its kind by its member ``is``.
-Lines come in this order, and name only what came before them.  Members that are not named here are ignored; so are lines
-of unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
+Lines come in this order, and name only what came before them.  Members that are not named here are ignored; so are
+lines of unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
 
 ========== ===========================================================================================================
 is         members
@@ -20,18 +20,18 @@ flowsched  ``format``: [major, minor], here [1, 0]; another major version is ref
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
-           [null].  ``failed`` [false], ``drained`` [false].  ``row``: a number of its own; equally good machines are taken
-           in the order of their rows.  The lines are in the order in which the machines joined.
+           [null].  ``failed`` [false], ``drained`` [false].  ``row``: a number of its own; equally good machines are
+           taken in the order of their rows.  The lines are in the order in which the machines joined.
 class      Demand and wishes of like tasks: ``class``: a number of its own.  ``demand``: whole numbers, in millionths of
            the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.  ``constraints``
            [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]]: as of a
-           task.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one
-           job that has these tasks, where tasks without a kind are apart.
+           task.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the
+           one job that has these tasks, where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
            groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
            [null].  ``most`` [0]: the most tasks that it has had at a time.
-group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]: pairs
-           of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
+group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]:
+           pairs of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
            time of its last preemption.
@@ -47,8 +47,8 @@ learnt     ``what`` and more: the knowledge of an adapter, see `flowsched.fgm.ex
 end        ``lines``: the number of lines before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
-Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers have
-less than 300 digits.  ``Infinity`` is a number.  Times are in the unit of the events.
+Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers
+have less than 300 digits.  ``Infinity`` is a number.  Times are in the unit of the events.
 
 What is not in it
 -----------------
@@ -65,8 +65,8 @@ What is not in it
 What a reader may rely on
 -------------------------
 A file that was cut off or altered is refused (`CorruptJournalError`), and so is one with values that cannot be
-(`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or nothing
-of the reader has changed.
+(`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or
+nothing of the reader has changed.
 """
 
 from __future__ import annotations

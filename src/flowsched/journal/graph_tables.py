@@ -1,8 +1,9 @@
 """The tables of a graph of plain objects, and their bytes.
 
-Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep their
-identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled last.
-`flowsched.journal.object_graph` makes such tables from objects, and objects from them; it has the rules of what is read.
+Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep
+their identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled
+last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it has the rules of what
+is read.
 
 ::
 
@@ -64,7 +65,7 @@ class Schema:
 
 
 def stateful(kind: type) -> bool:
-    """True if the class has a ``__getstate__`` of its own; the one that `dataclass` gives to frozen classes does not count."""
+    """True if the class has a ``__getstate__`` of its own; the one that `dataclass` makes does not count."""
     made = "__dataclass_fields__" in vars(kind)
     return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
 

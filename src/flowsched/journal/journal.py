@@ -19,9 +19,10 @@ adapter knew.  They stand after a line feed, as an image.
 
 A call is written down before it returns.
 
-Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of a
-call until its record is written, whatever exception ends the call.  A journal that stays behind takes nothing more, and
-recovery gives the state before that call.  A call that cannot be written down is refused before it changes anything.
+Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of
+a call until its record is written, whatever exception ends the call.  A journal that stays behind takes nothing more,
+and recovery gives the state before that call.  A call that cannot be written down is refused before it changes
+anything.
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Journal:
     path : str or path
         Created if absent.
     fsync : {"commit", "always", "never"}
-        Every call that returned survives the end of the process.  It survives the end of the machine (power, kernel) once
-        the disk was waited for.  "commit" waits before `commit` returns, for that commit and everything before it;
+        Every call that returned survives the end of the process.  It survives the end of the machine (power, kernel)
+        once the disk was waited for.  "commit" waits before `commit` returns, for that commit and everything before it;
         "always" before `apply` returns as well; "never" leaves it to the operating system.
     policies : sequence of Policy
         Policies that the scheduler was given while it ran, as far as they have parts of the caller's own; others are

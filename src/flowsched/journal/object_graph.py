@@ -2,8 +2,9 @@
 
 Rules of what becomes objects, whatever the bytes are:
 
-* Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else can be
-  named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these classes.
+* Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else
+  can be named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these
+  classes.
 * No attribute takes the place of a method or property.
 * A number that refers to something is compared with how many there are before it is used.
 * Memory is bounded by the size of the bytes: nothing in them is compressed or repeated.
@@ -55,7 +56,7 @@ def graph_of(
     root: Any, schema: Schema, given: Mapping[str, Any], foreign: list[Any] | None = None,
     instead: Mapping[type, str] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
-    """Return the graph of all that an object refers to; objects of the classes `instead` are replaced by something given.
+    """Return the graph of all that an object refers to; objects of classes in `instead` are replaced by a given one.
 
     Raises
     ------

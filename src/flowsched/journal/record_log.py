@@ -2,8 +2,9 @@
 
 Rules of a log that is open for appending:
 
-* File, size and checksum chain advance together, or the log is *failed*.  It counts as failed from before the first write
-  of `Log.append` until the last of the three has moved, whatever exception ends the call.  A failed log takes nothing more.
+* File, size and checksum chain advance together, or the log is *failed*.  It counts as failed from before the first
+  write of `Log.append` until the last of the three has moved, whatever exception ends the call.  A failed log takes
+  nothing more.
 * The process that opened it writes, and no other: a forked child has it closed.
 * The file is the one that the path named when it was opened.  Before the next record a log notices that its file was
   moved, removed, replaced or altered by others, and fails.
@@ -48,7 +49,8 @@ _SECTOR = 512
 _LONGEST = 2**32 - 1
 _PIECE = 2**20
 _TORN = (
-    "a record was being written when an exception ended it, so the scheduler is ahead of it; start again from the journal"
+    "a record was being written when an exception ended it, so the scheduler is ahead of it; "
+    "start again from the journal"
 )
 
 
@@ -237,7 +239,7 @@ class Log:
             raise JournalError(self._failed, str(self.path), self.size)
 
     def append(self, *bodies: bytes) -> None:
-        """Write records at once; they survive the end of the process.  Callers `check` before what these tell of happens.
+        """Write records at once; they survive the end of the process.  Callers `check` before they act.
 
         Raises
         ------

@@ -1,9 +1,9 @@
 """Images: the whole state of a scheduler as bytes, with the network, its flow and its potentials.
 
-An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so all later rounds are those
-that it would have made.  That ties an image to one version of the package (`Extras.form`).  A policy is code and stays
-outside; only the accounts that some share providers keep are in the image.  A fit rule is part of the cluster's inventory;
-all that it refers to is in the image, and its classes are in its adapter's `Extras`.
+An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so all later rounds are
+those that it would have made.  That ties an image to one version of the package (`Extras.form`).  A policy is code and
+stays outside; only the accounts that some share providers keep are in the image.  A fit rule is part of the cluster's
+inventory; all that it refers to is in the image, and its classes are in its adapter's `Extras`.
 
 Rules:
 
@@ -72,12 +72,15 @@ _MEANING = 3
 
 
 _CLASSES: tuple[type, ...] = (
-    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks, affinity.Affinity, affinity._Class,
+    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks,
+    affinity.Affinity, affinity._Class,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
-    FlowNetwork, NetworkBatch, Builder, _GroupNode, _JobNode, MachineArcs, RackArcs, Reservations, _Reservation, LocalityArcs, _Entry, RunningArcs, Shares,
+    FlowNetwork, NetworkBatch, Builder, _GroupNode, _JobNode, MachineArcs, RackArcs, Reservations, _Reservation,
+    LocalityArcs, _Entry, RunningArcs, Shares,
     Claimants, UnscheduledArcs, JobCounts,
-    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence, deployment_sequence._Counts,
+    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
+    deployment_sequence._Counts,
 )  # fmt: skip
 
 
