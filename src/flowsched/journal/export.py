@@ -147,7 +147,7 @@ def _rows(engine: Engine) -> Iterator[Line]:
     }
     for machine in cluster.machines.values():
         yield _machine(machine.machine, seats[machine.row], machine.failed, machine.drained)
-    roomy = set(builder.places.roomy())
+    roomy = set(builder.roomy())
     for index, number in numbers.items():
         yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
@@ -163,7 +163,7 @@ def _rows(engine: Engine) -> Iterator[Line]:
             runs = [[_plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
                     for t in machine.tasks if t.place is not None]  # fmt: skip
             yield {"is": "runs", "machine": _plain(machine.machine.id), "tasks": runs}
-    for cls, row, until, tried in builder.holds.remember():
+    for cls, row, until, tried in builder.reservations.remember():
         at = cluster.by_row.get(row)
         machines = [_plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
         yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.machine.id), "until": until,

@@ -238,7 +238,7 @@ class _Reading:
         """Give a builder what it knows beyond the cluster."""
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
-        builder.holds.resume(self._holds)
+        builder.reservations.resume(self._holds)
         builder.resume(self._out, self._until, self.levels, self._roomy)
 
 

@@ -29,10 +29,12 @@ from zlib import crc32
 import numpy as np
 
 from flowsched.builder.batch import NetworkBatch
-from flowsched.builder.builder import Builder, _GroupNode, _JobNode
+from flowsched.builder.builder import Builder
 from flowsched.builder.claimants import Claimants
+from flowsched.builder.class_arcs import ClassArcs
+from flowsched.builder.groups import GroupNode, GroupNodes, JobNode
 from flowsched.builder.job_counts import JobCounts
-from flowsched.builder.locality import LocalityArcs, _Entry
+from flowsched.builder.locality import Entry, LocalityArcs
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations, _Reservation
@@ -76,9 +78,8 @@ _CLASSES: tuple[type, ...] = (
     affinity.Affinity, affinity._Class,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
-    FlowNetwork, NetworkBatch, Builder, _GroupNode, _JobNode, MachineArcs, RackArcs, Reservations, _Reservation,
-    LocalityArcs, _Entry, RunningArcs, Shares,
-    Claimants, UnscheduledArcs, JobCounts,
+FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations,
+    _Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
     deployment_sequence._Counts,
 )  # fmt: skip
