@@ -15,31 +15,23 @@
 
 from __future__ import annotations
 
-import math
 import os
-import time
 from collections.abc import Callable, Collection, Hashable, Sequence
-from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Self, TypeVar
 
-from flowsched._guard import interruptible
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import Event
-from flowsched.cluster.transaction import Transaction
-from flowsched.exceptions import TimeLimitError, UnknownIdError
+from flowsched.exceptions import UnknownIdError
 from flowsched.journal.durable import JournalOrPath, Kept, checked
 from flowsched.journal.journal import Header
 from flowsched.journal.recovery import Recovery, policy_of
 from flowsched.journal.snapshot import State, twin
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.commit import carry_out, happen
-from flowsched.rounds.gangs import Gangs
-from flowsched.rounds.outcome import Verdicts, outcome
-from flowsched.rounds.reclaim import reclaim
+from flowsched.rounds.loop import make_round
+from flowsched.rounds.outcome import Verdicts
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import (
     Commit,
@@ -47,42 +39,12 @@ from flowsched.rounds.values import (
     Place,
     Reason,
     Round,
-    RoundStats,
 )
 from flowsched.validate import whole
 
 __all__ = ["Scheduler", "replay"]
 
 _T = TypeVar("_T")
-
-
-@dataclass(slots=True)
-class _Clock:
-    """Where the time of a round goes."""
-
-    deadline: float
-    update: float = 0.0
-    solve: float = 0.0
-    solves: int = 0
-    gap: float = 0.0
-    cost: int = 0
-    late: bool = False
-
-    def run(self, network: FlowNetwork, start: float) -> bool:
-        """Optimise within the time that is left; False without any flow."""
-        limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
-        self.solves += 1
-        try:
-            with interruptible():
-                solution = network.solve(time_limit=limit)
-        except TimeLimitError:
-            self.late = True
-            return False
-        finally:
-            self.solve += time.perf_counter() - start
-        self.gap, self.cost = float(solution.stats["gap"]), solution.cost
-        self.late = time.perf_counter() > self.deadline
-        return True
 
 
 class Scheduler(Kept):
@@ -139,7 +101,7 @@ class Scheduler(Kept):
     def invalidate(self, classes: Collection[int]) -> None:
         """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.inventory.rule``."""
         if not self._stale:
-            self.builder.places.invalidate(list(classes))
+            self.builder.invalidate(list(classes))
 
     # -- the mirror of the cluster ------------------------------------------------------------------------------
 
@@ -181,71 +143,10 @@ class Scheduler(Kept):
         return self._on_mirror(lambda: self._make_round(now, time_limit))
 
     def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        start = time.perf_counter()
-        self.cluster.date(now)  # first, so that it holds whatever becomes of the round
-        before = self.builder.edits.count
-        clock = _Clock(math.inf if time_limit is None else start + time_limit)
-        transaction, turn = Transaction(self.cluster, now), self.cluster.turn
-        self._stale = self.cluster.midway = True
-        try:
-            self.builder.begin_round(now)
-            check = AdmissionCheck(self.builder, transaction)
-            gangs = Gangs(self.builder, check)
-            had_room = self._settle(check, clock)
-            while not gangs.settled(clock.late):
-                had_room |= self._settle(check, clock)
-            check.spare()
-            out = outcome(check)
-            told = self.builder.shares.report(task.group.job for task in transaction.before)
-            shares = None if told is None else ShareReport(*told)
-            waiting = self._verdicts.waiting(had_room, clock.late, gangs.out)
-        except BaseException:
-            transaction.rollback()
-            if not transaction.moving:
-                self.cluster.forget_tries(turn)
-            self.cluster.midway = transaction.moving
-            raise
-        transaction.rollback()
-        self.cluster.midway = transaction.moving
-        self.builder.end_round()
-        stats = RoundStats(
-            nodes=self.network.num_nodes,
-            arcs=self.network.num_arcs,
-            changes=self.builder.edits.count - before,
-            solves=clock.solves,
-            seconds_update=clock.update,
-            seconds_solve=clock.solve,
-            seconds_read=time.perf_counter() - start - clock.update - clock.solve,
-            gap=clock.gap,
-            cost=clock.cost,
-        )
-        round = out.round(now, waiting, stats, shares or MappingProxyType({}))
+        self._stale = True
+        made = make_round(self.builder, self._verdicts, now, time_limit)
         self._stale = False
-        return round, clock.late or clock.gap > 0
-
-    def _settle(self, check: AdmissionCheck, clock: _Clock) -> set[int]:
-        """Optimise and check until they agree; the classes that had room at some time (see `verify` for why it ends)."""
-        builder, waiting = self.builder, self.cluster.waiting
-        had_room: set[int] = set()
-        offered = proposed = False
-        while True:
-            start = time.perf_counter()
-            builder.update(self.cluster.changes(check.transaction.now), check.transaction.now)
-            had_room.update(builder.places.with_room([cls.index for cls in waiting]))
-            updated = time.perf_counter()
-            clock.update += updated - start
-            again = False
-            if clock.run(self.network, updated):
-                proposals = builder.read()
-                proposed |= bool(proposals)
-                again = check.admit(proposals)
-            builder.places.stop_displacing()
-            # Room that was offered at a price and that nobody took is not offered twice.
-            offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
-            if not (again or offered or clock.late):
-                again, proposed = builder.shares.deal_on(proposed), False
-            if clock.late or not (again or offered):
-                return had_room
+        return made
 
     # -- afterwards ---------------------------------------------------------------------------------------------
 

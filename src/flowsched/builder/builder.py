@@ -40,7 +40,8 @@ from flowsched.builder.shares import Shares
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.transitions import Changes
-from flowsched.network.flow_network import INF, FlowNetwork
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
 __all__ = ["Builder"]
@@ -154,6 +155,14 @@ class Builder:
         for group, node in self._groups.items():
             node.bucket = -1
             self._set_due(node, -_NEVER, group)
+
+    def invalidate(self, classes: Sequence[int]) -> None:
+        """Look at every machine again for these classes (by index) in the next update: what fits has changed."""
+        self.places.invalidate(classes)
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Most tasks of each class (by index) that the flow may send to each machine, without victims; (classes, rows)."""
+        return self.places.offers(classes)
 
     @property
     def levels(self) -> list[int]:

@@ -28,7 +28,7 @@ from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
 __all__ = ["LocalityArcs", "Near"]

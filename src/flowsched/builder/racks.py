@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster.columns import IdPool, grown
 from flowsched.cluster.inventory import UNLIMITED
-from flowsched.network.flow_network import INF, FlowNetwork
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.results import INF
 from flowsched.policy.fairness import RUNGS
 
 __all__ = ["UnscheduledArcs"]

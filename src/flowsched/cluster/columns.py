@@ -1,17 +1,21 @@
-"""Dense indices and the arrays that they number."""
+"""Dense indices, and arrays that grow with them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["IdPool", "Viewed", "grown"]
+__all__ = ["Columns", "IdPool", "column", "grown", "view"]
+
+_START = 8
+"""Length of an axis at first, unless `Columns` is told another one."""
 
 
 def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
-    """The array, in a larger one where it has fewer than `least` entries along an axis (then at least doubled)."""
+    """Return the array, or a larger copy where an axis has fewer than `least` entries (that axis is at least doubled)."""
     if all(have >= want for have, want in zip(array.shape, least, strict=False)):
         return array
     least += array.shape[len(least) :]
@@ -24,6 +28,109 @@ def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     return larger
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    axes: tuple[str, ...]
+    dtype: DTypeLike
+    fill: float
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    of: str
+
+
+def column(*axes: str, dtype: DTypeLike = np.int64, fill: float = 0) -> Any:
+    """Declare an array of a `Columns` class.
+
+    Parameters
+    ----------
+    *axes : str
+        Names of its axes.
+    dtype : data type
+    fill : number
+        Value of entries that have not been set.
+    """
+    return _Column(axes, dtype, fill)
+
+
+def view(array: str) -> Any:
+    """Declare a memory view of an array of the same class: single entries are several times as fast through it as through NumPy."""
+    return _View(array)
+
+
+class Columns:
+    """Base of classes that keep arrays over the same dense indices.
+
+    A subclass declares its arrays in its body and calls ``super().__init__``::
+
+        class Arcs(Columns):
+            arc: Ints = column("rows", fill=-1)
+            \"\"\"Arc of each row, -1 without one.\"\"\"
+            cost: Ints = column("classes", "rows")
+            _arc: memoryview = view("arc")
+
+    The arrays are plain attributes of the object: reading one is one look-up.  They are longer than what is in use.  An
+    array that has a view must not be assigned; `grow` renews both.  Copies and images of the object make their own views.
+
+    Parameters
+    ----------
+    **lengths : int
+        Lengths of axes at first, where other than 8.
+    """
+
+    _columns: ClassVar[dict[str, _Column]] = {}
+    _axes: ClassVar[dict[str, list[tuple[str, int]]]] = {}
+    _views: ClassVar[dict[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        cls._columns = {**cls._columns, **{name: spec for name, spec in vars(cls).items() if isinstance(spec, _Column)}}
+        cls._views = {**cls._views, **{name: spec.of for name, spec in vars(cls).items() if isinstance(spec, _View)}}
+        cls._axes = {}
+        for name, spec in cls._columns.items():
+            for position, axis in enumerate(spec.axes):
+                cls._axes.setdefault(axis, []).append((name, position))
+        for name in (*cls._columns, *cls._views):
+            if name in vars(cls):
+                delattr(cls, name)  # found in the object alone, as fast as any other attribute
+
+    def __init__(self, **lengths: int) -> None:
+        for name, spec in self._columns.items():
+            shape = [lengths.get(axis, _START) for axis in spec.axes]
+            setattr(self, name, np.full(shape, spec.fill, spec.dtype))
+        self._renew_views()
+
+    def grow(self, **least: int) -> None:
+        """Make room for at least so many entries along axes; an axis that is too short is at least doubled."""
+        short: dict[str, int] = {}
+        for axis, want in least.items():
+            name, position = self._axes[axis][0]
+            have = getattr(self, name).shape[position]
+            if want > have:
+                short[axis] = max(want, 2 * have)
+        if not short:
+            return
+        for name, spec in self._columns.items():
+            if not short.keys().isdisjoint(spec.axes):
+                array = getattr(self, name)
+                shape = [short.get(axis, have) for axis, have in zip(spec.axes, array.shape, strict=True)]
+                larger = np.full(shape, spec.fill, array.dtype)
+                larger[tuple(slice(n) for n in array.shape)] = array
+                setattr(self, name, larger)
+        self._renew_views()
+
+    def _renew_views(self) -> None:
+        for name, array in self._views.items():
+            setattr(self, name, getattr(self, array).data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name not in self._views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._renew_views()
+
+
 class IdPool:
     """Hands out the index last given back, else the next new one."""
 
@@ -32,12 +139,14 @@ class IdPool:
         self._free: list[int] = []
 
     def take(self) -> int:
+        """Return an index that is not in use."""
         if self._free:
             return self._free.pop()
         self.count += 1
         return self.count - 1
 
     def give(self, index: int) -> None:
+        """Take back an index that is no longer in use."""
         self._free.append(index)
 
 

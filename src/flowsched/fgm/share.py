@@ -76,7 +76,7 @@ class StageShare:
         if not len(classes) or not isinstance(scheduler, Scheduler):
             return 0.0, np.zeros(demand.shape[1])
         # Of the machines that time alone has made room on, a round looks at some.
-        offers = scheduler.builder.places.offers(classes)
+        offers = scheduler.builder.offers(classes)
         open_ = offers[:, offers.any(axis=0)]
         fit = open_[:, :: -(-open_.shape[1] // SAMPLE) or 1].astype(np.float64)
         # A machine takes those classes that fit there, each in proportion to how many wait: n of all with

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
-from flowsched.network.flow_network import FlowNetwork, _integers, min_cost_flow
+from flowsched.network.arguments import integers
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.one_shot import min_cost_flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Int64Array = NDArray[np.int64]
+    from flowsched.network.results import Int64Array
 
 __all__ = ["FlowStatus", "SimpleMinCostFlow"]
 
@@ -100,10 +102,10 @@ class SimpleMinCostFlow:
         CostRangeError
             Costs are so large that exact arithmetic could overflow.
         """
-        start = _integers("tails", tails)
-        end = _integers("heads", heads, len(start))
-        room = _integers("capacities", capacities, len(start))
-        cost = _integers("unit_costs", unit_costs, len(start))
+        start = integers("tails", tails)
+        end = integers("heads", heads, len(start))
+        room = integers("capacities", capacities, len(start))
+        cost = integers("unit_costs", unit_costs, len(start))
         if (room < 0).any():
             i = int(np.argmax(room < 0))
             raise InputError(f"capacities[{i}]: {room[i]} is negative")
@@ -116,8 +118,8 @@ class SimpleMinCostFlow:
 
     def set_nodes_supplies(self, nodes: ArrayLike, supplies: ArrayLike) -> None:
         """Set what nodes send (> 0) or take (< 0); nodes up to the highest number come with them."""
-        numbers = _integers("nodes", nodes)
-        amounts = _integers("supplies", supplies, len(numbers))
+        numbers = integers("nodes", nodes)
+        amounts = integers("supplies", supplies, len(numbers))
         with self._nodes_for(nodes=numbers):
             self._network.set_supply(numbers, amounts)
 
@@ -215,7 +217,7 @@ class SimpleMinCostFlow:
 
     def flows(self, arcs: ArrayLike) -> Int64Array:
         """Return the flow on arcs."""
-        flow, numbers = self._solved(self._flow), _integers("arcs", arcs)
+        flow, numbers = self._solved(self._flow), integers("arcs", arcs)
         wrong = (numbers < 0) | (numbers >= len(flow))
         if wrong.any():
             i = int(np.argmax(wrong))

@@ -18,7 +18,8 @@ import networkx as nx
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
-from flowsched.network.flow_network import INF, FlowNetwork, FlowResult
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.results import INF, FlowResult
 from flowsched.nx_backend.graph import ABSENT, DEMAND, FlowGraph, convert_from_nx, convert_to_nx
 from flowsched.nx_backend.numbers import capacities, decline, infinite, integers, scale_weights
 

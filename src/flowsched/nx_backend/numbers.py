@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import networkx as nx
 import numpy as np
 
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.nx_backend.graph import ABSENT, FlowGraph
 
 if TYPE_CHECKING:

@@ -1,13 +1,4 @@
-"""Flow proposes, the check disposes: what the flow would start is tried out on the cluster, machine by machine.
-
-Why `Scheduler._settle` ends.  Every pass of its loop that is followed by another one does at least one of four things.
-It starts a task: this cannot go on for ever, because a start without eviction leaves fewer tasks waiting, and one with
-evictions makes the list of running tasks, best priorities first, strictly better.  Or it closes an arc that the flow
-overrated (its machine filled up, or nobody there may be evicted), to what is true there or for the rest of the round;
-there are finitely many, and with no start none opens again.  Or it opens arcs for making room, at machines where that
-was not yet refused in this round.  Or, where shares are dealt out little by little, somebody stands aside for the rest of
-the round; more is dealt without that only after one of the first two.
-"""
+"""Flow proposes, the check disposes: what the flow would start is tried out on the cluster, machine by machine."""
 
 from __future__ import annotations
 

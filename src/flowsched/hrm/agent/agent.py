@@ -19,26 +19,23 @@ Containers belong to somebody:
 
 from __future__ import annotations
 
-import errno
 import os
-import selectors
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched._guard import Exclusive, interruptible
-from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, FlowschedError, InputError, UnknownIdError
-from flowsched.hrm.cgroups import Cgroups
+from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, InputError, UnknownIdError
+from flowsched.hrm.agent.cgroups import Cgroups
+from flowsched.hrm.agent.commands import Ended, checked, command_of
+from flowsched.hrm.agent.custody import default_folder
+from flowsched.hrm.agent.launcher import Launcher
 from flowsched.hrm.containers import Admission, Container, Outcome
-from flowsched.hrm.custody import Custody, default_folder
 from flowsched.hrm.ids import name as name_of
-from flowsched.hrm.processes import Family, Held, end, hold, signal_group
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import ResourceUnit
 from flowsched.validate import ordered
@@ -46,37 +43,7 @@ from flowsched.validate import ordered
 if TYPE_CHECKING:
     from flowsched.hrm.state.negotiator import Negotiator
 
-__all__ = ["Agent", "Ended"]
-
-_NOT_STARTED = 127
-"""The status of what could not be started, as a shell has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A container ended, with its process's exit status (negative: the signal that killed it).
-
-    Parameters
-    ----------
-    id : str
-    status : int
-        127 if there is no such program, 126 if it cannot be run or bound to the unit's CPUs, as a shell has it.
-    error : str
-        Why it could not be started, where this process could not.
-    """
-
-    id: str
-    status: int
-    error: str = ""
-
-
-@dataclass(slots=True)
-class _Started:
-    """A container's first process, and the descriptor that tells its end."""
-
-    process: subprocess.Popen[bytes]
-    family: Family
-    fd: int
+__all__ = ["Agent"]
 
 
 class Agent:
@@ -141,12 +108,11 @@ class Agent:
         self.queues = {
             name_of("units: id", str(unit.id)): StackedQueue(unit, length=length, most=most) for unit in units
         }
-        self._negotiator, self._command, self._cgroups = negotiator, command, cgroups
+        self._negotiator, self._command = negotiator, command
         self._calls = Exclusive("Agent")
         self._pid = os.getpid()
         self._commands: dict[str, Sequence[str] | Ended] = {}
         self._unit_of: dict[str, str] = {}
-        self._processes: dict[str, _Started] = {}
         self._over: list[Ended] = []
         """Ended, but still in their queues: what could not be started, or had ended when it was evicted."""
         self._ended: list[Ended] = []
@@ -157,17 +123,7 @@ class Agent:
         shared = None if negotiator is None else negotiator.store.address
         key = None if shared is None else f"{shared}\0{self.machine}"
         with self._calls, interruptible():
-            self._custody = Custody(default_folder() if state is None else Path(state), key)
-            try:
-                for unit in units:
-                    if cgroups is not None:
-                        cgroups.prepare(unit)
-                self._selector = selectors.DefaultSelector()
-                # A descriptor to give way, so that containers can be ended when there are none left.
-                self._spare = os.open(os.devnull, os.O_RDONLY)
-            except BaseException:
-                self._custody.close()
-                raise
+            self._launcher = Launcher(units, cgroups, default_folder() if state is None else Path(state), key)
 
     def __enter__(self) -> Agent:
         own = threading.current_thread() is threading.main_thread()
@@ -185,8 +141,7 @@ class Agent:
 
     def pid(self, id: str) -> int | None:
         """The process of a container that runs or is paused."""
-        started = self._processes.get(id)
-        return None if started is None else started.process.pid
+        return self._launcher.pid(id)
 
     # -- what comes ---------------------------------------------------------------------------------------------
 
@@ -205,7 +160,7 @@ class Agent:
             raise InputError(f"container: a Container expected, got {container!r}")
         id = name_of("container: id", str(container.id))
         if not isinstance(command, Ended):
-            command = _checked(id, command)
+            command = checked(id, command)
         if id in self._commands:
             raise DuplicateIdError(f"container {id!r} is already there")
         self._settle()
@@ -224,7 +179,7 @@ class Agent:
         if id not in self._unit_of:
             raise UnknownIdError(f"unknown container {id!r}")
         unit = self._unit_of[id]
-        self._kill([id])
+        self._launcher.kill([id])
         self._over = [one for one in self._over if one.id != id]
         self._take_out(unit, [id])
 
@@ -243,7 +198,7 @@ class Agent:
     def _step(self, timeout: float | None) -> list[Ended]:
         if not (self._over or self._ended):
             with interruptible():
-                self._selector.select(timeout)
+                self._launcher.wait(timeout)
         self._settle()
         done, self._ended = self._ended, []
         return done
@@ -251,7 +206,7 @@ class Agent:
     def wait(self, timeout: float) -> list[Ended]:
         """Step until nothing runs any more, or for so many seconds; who ended."""
         deadline, done = time.monotonic() + timeout, []
-        while (self._processes or self._over or self._ended) and time.monotonic() < deadline:
+        while (len(self._launcher) or self._over or self._ended) and time.monotonic() < deadline:
             done += self.step(max(deadline - time.monotonic(), 0.0))
         return done
 
@@ -270,7 +225,7 @@ class Agent:
 
     def _heartbeat(self, negotiator: Negotiator, command: Callable[[str], Sequence[str]]) -> None:
         waiting = [
-            str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._processes
+            str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._launcher
         ]
         told = list(self._unreported)
         with interruptible():
@@ -282,7 +237,9 @@ class Agent:
         if report.missing:
             with interruptible():
                 launched = negotiator.on_machine(self.machine)
-                lines = {str(c.id): _ask(command, str(c.id)) for _, c in launched if str(c.id) not in self._commands}
+                lines = {
+                    str(c.id): command_of(command, str(c.id)) for _, c in launched if str(c.id) not in self._commands
+                }
             for unit, container in launched:
                 id = str(container.id)
                 # What has ended here, and was not told yet, is missing as well.
@@ -300,27 +257,15 @@ class Agent:
         if self._closed or os.getpid() != self._pid:
             return
         with self._call():
-            for started in self._processes.values():
-                signal_group(started.process.pid, signal.SIGKILL)
-            left = {*self._custody.families(), *(started.family for started in self._processes.values())}
-            with interruptible():
-                self._end(list(left))
+            self._launcher.kill_all()
             self._closed = True
-            for id in list(self._processes):
-                self._reap(id)
-            for queue in self.queues.values():
-                if self._cgroups is not None:
-                    with suppress(OSError):
-                        self._cgroups.remove(queue.unit)
             self._commands.clear()
             self._unit_of.clear()
             self._over.clear()
             self._ended.clear()
-            self._selector.close()
-            os.close(self._spare)
-            self._custody.close()
+            self._launcher.close([queue.unit for queue in self.queues.values()])
 
-    # -- processes ----------------------------------------------------------------------------------------------
+    # -- queues -------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _call(self) -> Iterator[None]:
@@ -333,15 +278,7 @@ class Agent:
 
     def _settle(self) -> None:
         """Take out of the queues what has ended by itself, or could not be started, and start those that follow."""
-        over = [key.data for key, _ in self._selector.select(0)]
-        for id in over:
-            signal_group(self._processes[id].process.pid, signal.SIGKILL)
-        try:
-            self._end([self._processes[id].family for id in over], patience=1.0)
-        except (FlowschedError, OSError):
-            # What one of them left behind cannot be ended yet.  The others are over, and that one is looked at again.
-            over = [id for id in over if self._has_ended(id)]
-        self._over += [Ended(id, self._reap(id)) for id in over]
+        self._over += [Ended(id, status) for id, status in self._launcher.collect().items()]
         while self._over:
             those, self._over = self._over, []
             self._ended += those
@@ -368,131 +305,35 @@ class Agent:
             self._carry_out(unit, queue.finish(running, time.monotonic()))
 
     def _carry_out(self, unit: str, admission: Admission) -> None:
-        for id, status in self._kill([str(container.id) for container in admission.evicted]).items():
+        for id, status in self._launcher.kill([str(container.id) for container in admission.evicted]).items():
             # It had ended when it was evicted, so it must not run again.
             if status != -signal.SIGKILL:
                 self._over.append(Ended(id, status))
-        for containers, pause in ((admission.paused, True), (admission.resumed, False)):
-            for container in containers:
-                self._pause(self.queues[unit].unit, str(container.id), pause)
+        for container in admission.paused:
+            self._launcher.pause(str(container.id))
+        for container in admission.resumed:
+            self._launcher.resume(str(container.id))
         over = {one.id for one in self._over}
         for container in admission.started:
             if str(container.id) in self._commands and str(container.id) not in over:
                 self._start(self.queues[unit].unit, str(container.id))
 
-    def _pause(self, unit: ResourceUnit, id: str, pause: bool) -> None:
-        started = self._processes.get(id)
-        if started is not None:
-            signal_group(started.process.pid, signal.SIGSTOP if pause else signal.SIGCONT)
-            if self._cgroups is not None:
-                with suppress(OSError):
-                    self._cgroups.freeze(unit, id, pause)
-
     def _start(self, unit: ResourceUnit, id: str) -> None:
         command = self._commands[id]
-        if isinstance(command, Ended):
-            self._over.append(command)
-            return
-        environment = {**os.environ}
-        if unit.gpu is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = str(unit.gpu)
-        held: Held | None = None
-        fd = -1
-        try:
-            held = hold(command, unit.cpus, environment)
-            group = None if self._cgroups is None else self._cgroups.group(unit, id)
-            if self._cgroups is not None:
-                self._cgroups.enter(unit, id, held.process.pid)
-            fd = os.pidfd_open(held.process.pid)
-            self._selector.register(fd, selectors.EVENT_READ, id)
-            self._custody.add(id, held.family, group)
-        except (OSError, ValueError, subprocess.SubprocessError) as error:
-            self._over.append(Ended(id, _NOT_STARTED, f"cannot be started: {error}"))
-            if held is not None:
-                held.abandon()
-                self._drop(unit, id, held.family, fd)
-            return
-        self._processes[id] = _Started(held.process, held.family, fd)
-        # It has died at its gate: its end is told like any other.
-        with suppress(BrokenPipeError):
-            held.release()
-
-    def _kill(self, ids: Sequence[str]) -> dict[str, int]:
-        """End containers with all that they have started; the exit statuses of those that had a process."""
-        those = [id for id in ids if id in self._processes]
-        for id in those:
-            signal_group(self._processes[id].process.pid, signal.SIGKILL)
-        self._end([self._processes[id].family for id in those])
-        return {id: self._reap(id) for id in those}
-
-    def _end(self, families: Sequence[Family], patience: float = 30.0) -> None:
-        try:
-            end(families, patience)
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            os.close(self._spare)
-            try:
-                end(families, patience)
-            finally:
-                self._spare = os.open(os.devnull, os.O_RDONLY)
-
-    def _has_ended(self, id: str) -> bool:
-        try:
-            self._end([self._processes[id].family], patience=0.0)
-        except (FlowschedError, OSError):
-            return False
-        return True
-
-    def _reap(self, id: str) -> int:
-        """The exit status of a container whose processes have ended; it is known no more."""
-        started = self._processes.pop(id)
-        self._drop(self.queues[self._unit_of[id]].unit, id, started.family, started.fd)
-        return started.process.wait()
-
-    def _drop(self, unit: ResourceUnit, id: str, family: Family, fd: int) -> None:
-        if self._cgroups is not None:
-            with suppress(OSError):
-                self._cgroups.leave(unit, id)
-        if fd >= 0:
-            with suppress(KeyError):
-                self._selector.unregister(fd)
-            os.close(fd)
-        with suppress(OSError):
-            self._custody.remove(family)
+        failed = command if isinstance(command, Ended) else self._launcher.start(unit, id, command)
+        if failed is not None:
+            self._over.append(failed)
 
     def _container(self, unit: str, id: str) -> Container:
         queue = self.queues[unit]
-        everybody: Iterable[Container] = (
+        containers: Iterable[Container] = (
             *(run.container for run in queue.running.values()),
             *(pause.container for pause in queue.paused.values()),
             *queue.waiting,
         )
-        return next(container for container in everybody if str(container.id) == id)
+        return next(container for container in containers if str(container.id) == id)
 
 
 def _leave(number: int, _: object) -> None:
     """The handler of SIGTERM: the end of the program, by way of all that has to be closed."""
     raise SystemExit(128 + number)
-
-
-def _ask(command: Callable[[str], Sequence[str]], id: str) -> Sequence[str] | Ended:
-    """The command of a container, or its end where there is none: one bad task must not keep all others from starting."""
-    try:
-        return _checked(id, command(id))
-    except Exception as error:
-        return Ended(id, _NOT_STARTED, f"has no command: {error!r}")
-
-
-def _checked(id: str, command: Any) -> tuple[str, ...]:
-    line = ordered("command", command)
-    if not line or not line[0]:
-        raise InputError(f"container {id!r}: command: a program expected, got {command!r}")
-    for i, part in enumerate(line):
-        try:
-            good = b"\0" not in os.fsencode(part)
-        except (TypeError, UnicodeError):
-            good = False
-        if not good:
-            raise InputError(f"container {id!r}: command[{i}]: text without a NUL expected, got {part!r}")
-    return tuple(os.fsdecode(part) for part in line)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from flowsched.exceptions import InputError
-from flowsched.hrm.locks import Lock
+from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["Cgroups", "end_group", "group_name"]
@@ -42,7 +42,7 @@ class Cgroups:
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._locks: dict[Path, Lock] = {}
+        self._locks: dict[Path, FolderLock] = {}
 
     @staticmethod
     def find() -> Cgroups | None:
@@ -68,7 +68,7 @@ class Cgroups:
         group = self.group(unit)
         group.mkdir(parents=True, exist_ok=True)
         if group not in self._locks:
-            lock = Lock.take(group)
+            lock = FolderLock.take(group)
             if lock is None:
                 raise InputError(f"unit {unit.id!r}: its control group is another agent's: {group}")
             self._locks[group] = lock

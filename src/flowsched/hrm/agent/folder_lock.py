@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from weakref import WeakSet
 
-__all__ = ["Lock"]
+__all__ = ["FolderLock"]
 
 
-class Lock:
+class FolderLock:
     """The lock of a folder, held until it is released or the process ends; not by processes that are forked from this."""
 
     def __init__(self, fd: int) -> None:
@@ -18,7 +18,7 @@ class Lock:
         _LOCKS.add(self)
 
     @staticmethod
-    def take(folder: Path) -> Lock | None:
+    def take(folder: Path) -> FolderLock | None:
         """The lock, or None where another one holds it or the folder is gone."""
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -29,7 +29,7 @@ class Lock:
             # Another one may have removed it before it was locked.
             there = os.stat(folder, follow_symlinks=False)
             if (there.st_dev, there.st_ino) == (os.fstat(fd).st_dev, os.fstat(fd).st_ino):
-                return Lock(fd)
+                return FolderLock(fd)
         except (BlockingIOError, FileNotFoundError):
             pass
         except BaseException:
@@ -48,7 +48,7 @@ class Lock:
             os.close(fd)
 
 
-_LOCKS: WeakSet[Lock] = WeakSet()
+_LOCKS: WeakSet[FolderLock] = WeakSet()
 
 
 def _forked() -> None:

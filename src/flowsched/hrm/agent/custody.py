@@ -23,9 +23,9 @@ from typing import Any
 from uuid import uuid4
 
 from flowsched.exceptions import InputError
-from flowsched.hrm.cgroups import end_group
-from flowsched.hrm.locks import Lock
-from flowsched.hrm.processes import Family, boot_id, end
+from flowsched.hrm.agent.cgroups import end_group
+from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.hrm.agent.processes import Family, boot_id, end
 
 __all__ = ["Custody", "default_folder"]
 
@@ -64,7 +64,7 @@ class Custody:
             for folder in sorted(base.iterdir()):
                 self._inherit(folder)
             mine.mkdir(mode=0o700, exist_ok=True)
-            lock = Lock.take(mine)
+            lock = FolderLock.take(mine)
             if lock is None:
                 raise InputError(f"state: another agent of this machine is at work, see {mine}")
         finally:
@@ -73,7 +73,7 @@ class Custody:
 
     def _inherit(self, folder: Path) -> None:
         """End what a dead agent has left, and remove its folder."""
-        if not folder.is_dir() or (lock := Lock.take(folder)) is None:
+        if not folder.is_dir() or (lock := FolderLock.take(folder)) is None:
             return
         try:
             records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == self._boot]

@@ -1,0 +1,161 @@
+"""The loop of a round: update the network, optimise it, check its flow, and repeat until flow and check agree.
+
+::
+
+    changes -> builder.update -> network.solve -> builder.read -> check.admit
+                    ^                                                 |
+                    `---- an arc is closed or opened, a task starts <-'
+
+The loop of `_settle` ends.  Every pass that is followed by another one makes progress of one of four kinds:
+
+1. A task starts.  That happens finitely often.  A start without eviction leaves fewer tasks waiting.  A start with
+   evictions makes the list of running tasks, best priorities first, strictly better.  A start in `reclaim` lowers the
+   number of tasks that claimants lack of their shares.
+2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
+   runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are finitely
+   many arcs, and none opens again without (1).
+3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
+   not used is not followed by another offer.
+4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many
+   claimants, and another step is granted without (4) only after (1) or (2).
+
+The loop over gangs around it ends as well: see `flowsched.rounds.gangs`.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from flowsched._guard import interruptible
+from flowsched.builder.builder import Builder
+from flowsched.cluster.transaction import Transaction
+from flowsched.exceptions import TimeLimitError
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.rounds.admission import AdmissionCheck
+from flowsched.rounds.gangs import Gangs
+from flowsched.rounds.outcome import Verdicts, outcome
+from flowsched.rounds.reclaim import reclaim
+from flowsched.rounds.share_report import ShareReport
+from flowsched.rounds.values import Round, RoundStats
+
+__all__ = ["make_round"]
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds that a round spent, by activity, and its deadline on the clock of `time.perf_counter`."""
+
+    deadline: float
+    update: float = 0.0
+    solve: float = 0.0
+    solves: int = 0
+    gap: float = 0.0
+    cost: int = 0
+    late: bool = False
+
+    def run(self, network: FlowNetwork, start: float) -> bool:
+        """Optimise within the time that is left; False without any flow."""
+        limit = None if self.deadline == math.inf else max(self.deadline - start, 1e-6)
+        self.solves += 1
+        try:
+            with interruptible():
+                solution = network.solve(time_limit=limit)
+        except TimeLimitError:
+            self.late = True
+            return False
+        finally:
+            self.solve += time.perf_counter() - start
+        self.gap, self.cost = float(solution.stats["gap"]), solution.cost
+        self.late = time.perf_counter() > self.deadline
+        return True
+
+
+def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
+    """Decide a round; the cluster is afterwards as before.
+
+    After an exception the builder and its network are to be built anew.  `Cluster.midway` then tells whether the exception
+    came in the middle of a move, so that the cluster is lost as well.
+
+    Parameters
+    ----------
+    builder : Builder
+    verdicts : Verdicts
+        Of the same builder.
+    now : float
+    time_limit : float or None
+        Seconds of computing.
+
+    Returns
+    -------
+    round : Round
+    timed : bool
+        True if the time limit had a part in the round, so that it cannot be made again from the same events.
+    """
+    start = time.perf_counter()
+    cluster, network = builder.cluster, builder.network
+    cluster.date(now)  # first, so that it holds whatever becomes of the round
+    before = builder.edits.count
+    clock = _Clock(math.inf if time_limit is None else start + time_limit)
+    transaction, turn = Transaction(cluster, now), cluster.turn
+    cluster.midway = True
+    try:
+        builder.begin_round(now)
+        check = AdmissionCheck(builder, transaction)
+        gangs = Gangs(builder, check)
+        had_room = _settle(check, clock)
+        while not gangs.settled(clock.late):
+            had_room |= _settle(check, clock)
+        check.spare()
+        out = outcome(check)
+        told = builder.shares.report(task.group.job for task in transaction.before)
+        shares = None if told is None else ShareReport(*told)
+        waiting = verdicts.waiting(had_room, clock.late, gangs.out)
+    except BaseException:
+        transaction.rollback()
+        if not transaction.moving:
+            cluster.forget_tries(turn)
+        cluster.midway = transaction.moving
+        raise
+    transaction.rollback()
+    cluster.midway = transaction.moving
+    builder.end_round()
+    stats = RoundStats(
+        nodes=network.num_nodes,
+        arcs=network.num_arcs,
+        changes=builder.edits.count - before,
+        solves=clock.solves,
+        seconds_update=clock.update,
+        seconds_solve=clock.solve,
+        seconds_read=time.perf_counter() - start - clock.update - clock.solve,
+        gap=clock.gap,
+        cost=clock.cost,
+    )
+    return out.round(now, waiting, stats, shares or MappingProxyType({})), clock.late or clock.gap > 0
+
+
+def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
+    """Optimise and check until they agree; the classes (by index) that had room at some time."""
+    builder, cluster, now = check.builder, check.cluster, check.transaction.now
+    had_room: set[int] = set()
+    offered = proposed = False
+    while True:
+        start = time.perf_counter()
+        builder.update(cluster.changes(now), now)
+        had_room.update(builder.places.with_room([cls.index for cls in cluster.waiting]))
+        updated = time.perf_counter()
+        clock.update += updated - start
+        again = False
+        if clock.run(builder.network, updated):
+            proposals = builder.read()
+            proposed |= bool(proposals)
+            again = check.admit(proposals)
+        builder.places.stop_displacing()
+        # Room that was offered at a price and that no task took is not offered twice.
+        offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
+        if not (again or offered or clock.late):
+            again, proposed = builder.shares.deal_on(proposed), False
+        if clock.late or not (again or offered):
+            return had_room

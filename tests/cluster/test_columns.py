@@ -1,0 +1,100 @@
+"""Arrays that grow over dense indices."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from flowsched.cluster.columns import Columns, column, view
+
+Ints = NDArray[np.int64]
+
+
+class Arcs(Columns):
+    """Three arrays and a view, as a builder has them."""
+
+    arc: Ints = column("rows", fill=-1)
+    cost: NDArray[np.float64] = column("classes", "rows", dtype=np.float64)
+    why: NDArray[np.uint32] = column("classes", dtype=np.uint32, fill=7)
+    arc_view: memoryview = view("arc")
+
+
+class Priced(Arcs):
+    """One more array over the same rows."""
+
+    price: Ints = column("rows", fill=5)
+
+
+def test_arrays_start_with_their_fill_and_type() -> None:
+    arcs = Arcs(classes=3)
+    assert arcs.arc.tolist() == [-1] * 8
+    assert arcs.cost.shape == (3, 8)
+    assert arcs.cost.dtype == np.float64
+    assert arcs.why.tolist() == [7] * 3
+    assert arcs.why.dtype == np.uint32
+
+
+def test_growing_keeps_the_values_and_fills_the_rest() -> None:
+    arcs = Arcs()
+    arcs.arc[:] = range(8)
+    arcs.cost[:] = 2.5
+    arcs.grow(rows=9, classes=30)
+    assert arcs.arc.tolist() == [*range(8), *[-1] * 8], "an axis at least doubles"
+    assert arcs.cost.shape == (30, 16)
+    assert (arcs.cost[:8, :8] == 2.5).all()
+    assert arcs.cost.sum() == 2.5 * 64
+    assert arcs.why.tolist() == [7] * 30
+
+
+def test_what_is_long_enough_stays_the_same_array() -> None:
+    arcs = Arcs()
+    before = arcs.arc, arcs.cost, arcs.why
+    arcs.grow(rows=8, classes=1)
+    assert all(a is b for a, b in zip(before, (arcs.arc, arcs.cost, arcs.why), strict=True))
+    arcs.grow(classes=9)
+    assert arcs.arc is before[0], "it has no such axis"
+
+
+def test_an_axis_of_length_zero_grows_to_what_is_asked_for() -> None:
+    arcs = Arcs(rows=0)
+    arcs.grow(rows=3)
+    assert arcs.arc.shape == (3,)
+
+
+def test_an_axis_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        Arcs().grow(racks=3)
+
+
+def test_views_follow_their_arrays() -> None:
+    arcs = Arcs()
+    arcs.arc_view[3] = 11
+    assert arcs.arc[3] == 11
+    arcs.grow(rows=100)
+    arcs.arc_view[99] = 12
+    assert arcs.arc[99] == 12
+    assert arcs.arc_view.obj is arcs.arc
+
+
+def test_a_copy_has_views_of_its_own() -> None:
+    arcs = Arcs()
+    twin = copy.deepcopy(arcs)
+    twin.arc_view[0] = 4
+    assert (arcs.arc[0], twin.arc[0]) == (-1, 4)
+    assert "arc_view" not in arcs.__getstate__()
+
+
+def test_a_class_has_the_arrays_of_its_base_too() -> None:
+    arcs = Priced()
+    arcs.grow(rows=20)
+    assert len(arcs.arc) == len(arcs.price) == 20
+    assert arcs.price[-1] == 5
+    assert "price" not in Arcs._columns
+
+
+def test_declarations_are_not_found_in_the_class() -> None:
+    """Else every reading of the attribute would look there first."""
+    assert not any(hasattr(Arcs, name) for name in ("arc", "cost", "why", "arc_view"))
