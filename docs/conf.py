@@ -1,4 +1,4 @@
-"""Sphinx configuration.  ``sphinx-build -W -n docs docs/_build/html`` builds the site; nothing is fetched."""
+"""Sphinx configuration.  ``sphinx-build -W docs docs/_build/html`` builds the site; nothing is fetched."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 _METADATA = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 project = "flowsched"
-author = "the flowsched authors"
-copyright = "the flowsched authors"
+author = "flowsched developers"
+copyright = "2026, flowsched developers"
 release = version = _METADATA["version"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

@@ -28,6 +28,7 @@ def test_the_examples_of_a_page_print_what_it_says(
 ) -> None:
     """The blocks of one page share their names and a folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(fs.__file__).parents[1]))  # for programs that an example starts
     page, names = NAMES[name], dict[str, Any]()
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.kind == "python":

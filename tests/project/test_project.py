@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
-from pages import DOCS, PAGES, ROOT, sentences
+from pages import PAGES, ROOT, sentences
 
 MOST_LINES = {"README.md": 150, "DESIGN.md": 80}
 
@@ -25,15 +25,19 @@ def test_the_first_pages_are_short(name: str) -> None:
     assert len(lines) <= MOST_LINES[name]
 
 
-WRITTEN = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md")] + PAGES
+WRITTEN = [
+    *(ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(path for path in PAGES if "tables" not in path.parts),  # those are made from rows of measurements
+]
 
 
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_lines_and_sentences_are_short(path: Path) -> None:
-    """Tables may be wider outside the two files that are read first."""
+    """Rows of tables may be wider outside the two files that are read first."""
     text = path.read_text(encoding="utf-8")
+    wide = path.name not in MOST_LINES
     for i, line in enumerate(text.splitlines(), 1):
-        assert len(line) <= 120 or (line.startswith("|") and path.is_relative_to(DOCS)), f"{path.name}:{i}"
+        assert len(line) <= 120 or (wide and line.startswith("|")), f"{path.name}:{i}: {len(line)}"
     lengths = [len(sentence.split()) for sentence in sentences(text)]
     if len(lengths) >= 5:
         assert mean(lengths) <= 20, f"{path.name}: {mean(lengths):.1f} words a sentence"

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+import flowsched as fs
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
@@ -78,7 +80,7 @@ def run_commands(block: Block, page: Path) -> None:
         pytest.importorskip("rich")
         done = subprocess.run(
             [sys.executable, "-m", *shlex.split(command)],
-            env=os.environ | {"PYTHONPATH": str(ROOT / "src"), "COLUMNS": "100"},
+            env=os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1]), "COLUMNS": "100"},
             capture_output=True,
             text=True,
             timeout=120,
