@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.builder.machines import MachineArcs
+from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group, TaskClass
 
@@ -37,12 +37,12 @@ class Reservations:
     Parameters
     ----------
     cluster : Cluster
-    places : Places
+    classes : ClassArcs
     """
 
-    def __init__(self, cluster: Cluster, places: MachineArcs) -> None:
+    def __init__(self, cluster: Cluster, classes: ClassArcs) -> None:
         self.cluster = cluster
-        self.places = places
+        self.classes = classes
         self._holds: dict[TaskClass, _Reservation] = {}
 
     def time_tells(self, now: float) -> bool:
@@ -80,7 +80,7 @@ class Reservations:
             since = group.waiting[0].since
             if since is not None:
                 oldest[group.cls] = min(oldest.get(group.cls, since), since)
-        roomy = set(self.places.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
+        roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
         self._give_back(set(due), now)
         inventory = self.cluster.inventory

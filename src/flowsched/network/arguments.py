@@ -24,7 +24,7 @@ _INT64: Final = np.dtype(np.int64)
 
 
 def integers(name: str, values: ArrayLike, size: int | None = None) -> Int64Array:
-    """`values` as a contiguous int64 vector of our own; a scalar is repeated `size` times."""
+    """Return `values` as a contiguous int64 vector, always a copy; a scalar is repeated `size` times."""
     if type(values) is np.ndarray and values.dtype is _INT64 and values.ndim == 1:
         array = values.copy()
     else:
@@ -75,7 +75,7 @@ def _converted(name: str, values: ArrayLike, size: int | None) -> Int64Array:
 
 
 def lower_bounds(lower: ArrayLike, size: int) -> Int64Array:
-    """Lower bounds of so many arcs; nothing where all are 0, which takes neither memory nor time."""
+    """Return the lower bounds of so many arcs; `EMPTY` if all are 0, which takes neither memory nor time."""
     if type(lower) is int and lower == 0:
         return EMPTY
     lowers = integers("lower", lower, size)
@@ -83,7 +83,7 @@ def lower_bounds(lower: ArrayLike, size: int) -> Int64Array:
 
 
 def checked_options(algorithm: str, time_limit: float | None) -> tuple[int, float]:
-    """The kernel's number of an algorithm, and the time limit in seconds; negative for none."""
+    """Return the kernel's number of an algorithm, and the time limit in seconds; negative for none."""
     if not isinstance(algorithm, str) or algorithm not in _cs.ALGORITHMS:
         raise InputError(f"algorithm: one of {', '.join(_cs.ALGORITHMS)} expected, got {algorithm!r}")
     if time_limit is None:

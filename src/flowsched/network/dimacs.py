@@ -110,7 +110,7 @@ def _parse(data: bytes) -> FlowProblem:
 
 
 def _most_nodes(size: int) -> int:
-    """How many nodes a file of so many bytes may have: an arc that connects one takes more than ten."""
+    """Return the most nodes that a file of so many bytes may have: an arc that connects one takes more than ten."""
     return min(MOST_NODES, _SPARE + size)
 
 

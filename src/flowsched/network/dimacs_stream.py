@@ -85,13 +85,13 @@ _FIELDS: Final[dict[bytes, tuple[int, tuple[str, ...], str]]] = {
 
 
 class Writer(Protocol):
-    """Where the answers go: a text stream."""
+    """A text stream for the answers."""
 
     def write(self, text: str, /) -> object:
-        """Take some text."""
+        """Write some text."""
 
     def flush(self) -> object:
-        """Pass on what was taken."""
+        """Send the text written so far."""
 
 
 class IncrementalSession:
@@ -115,7 +115,7 @@ class IncrementalSession:
     Attributes
     ----------
     rounds : int
-        How many rounds were answered.
+        Number of rounds answered.
     network : FlowNetwork
         The problem after the last of them.
 
@@ -167,7 +167,7 @@ class IncrementalSession:
         Returns
         -------
         int
-            How many rounds were answered.
+            Number of rounds answered.
 
         Raises
         ------
@@ -200,7 +200,7 @@ class IncrementalSession:
         return self.rounds
 
     def _lines(self) -> Iterator[bytes] | Iterator[str]:
-        """The lines as they come.  A file is asked for no more than the longest line, which its end may never end."""
+        """Yield the lines as they come; of a file at most the longest line is read at once."""
         read = getattr(self._reader, "readline", None)
         if read is None:
             yield from self._reader

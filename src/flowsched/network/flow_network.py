@@ -155,10 +155,10 @@ class FlowNetwork:
         Parameters
         ----------
         algorithm : {"auto", "repair", "cost_scaling", "network_simplex"}
-            ``repair`` routes what the changes have upset, locally, at epsilon = 0; ``cost_scaling`` is the textbook's
+            ``repair`` routes the excesses that changes have made, locally, at epsilon = 0; ``cost_scaling`` is the textbook's
             successive approximation, warm-started at the epsilon that the changes have broken; ``network_simplex`` goes on from its
-            last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and hands to
-            the simplex what takes too long, or would by what both have cost lately.  All find the same optimal cost.
+            last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and turns
+            to the simplex if that takes too long, or would by the recent cost of both.  All find the same optimal cost.
         time_limit : float, optional
             Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
             its cost may exceed the optimum, and the next `solve` goes on from there.
@@ -253,12 +253,12 @@ class FlowNetwork:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self._core.sizes()[0]
 
     @property
     def num_arcs(self) -> int:
-        """How many arcs there are."""
+        """Number of arcs."""
         return self._core.sizes()[1]
 
     @property
@@ -278,7 +278,7 @@ class FlowNetwork:
         Returns
         -------
         dict of str to int or ndarray
-            Flat: Python integers of up to 64 bits, and vectors of int64 or int32 that are nobody else's.  The names and what they mean are in
+            Flat: Python integers of up to 64 bits, and vectors of int64 or int32 of the caller's own.  The names and their meaning are in
             `flowsched.network.state`; ``form`` is the number of that format.
         """
         return self._core.dump()
@@ -314,5 +314,5 @@ class FlowNetwork:
         self._core = core
 
     def _set_budget(self, budget: int, patience: int = -1) -> None:
-        """For tests: hand an excess to the search, and all to the simplex, after so many scanned half-arcs (-1: the usual)."""
+        """Set, for tests, the scanned half-arcs after which an excess goes to the search, and all to the simplex (-1: the usual)."""
         self._core.set_budget(budget, patience)

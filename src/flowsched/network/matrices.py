@@ -1,4 +1,4 @@
-"""Flow problems out of other people's arrays: matrices of SciPy's sparse kinds, and costs with fractions.
+"""Flow problems from other arrays: matrices of SciPy's sparse kinds, and costs with fractions.
 
 Matrices are read through their own methods, so that SciPy is not needed here.
 """
@@ -136,8 +136,8 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
     Raises
     ------
     InfeasibleError
-        Not all rows (columns) can be matched; ``cut`` marks rows, then columns, and maybe a node that stands for all that may
-        stay without a partner.
+        Not all rows (columns) can be matched; ``cut`` marks rows, then columns, and maybe a last node, the partner of
+        all that stay unmatched.
     InputError
         Not a matrix of integers (see `scale_costs`).
 
@@ -154,7 +154,7 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
     pairs = len(rows)
     tail, head = rows, n + columns
     supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
-    if n != m:  # the last node takes what rows have too much, or gives what columns lack
+    if n != m:  # the last node is the partner of the rows, or columns, that are too many
         rest = np.arange(n) if n > m else n + np.arange(m)
         ends = np.full(len(rest), n + m)
         tail, head = np.append(tail, rest if n > m else ends), np.append(head, ends if n > m else rest)
@@ -169,7 +169,7 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
 
 
 def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Array, int]:
-    """Make integers of costs with fractions, for the solver is exact and takes no others.
+    """Scale costs with fractions to integers, as the exact solver needs them.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ def _by_simplex(
     lower: ArrayLike | None,
     time_limit: float,
 ) -> FlowResult | None:
-    """Solve by the simplex without building a network; None if that is not for this problem, or there is no optimum to be found."""
+    """Solve by the simplex without building a network; None if the simplex declines the problem, or there is no optimum."""
     start = perf_counter()
     supplies = np.atleast_1d(integers("supply", supply))
     n = len(supplies)

@@ -28,9 +28,9 @@ class FlowProblem:
     capacity, cost : array_like of int, shape (m,)
         Largest flow of each arc and its cost per unit.
     supply : array_like of int, shape (n,)
-        What each node sends (positive) or takes (negative).
+        Supply of each node: it sends (positive) or takes (negative).
     lower : array_like of int, shape (m,), optional
-        Least flow of each arc; 0 where it is left out.
+        Least flow of each arc; 0 by default.
 
     Raises
     ------
@@ -74,7 +74,7 @@ class FlowProblem:
 
 
 def _int_vector(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Return ``values`` as an int64 vector, or say what is wrong with it."""
+    """Return ``values`` as an int64 vector; InputError if they are none."""
     array = np.asarray(values)
     if array.ndim != 1:
         raise InputError(f"{name}: expected one dimension, got shape {array.shape}")

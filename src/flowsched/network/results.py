@@ -1,4 +1,4 @@
-"""Results of the solver: an optimal flow with its proof, and what a kept network says after a solve."""
+"""Results of the solver: an optimal flow with its proof; for a kept network, the cost and the arcs that changed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FlowResult:
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
-        simplex pivots, ..., and ``resumed``: whether it went on from its last basis).
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis).
     """
 
     flow: Int64Array
@@ -43,7 +43,7 @@ class FlowResult:
 
 @dataclass(frozen=True, slots=True)
 class FlowSolution:
-    """What `FlowNetwork.solve` found.
+    """Result of `FlowNetwork.solve`.
 
     Attributes
     ----------

@@ -215,7 +215,7 @@ class _Problem:
         return _solve(graph.tail, graph.head, self.capacity, cost, supply)
 
     def feasible(self, supply: Sequence[int]) -> bool:
-        """Whether some flow meets the supplies."""
+        """Return True if some flow meets the supplies."""
         try:
             _solve(self.graph.tail, self.graph.head, self.capacity, 0, supply)
         except InfeasibleError:
@@ -223,7 +223,7 @@ class _Problem:
         return True
 
     def bounded(self) -> bool:
-        """Whether no cycle of negative cost has infinite capacity."""
+        """Return True if no cycle of negative cost has infinite capacity."""
         try:
             self.solve([0] * len(self.graph))
         except UnboundedError:

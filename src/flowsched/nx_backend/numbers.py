@@ -1,4 +1,4 @@
-"""The numbers of NetworkX graphs as integers, or why they cannot be that."""
+"""Numbers of NetworkX graphs as integers, or the reason why they cannot be converted."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def scale_weights(
 
 
 def infinite(value: Any) -> bool:
-    """Whether a value is a float infinity."""
+    """Return True if a value is a float infinity."""
     return isinstance(value, float | np.floating) and math.isinf(value)
 
 

@@ -4,17 +4,18 @@ A container is a session of processes bound to its unit's CPUs.  When one ends, 
 whatever the heartbeat; a stream container stops batch processes (SIGSTOP) or, for their memory, kills them, as
 `StackedQueue` says.  Linux only: it waits on process descriptors, so it sleeps until something ends.
 
-Containers belong to somebody:
+Every container has one owner, and ends once:
 
-* A container has ended when its first process has, and what that left behind is ended then: the unit is free afterwards only.
-* A process is released when it is recorded (`custody`), and its record goes when it is gone.  An agent that begins ends what
-  an earlier one has left before it starts anything, so no container runs twice at the same time.
-* What cannot be started has ended, with an error; what ends is told by `step`, whatever else goes wrong.  So unit and
-  process are released on every path.
-* Containers that have ended by themselves are taken out before anything else is done with the queues; one that ends in
-  between is told as ended, and is neither paused for ever nor run again.
+* A container has ended when its first process has.  The processes that it left behind are ended then, and only afterwards is
+  the unit free.
+* A process is released after it is recorded (`custody`); the record is removed after the process has ended.  A new agent ends
+  the remains of an earlier one before it starts anything, so no container runs twice at the same time.
+* A container that cannot be started has ended, with an error.  `step` reports every end, whatever else goes wrong.  So unit
+  and process are released on every path.
+* Containers that have ended by themselves leave the queues before any other change.  One that ends in between is reported as
+  ended; it is neither paused for ever nor run again.
 * An agent serves one call at a time, in the process that made it; a second call is refused.  Signal handlers run while it
-  waits, never while it starts or ends something.
+  waits, never while it starts or ends a container.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Agent:
         The units are of several machines, another agent of this machine works on this shared state, or others may write
         into `state`.
     TimeLimitError
-        What an earlier agent has left does not end.
+        The remains of an earlier agent do not end.
 
     Notes
     -----
@@ -114,9 +115,9 @@ class Agent:
         self._commands: dict[str, Sequence[str] | Ended] = {}
         self._unit_of: dict[str, str] = {}
         self._over: list[Ended] = []
-        """Ended, but still in their queues: what could not be started, or had ended when it was evicted."""
+        """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
         self._ended: list[Ended] = []
-        """Out of their queues, not told by `step` yet."""
+        """Out of their queues, not reported by `step` yet."""
         self._unreported: list[str] = []
         self._before: Any = None
         self._closed = False
@@ -140,15 +141,15 @@ class Agent:
             self._before = None
 
     def pid(self, id: str) -> int | None:
-        """The process of a container that runs or is paused."""
+        """Return the process of a container that runs or is paused, else None."""
         return self._launcher.pid(id)
 
-    # -- what comes ---------------------------------------------------------------------------------------------
+    # -- arrivals -----------------------------------------------------------------------------------------------
 
     def submit(self, unit: str, container: Container, command: Sequence[str]) -> Admission:
-        """A container for a unit: its process starts, or waits its turn, or the queue refuses it.
+        """Submit a container to a unit: its process starts, or it waits, or the queue refuses it.
 
-        One that cannot be started is told by the next `step`.
+        The next `step` reports one that cannot be started.
         """
         with self._call():
             return self._submit(unit, container, command)
@@ -171,7 +172,7 @@ class Agent:
         return admission
 
     def remove(self, id: str) -> None:
-        """A container leaves at once, whatever it does."""
+        """Remove a container at once, whatever its state."""
         with self._call():
             self._remove(id)
 
@@ -183,7 +184,7 @@ class Agent:
         self._over = [one for one in self._over if one.id != id]
         self._take_out(unit, [id])
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------
 
     def step(self, timeout: float | None = 0.0) -> list[Ended]:
         """Wait for containers to end, at most so long (None: until one does), and start those that follow.
@@ -204,19 +205,19 @@ class Agent:
         return done
 
     def wait(self, timeout: float) -> list[Ended]:
-        """Step until nothing runs any more, or for so many seconds; who ended."""
+        """Step until nothing runs any more, or for so many seconds; return the containers that ended."""
         deadline, done = time.monotonic() + timeout, []
         while (len(self._launcher) or self._over or self._ended) and time.monotonic() < deadline:
             done += self.step(max(deadline - time.monotonic(), 0.0))
         return done
 
     def heartbeat(self) -> None:
-        """Tell the shared state who ended and who is here; do what it has launched here, and stop what it gave up.
+        """Report ended and present containers to the shared state; start those launched here, remove those given up.
 
         Raises
         ------
         StoreError
-            The shared state is not to be had; what was to be told is told by the next heartbeat.
+            The shared state cannot be reached; the next heartbeat reports what this one could not.
         """
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")
@@ -242,12 +243,12 @@ class Agent:
                 }
             for unit, container in launched:
                 id = str(container.id)
-                # What has ended here, and was not told yet, is missing as well.
+                # A container that has ended here, and was not reported yet, is missing as well.
                 if id in lines and id not in self._commands and id not in self._unreported and unit in self.queues:
                     self._submit(unit, container, lines[id])
 
     def close(self) -> None:
-        """Kill everything and forget it.
+        """Kill all containers and forget them.
 
         Raises
         ------
@@ -277,7 +278,7 @@ class Agent:
             yield
 
     def _settle(self) -> None:
-        """Take out of the queues what has ended by itself, or could not be started, and start those that follow."""
+        """Remove from the queues the containers that have ended or could not be started, and start those that follow."""
         self._over += [Ended(id, status) for id, status in self._launcher.collect().items()]
         while self._over:
             those, self._over = self._over, []
@@ -291,12 +292,12 @@ class Agent:
                 self._take_out(unit, ids)
 
     def _take_out(self, unit: str, ids: Sequence[str]) -> None:
-        """Containers without a process leave their queue, and others follow."""
+        """Remove containers without a process from their queue, and start those that follow."""
         queue = self.queues[unit]
         keys = [self._container(unit, id).id for id in ids]
         for id in ids:
             del self._commands[id], self._unit_of[id]
-        # One that was paused after it had ended gives its memory back, and the next may go on by that.
+        # A container that was paused after it had ended gives its memory back, and the next may go on by that.
         for key in keys:
             if key not in queue.running:
                 self._carry_out(unit, queue.remove(key, time.monotonic()))
@@ -306,7 +307,7 @@ class Agent:
 
     def _carry_out(self, unit: str, admission: Admission) -> None:
         for id, status in self._launcher.kill([str(container.id) for container in admission.evicted]).items():
-            # It had ended when it was evicted, so it must not run again.
+            # The container had ended when it was evicted, so it must not run again.
             if status != -signal.SIGKILL:
                 self._over.append(Ended(id, status))
         for container in admission.paused:
@@ -335,5 +336,5 @@ class Agent:
 
 
 def _leave(number: int, _: object) -> None:
-    """The handler of SIGTERM: the end of the program, by way of all that has to be closed."""
+    """End the program on SIGTERM by an exception, so that everything is closed."""
     raise SystemExit(128 + number)

@@ -77,7 +77,7 @@ class Launcher:
         return None if started is None else started.process.pid
 
     def wait(self, timeout: float | None) -> list[str]:
-        """Wait at most so long (None: for ever) until a first process has ended; return the containers whose has."""
+        """Wait at most `timeout` seconds (None: for ever) for a first process to end; return its container, and any other like it."""
         return [key.data for key, _ in self._selector.select(timeout)]
 
     def start(self, unit: ResourceUnit, id: str, command: Sequence[str]) -> Ended | None:
