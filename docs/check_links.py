@@ -1,6 +1,6 @@
 """Check the links of the built site: every page, picture and anchor that a page names is there.  Nothing is fetched.
 
-    python docs/check_links.py docs/_build/html
+python docs/check_links.py docs/_build/html
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+ELSEWHERE = ('src="http', 'src="//', 'rel="stylesheet" type="text/css" href="http', "@import url(http")
+"""Marks of what a browser would fetch from another site."""
 
 
 class Page(HTMLParser):
@@ -52,9 +55,8 @@ def fetched(site: Path) -> list[str]:
     found = []
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
-        for mark in ('src="http', 'src="//', 'rel="stylesheet" type="text/css" href="http', "@import url(http"):
-            if mark in text:
-                found.append(f"{path.relative_to(site)}: {mark}...: comes from the network")
+        name = path.relative_to(site)
+        found += [f"{name}: {mark}...: comes from the network" for mark in ELSEWHERE if mark in text]
     return found
 
 

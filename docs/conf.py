@@ -28,6 +28,8 @@ napoleon_use_ivar = True
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 
+pygments_style = "tango"
+pygments_dark_style = "github-dark"
 html_theme = "furo"
 html_title = f"flowsched {release}"
 html_static_path = ["_static"]

@@ -7,6 +7,7 @@ USERS = {"ann": (3, 4), "bob": (1, 20), "eve": (1, 20)}  # quota, tasks
 
 
 def cluster(fairness: fs.Fairness) -> fs.Scheduler:
+    """Four machines of five cores, and the three users with their tasks."""
     sched = fs.Scheduler(fs.Policy(fairness=fairness), resources=("cpu",))
     sched.apply(*(fs.MachineAdded(f"node-{i}", {"cpu": 5}) for i in range(4)))
     for user, (quota, tasks) in USERS.items():
@@ -18,6 +19,7 @@ def cluster(fairness: fs.Fairness) -> fs.Scheduler:
 
 
 def show(title: str, rnd: fs.Round) -> None:
+    """Print the shares of a round."""
     print(title)
     for user, share in rnd.shares.items():
         lent = f", lends {share.lent}" if share.lent else ""

@@ -1,8 +1,8 @@
 """Measure, and write the tables of the benchmark pages.
 
-    python docs/benchmarks/make.py run NAME [--quick] [--data DIR]     measure, keep the rows in data/NAME.json
-    python docs/benchmarks/make.py                                     write tables/NAME.md from data/NAME.json
-    python docs/benchmarks/make.py --check                             fail if a table is not what its data gives
+python docs/benchmarks/make.py run NAME [--quick] [--data DIR]     measure, keep the rows in data/NAME.json
+python docs/benchmarks/make.py                                     write tables/NAME.md from data/NAME.json
+python docs/benchmarks/make.py --check                             fail if a table is not what its data gives
 """
 
 from __future__ import annotations
@@ -58,8 +58,7 @@ def cell(text: str) -> str:
 def table(found: dict[str, Any]) -> str:
     """The rows of an experiment as Markdown."""
     said = [
-        f"Command: `{found['command']}`. Date: {found['date']}. Version: {found['flowsched']}, "
-        f"Python {found['python']}.",
+        f"Command: `{found['command']}`. Date: {found['date']}. Version: {found['flowsched']}, Python {found['python']}.",
         f"Machine: {found['on']}; load average during the run: {found['load']}.",
     ]
     if found["quick"]:

@@ -46,7 +46,9 @@ class Drawing:
 
     def box(self, x: float, y: float, w: float, h: float, *lines: str, cls: str = "box", round: float = 8) -> None:
         """Add a box with its centre at (x, y), and lines of text in it: the first one bold, the others small."""
-        self.add("rect", x=f"{x - w / 2:g}", y=f"{y - h / 2:g}", width=f"{w:g}", height=f"{h:g}", rx=f"{round:g}", cls=cls)
+        self.add(
+            "rect", x=f"{x - w / 2:g}", y=f"{y - h / 2:g}", width=f"{w:g}", height=f"{h:g}", rx=f"{round:g}", cls=cls
+        )
         top = y - 8 * (len(lines) - 1) + 4.5
         for i, line in enumerate(lines):
             self.text(x, top + 16 * i, line, cls="small" if i else "bold")

@@ -42,9 +42,7 @@ def draw() -> Drawing:
     def y(ratio: float) -> float:
         return BOTTOM - (BOTTOM - TOP) * math.log10(ratio) / math.log10(MOST)
 
-    at_change = {
-        change: LEFT + 40 + (RIGHT - LEFT - 80) * i / (len(COLUMNS) - 1) for i, change in enumerate(COLUMNS)
-    }
+    at_change = {change: LEFT + 40 + (RIGHT - LEFT - 80) * i / (len(COLUMNS) - 1) for i, change in enumerate(COLUMNS)}
     for power in range(6):
         at = y(10**power)
         d.add("line", x1=LEFT, x2=RIGHT, y1=f"{at:g}", y2=f"{at:g}", cls="grid")

@@ -44,7 +44,9 @@ def test_lines_and_sentences_are_short(path: Path) -> None:
 
 
 def test_long_sentences_are_seen() -> None:
-    assert [len(sentence.split()) for sentence in sentences("# Head\n\nOne two three. Four `a b` [five](six.md)\nseven!")] == [3, 4]
+    assert [
+        len(sentence.split()) for sentence in sentences("# Head\n\nOne two three. Four `a b` [five](six.md)\nseven!")
+    ] == [3, 4]
     assert sentences("| a | table |\n\n```python\nsome code\n```\n\n* a point") == ["a point"]
 
 
