@@ -55,6 +55,12 @@ def cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
 
 
+def figure(value: Any, unit: str = "") -> str:
+    """A figure whose unit stays on its line; words may wrap."""
+    text = shown(value, unit)
+    return text if isinstance(value, str) else text.replace(" ", "\N{NO-BREAK SPACE}")
+
+
 def table(found: dict[str, Any]) -> str:
     """The rows of an experiment as Markdown."""
     said = [
@@ -68,10 +74,10 @@ def table(found: dict[str, Any]) -> str:
         [
             row["setting"],
             row["metric"],
-            shown(row["value"], row["unit"]),
-            shown(row["baseline"], row["unit"]),
-            shown(row["ratio"]),
-            shown(row["source_value"], row["unit"]),
+            figure(row["value"], row["unit"]),
+            figure(row["baseline"], row["unit"]),
+            figure(row["ratio"]),
+            figure(row["source_value"], row["unit"]),
             row["note"],
         ]
         for row in found["rows"]
