@@ -77,6 +77,7 @@ from flowsched.network.ortools import SimpleMinCostFlow
 from flowsched.policy import (
     DRF,
     BatchShare,
+    Constraint,
     CustomCost,
     DeviceCost,
     Fairness,
@@ -123,6 +124,7 @@ __all__ = [
     "Cluster",
     "Commit",
     "ConcurrentUseError",
+    "Constraint",
     "CorruptJournalError",
     "CostRangeError",
     "CustomCost",

@@ -222,6 +222,7 @@ class Scheduler(Kept):
 
     def _take(self, state: State) -> None:
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
+        self.builder.attach()
         self._verdicts = Verdicts(self.builder)
         self._stale = False
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
+from power import MostTasks
 
 import flowsched as fs
 
@@ -103,6 +104,14 @@ CASES = {
     "age": Case(
         fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1e9)), fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1.0)),
         [job("o", prefers={"disk": ("none",)}, time=0.0)], [*machines(1, slots=1), job("y", time=99.0)], started, {"y": 1}, {"o": 1},
+    ),
+    "constraints": Case(
+        fs.Policy(), fs.Policy(constraints=[MostTasks(1)]), [*machines(), *BUSY, job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], started, {"x": 1}, {},
+    ),
+    "constraints off": Case(
+        fs.Policy(constraints=[MostTasks(1)]), fs.Policy(), [*machines(), *BUSY, job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], started, {}, {"x": 1},
     ),
     "patience": Case(
         fs.Policy(placement=[fs.PreferenceCost()]), fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1e9, patience=0.5)),

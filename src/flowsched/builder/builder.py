@@ -42,6 +42,7 @@ from flowsched.cluster.state import Cluster
 from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import INF, FlowNetwork
 from flowsched.policy import Policy
+from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
@@ -116,6 +117,11 @@ class Builder:
         self._opening = True
         self._policies = 0
         self._urged: dict[Group, None] = {}
+        self.attach()
+
+    def attach(self) -> None:
+        """Let the cluster ask the reservations and the policy's constraints (`Inventory.room`); a copy has to do it anew."""
+        self.cluster.inventory.attach(self.holds, limits(self.cluster, self.policy.constraints))
 
     # -- world -> arcs ------------------------------------------------------------------------------------------
 
@@ -145,7 +151,9 @@ class Builder:
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is looked at again in the next update."""
-        self._level_cost = policy.levels(list(self._levels))  # raises where its numbers are too large
+        level_cost = policy.levels(list(self._levels))  # raises where its numbers are too large
+        self.cluster.inventory.attach(self.holds, limits(self.cluster, policy.constraints))  # or where names are
+        self._level_cost = level_cost
         self.policy = policy
         self._policies += 1
         self.places.forget_costs()
@@ -263,6 +271,7 @@ class Builder:
                 self.stays.forget_machines(group, here)
                 for row in here:
                     del rows[row]
+            self.holds.forget_machines(changes.gone)
             self.near.machines_change(changes.gone, ())
             self.places.forget_machines(changes.gone)
         self.places.forget_classes(changes.classes)

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.racks import RackArcs
 from flowsched.cluster.columns import grown
-from flowsched.cluster.inventory import DOWN, UNLIMITED
+from flowsched.cluster.limits import DOWN
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.flow_network import INF
 from flowsched.policy import Policy
@@ -306,10 +307,11 @@ class MachineArcs:
                 continue
             index = np.array(members, np.int64)
             capacity = self._capacity[np.ix_(index, rows)]
-            newer = rows[inventory.version[rows] > cursor]
+            later = inventory.newer(rows, cursor)
+            newer = rows[later]
             if len(newer):
                 now = np.minimum(inventory.room(index, newer)[0], self._seats(index, newer, policy))
-                capacity[:, inventory.version[rows] > cursor] = now
+                capacity[:, later] = now
             hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
             for cls, some in zip(members, hope, strict=True):
                 mine = rows[some]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster.columns import IdPool, grown
-from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.model import UNLIMITED
 from flowsched.network.flow_network import INF, FlowNetwork
 from flowsched.policy.fairness import RUNGS
 

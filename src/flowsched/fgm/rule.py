@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO
-from flowsched.cluster.inventory import RESOURCE
+from flowsched.cluster.limits import RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.forecast import Forecast, Plan
@@ -48,7 +48,7 @@ class _Refused:
 
 
 class StageRule:
-    """A `FitRule` by stages.
+    """A `Limit` by stages, in place of the sum of what tasks ask for.
 
     Parameters
     ----------
@@ -168,10 +168,16 @@ class StageRule:
         """What classes need has changed."""
         self._kernel.clear()
 
-    # -- the rule of the books ----------------------------------------------------------------------------------
+    # -- the limit that it is -----------------------------------------------------------------------------------
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
+        """See `Limit.narrow`."""
+        count, blockers = self.room(classes, rows)
+        np.minimum(fits, count, out=fits)
+        why |= blockers
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """Algorithm 2 for many classes and machines; see `FitRule.room`."""
+        """Algorithm 2 for many classes and machines: tasks of each class that fit by resources other than devices, and what is short."""
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
@@ -237,7 +243,7 @@ class StageRule:
         return self._kernel[key]
 
     def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
-        """Whether one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
+        """Whether one more task fits with all others, over time and stretched by compression; see `Limit.admits`."""
         self.grow()
         level = int(self._level[row])
         if level == _STOP:
@@ -264,7 +270,7 @@ class StageRule:
         self._seen[row] = self._cluster.inventory.version[row]  # its tasks are the same
 
     def spare(self, row: int, cls: int, most: int) -> int:
-        """How many tasks fit together; see `FitRule.spare`."""
+        """How many tasks fit together; see `Limit.spare`."""
         self.grow()
         level = int(self._level[row])
         count = 0 if level == _STOP else min(self._seem_to_fit(row, cls, level), most)

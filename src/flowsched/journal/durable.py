@@ -23,7 +23,7 @@ from weakref import WeakSet
 from flowsched._guard import Exclusive
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
-from flowsched.cluster.inventory import FitRule
+from flowsched.cluster.limits import Limit
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError, JournalError, JournalMismatchError
 from flowsched.journal.codec import as_ids, encode, plain
@@ -70,7 +70,7 @@ class Kept(ABC):
     cluster: Cluster
     _of: ClassVar[str]
     _extras: ClassVar[Extras] = PLAIN
-    _rule: FitRule | None = None
+    _rule: Limit | None = None
 
     def __init__(self) -> None:
         self.journal: Journal | None = None

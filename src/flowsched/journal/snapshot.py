@@ -63,7 +63,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_MEANING = 3
+_MEANING = 4
 """Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
 
 
@@ -300,6 +300,7 @@ def _check(state: State) -> None:
     ):
         raise ValueError("parts of several states")
     audit(state.cluster)
+    builder.holds.check()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ so it always displaces.  With m = 1 all this holds for one task, with more for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
+from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.validate import LARGEST_FLOAT, quoted
 
-__all__ = ["OMEGA", "Policy", "PreemptionCost"]
+__all__ = ["LATER", "OMEGA", "Policy", "PreemptionCost"]
 
 OMEGA = 1000
 """Cost of one whole dimension by default: the resolution of loads."""
+
+LATER: Mapping[str, bool] = {"later": True}
+"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
 
 _MOST = 1 << 59
 """All costs of a policy together are below it."""
@@ -86,6 +90,8 @@ class Policy:
         Cost of the whole range of placements: so many levels are told apart.
     moves : int
         One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
+    constraints : sequence of Constraint
+        Hard limits of the caller's own, beside those of machines and tasks.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -97,6 +103,7 @@ class Policy:
     locality: Locality | None = None
     resolution: int = OMEGA
     moves: int = 1
+    constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -121,6 +128,7 @@ class Policy:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
                 raise InputError(f"Policy: {name} must be a whole number >= 1 and below 2**59, got {quoted(value)}")
+        object.__setattr__(self, "constraints", checked_constraints(self.constraints))
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
             raise InputError(f"Policy: step must be a number above 0 and at most 1, got {quoted(self.step)}")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.builder.builder import Builder
-from flowsched.cluster.inventory import SPREAD
+from flowsched.cluster.limits import SPREAD
 from flowsched.cluster.records import Before, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.shapes import Shapes
 from flowsched.rounds.admission import AdmissionCheck
@@ -129,7 +129,12 @@ class Verdicts:
     def _verdict(self, cls: TaskClass, known: Verdict | None) -> Verdict:
         """For a class that never had room; another one only if something has changed for it."""
         why, shapes = self.builder.places.why(cls.index), self.cluster.inventory.shapes()
-        if known is not None and known.why is why and known.shapes is shapes:
+        if (
+            known is not None
+            and known.why is why
+            and known.shapes is shapes
+            and known.blockers is self.cluster.inventory.blockers
+        ):
             return known
         return judge(self.cluster.inventory, cls, why)
 

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.inventory import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Inventory
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.limits import HELD, LABEL, SLOTS, SPREAD, Blockers
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import TaskClass
 from flowsched.cluster.shapes import ShapeKey, Shapes
@@ -32,6 +33,8 @@ _UNBLOCKED_BY = {
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
+_READY = frozenset((ReasonCode.RUNNING, ReasonCode.PENDING, ReasonCode.WAIT_CHEAPER, ReasonCode.TIME_LIMIT))
+"""Nothing has to happen first, or time alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,8 @@ class Verdict:
     cls : ClassRecord
     why : ndarray of uint32, shape (rows,)
         What stands against one more task of the class, see `Inventory.room`.
+    blockers : Blockers
+        The bits of `why`.
     shapes : Shapes
         The machines of that moment.
     ever : ndarray of uint8, shape (shapes,)
@@ -53,6 +58,7 @@ class Verdict:
 
     cls: TaskClass
     why: NDArray[np.uint32]
+    blockers: Blockers
     shapes: Shapes
     ever: NDArray[np.uint8]
     resources: Resources
@@ -62,7 +68,9 @@ class Verdict:
     def reason(self, price: float | None = None) -> Reason:
         """The reason in full, with counts by shape of machine."""
         code = self.said
-        return Reason(code, self._detail(), price, _UNBLOCKED_BY.get(code, ()))
+        wakes = self.blockers.wakes_of(int(np.bitwise_or.reduce(self.why[self.shapes.of_row >= 0], initial=0)))
+        events = dict.fromkeys((*_UNBLOCKED_BY.get(code, ()), *(wakes if code not in _READY else ())))
+        return Reason(code, self._detail(), price, tuple(events))
 
     @property
     def said(self) -> ReasonCode:
@@ -82,6 +90,9 @@ class Verdict:
             return ReasonCode.HELD
         if (self.why[live] == SPREAD).any():
             return ReasonCode.SPREAD
+        own = np.uint32(self.blockers.own)
+        if ((self.why[live] & own > 0) & (self.why[live] & ~own == 0)).any():
+            return ReasonCode.CONSTRAINT
         return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
@@ -108,12 +119,7 @@ class Verdict:
         return [f"constraint {label}" for label, allowed in constraints if have.get(label) not in allowed]
 
     def _blockers(self, why: int) -> list[str]:
-        names = ["down"] if why & DOWN else []
-        names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
-        names += ["slots"] if why & SLOTS else []
-        names += ["affinity"] if why & COMPANY else []
-        names += ["rack"] if why & SPREAD else []
-        return names + ["held for others"] if why & HELD else names
+        return [name for bit, name in self.blockers.said if why & bit]
 
 
 @lru_cache(4096)
@@ -149,7 +155,8 @@ def judge(
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    return Verdict(cls, why, shapes or inventory.shapes(), inventory.makes.ever(cls.index), inventory.resources, code)
+    ever = inventory.makes.ever(cls.index)
+    return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 
 _SEARCHES = 4
