@@ -29,11 +29,16 @@ from flowsched.policy import OMEGA, LoadCost, Policy, WaitCost
 from flowsched.scheduler import Scheduler
 
 
+def update(builder: Builder, now: float) -> None:
+    with builder.round(now) as scope:
+        builder.update(builder.cluster.changes(now), scope)
+
+
 def build(*events: Event, policy: Policy | None = None, now: float = 0.0) -> Builder:
     cluster = Cluster(("cpu",))
     cluster.apply(*events)
     builder = Builder(cluster, FlowNetwork(), policy or Policy())
-    builder.update(cluster.changes(now), now)
+    update(builder, now)
     return builder
 
 
@@ -64,7 +69,8 @@ def test_the_network_of_sirius() -> None:
     assert np.diff(waits).min() > OMEGA
     solution = network.solve()
     assert solution.cost == waits[0] + waits[1] + OMEGA  # the better two of the three waits are the dearer ones
-    (flow,) = builder.read()
+    with builder.round(0.0) as scope:
+        (flow,) = builder.read(scope)
     assert [group.job.job.id for group, units in flow.groups] == ["J1"] and flow.rows == [(0, 1)]
 
 
@@ -76,7 +82,7 @@ def test_tasks_alike_are_one_node_and_classes_are_shared_between_jobs() -> None:
     )
     # sink, machine; a: U, g; b: U, g, g; classes of 1 and 2 cpu: X and R
     assert builder.network.num_nodes == 2 + 2 + 3 + 4
-    entering = [capacity for _, head, capacity, _ in arcs(builder.network) if head == builder.places.node[0]]
+    entering = [capacity for _, head, capacity, _ in arcs(builder.network) if head == builder.machines.node[0]]
     assert sorted(entering) == [2, 4], "how many fit of each class"
 
 
@@ -91,7 +97,7 @@ def test_there_is_no_arc_to_a_machine_that_cannot_take_the_class() -> None:
         ),
     )
     heads = [head for _, head, _, _ in arcs(builder.network)]
-    assert [heads.count(node) for node in builder.places.node[:3].tolist()] == [0, 0, 1]
+    assert [heads.count(node) for node in builder.machines.node[:3].tolist()] == [0, 0, 1]
 
 
 def test_racks_gather_machines() -> None:
@@ -99,7 +105,7 @@ def test_racks_gather_machines() -> None:
     builder = build(*machines, JobSubmitted("j", [Task("t", {"cpu": 1})]))
     assert builder.network.num_nodes == 1 + len(machines) + 3 + (3 + 2)
     builder.cluster.apply(MachineUpdated(0, rack="new"), *(MachineRemoved(i) for i in (1, 4, 7)))
-    builder.update(builder.cluster.changes(1.0), 1.0)
+    update(builder, 1.0)
     assert builder.network.num_nodes == 1 + len(machines) - 3 + 3 + (2 + 1 + 2)
     builder.network.solve()
     builder.network.certify()
@@ -111,9 +117,9 @@ def test_time_alone_touches_only_groups_whose_bucket_ends() -> None:
     builder = build(*jobs, policy=policy, now=4.0)
 
     def changes(now: float) -> int:
-        before = builder.edits.count
-        builder.update(builder.cluster.changes(now), now)
-        return builder.edits.count - before
+        before = builder.batch.count
+        update(builder, now)
+        return builder.batch.count - before
 
     assert changes(9.0) == 0
     assert changes(10.5) == 10
@@ -128,16 +134,16 @@ def test_a_class_without_waiting_tasks_costs_nothing_until_it_has_some() -> None
     builder = build(*(MachineAdded(i, {"cpu": 8}) for i in range(20)), JobSubmitted("a", [Task("a", {"cpu": 1})]))
     cluster = builder.cluster
     cluster.apply(JobSubmitted("b", [Task(("b", i), {"cpu": 2}) for i in range(10)]), TaskStarted("a", 0))
-    builder.update(cluster.changes(1.0), 1.0)
+    update(builder, 1.0)
     cluster.apply(*(TaskStarted(("b", i), i) for i in range(10)))
-    before = builder.edits.count
-    builder.update(cluster.changes(2.0), 2.0)
-    assert builder.edits.count - before == 1 + 10  # entry to the aggregator, stay arcs; no load of any machine
+    before = builder.batch.count
+    update(builder, 2.0)
+    assert builder.batch.count - before == 1 + 10  # entry to the aggregator, stay arcs; no load of any machine
     cluster.apply(TaskSubmitted("a", Task("a2", {"cpu": 1})))
-    before = builder.edits.count
-    builder.update(cluster.changes(3.0), 3.0)
+    before = builder.batch.count
+    update(builder, 3.0)
     # supplies of group and sink, entry; then the machines that changed: cost, and room
-    assert builder.edits.count - before == 3 + 2 * 10
+    assert builder.batch.count - before == 3 + 2 * 10
 
 
 @pytest.mark.parametrize("size", [40, 400])
@@ -210,11 +216,11 @@ def test_a_network_kept_up_to_date_is_worth_the_same_as_one_built_anew(seed: int
                 sched.apply(JobRemoved(rng.choice(list(cluster.jobs)[len(levels) :])))
         sched.commit(sched.schedule(now))
         now_ = now + 0.5
-        sched.builder.update(sched.cluster.changes(now_), now_)
+        update(sched.builder, now_)
         kept = sched.network.solve()
         sched.network.certify()
         other = twin(sched.cluster)
         anew = Builder(other, FlowNetwork(), sched.policy)
-        anew.update(other.changes(now_), now_)
+        update(anew, now_)
         assert kept.cost == anew.network.solve().cost
         assert sched.network.supply().sum() == 0

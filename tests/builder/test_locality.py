@@ -195,6 +195,7 @@ def test_random_histories(seed: int, part: float) -> None:
         elif dice < 0.6:
             sched.apply(MachineUpdated(machine, rack=int(rng.integers(0, 4))))
         rnd = sched.schedule(float(now))
+        sched.builder.check_ids()
         assert not sched.commit(rnd).conflicts
         running = [task for task in sched.cluster.tasks if sched.cluster.placement(task) is not None]
         net = sched.network

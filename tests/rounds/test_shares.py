@@ -25,6 +25,7 @@ from flowsched import (
     UserAdded,
     UserUpdated,
 )
+from flowsched.builder.shares import RoundShares
 from flowsched.policy import (
     DRF,
     Fairness,
@@ -68,12 +69,11 @@ def test_the_bounds_of_sirius() -> None:
     rnd = sched.schedule(0.0)
     assert running(rnd) == {"a": 2, "b": 2}
     assert sorted(task[0] for task in rnd.placements) == ["a", "a", "b", "b"]
-    network, shares = sched.network, sched.builder.shares
-    bases = shares._who.outlets._base[shares._who.tops()]
-    eases = shares._who.outlets._ease[shares._who.tops()]
+    network = sched.network
+    bases, slacks = sched.builder.shares.arcs()
     assert network.lower(bases).tolist() == [1, 2]
     assert network.flow(bases).tolist() == [1, 2]
-    assert (eases == -1).all(), "the upper bound is the lower one: nothing more may wait for free"
+    assert (slacks == -1).all(), "the upper bound is the lower one: nothing more may wait for free"
     assert codes(rnd) == {"SHARE"}
     waiting = next(iter(rnd.waiting))
     assert sched.explain(waiting).code.value == "SHARE"
@@ -253,11 +253,11 @@ def test_switching_while_it_runs() -> None:
     again = switch(Fairness(MaxMin()))
     assert running(again) == running(jobs)
     # A counter: what a switch of fairness alone changes in the network is bounds, prices and rungs of six jobs.
-    before = sched.builder.edits.count
-    sched.builder.shares.update(
-        (), Policy(fairness=Fairness(StaticQuotas({}, default=2))), sched.builder.places.with_room
-    )
-    assert 0 < sched.builder.edits.count - before <= 4 * 6
+    builder = sched.builder
+    before = builder.batch.count
+    other = Policy(fairness=Fairness(StaticQuotas({}, default=2)))
+    builder.shares.update((), other, builder.classes.with_room, RoundShares())
+    assert 0 < builder.batch.count - before <= 4 * 6
 
 
 def test_nothing_changes_when_nothing_happens() -> None:

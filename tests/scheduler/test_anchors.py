@@ -377,7 +377,7 @@ def test_a_machine_kept_in_vain_is_given_back() -> None:
     submit(sched, "small", [{"cpu": 1.0}] * 6)
     sched.apply(*(fs.TaskStarted(("small", i), f"m{i % 2}") for i in range(6)))
     submit(sched, "large", [{"cpu": 4.0}])
-    holds, kept = sched.builder.holds, []
+    holds, kept = sched.builder.reservations, []
     for now in range(40):
         assert not step(sched, float(now)).placements
         kept.append(tuple((holds.held[:2] >= 0).tolist()))

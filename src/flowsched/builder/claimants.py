@@ -1,18 +1,26 @@
-"""Who shares a cluster, jobs or users above their jobs, and the outlets by which their waiting tasks leave; see `shares`."""
+"""Claimants: the jobs, or the users above their jobs, that share a cluster, and their nodes in the network.
+
+::
+
+    U_job ----------------------> S                          jobs claim
+    U_job ------> V_user -------> S                          users claim, and their jobs share what they get
+
+Each arrow is a bundle of arcs (see `unscheduled`).  A job has both ways once users have claimed; the one that is not used
+is closed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.unscheduled import UnscheduledArcs
-from flowsched.cluster.columns import IdPool, grown
+from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.records import JobRecord
-from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["Claimants"]
 
@@ -21,37 +29,42 @@ Ints = NDArray[np.int64]
 _N = TypeVar("_N", np.int64, np.float64)
 
 
-class Claimants:
-    """Jobs and users with their outlets, and which of the two share.
+class Claimants(Columns):
+    """Jobs and users with their bundles, and which of the two claim.
 
     Parameters
     ----------
-    network : FlowNetwork
-    edits : Edits
+    batch : NetworkBatch
     sink : int
         Node that all waiting tasks reach in the end.
 
     Attributes
     ----------
-    outlets : Outlets
+    unscheduled : UnscheduledArcs
     index : dict of JobRecord to int
-        Where numbers of a job are kept.
+        Index of each job in arrays by job.
     """
 
-    def __init__(self, network: FlowNetwork, edits: NetworkBatch, sink: int) -> None:
-        self.edits = edits
+    _to_sink: Ints = column("jobs", fill=-1)
+    """Bundle from the job to the sink."""
+    _to_user: Ints = column("jobs", fill=-1)
+    """Bundle from the job to its user, -1 before users claim."""
+    _user: Ints = column("jobs", fill=-1)
+    """Index of the job's user, -1 exactly where there is no bundle to it."""
+    _user_to_sink: Ints = column("users", fill=-1)
+    """Bundle from the user to the sink."""
+
+    def __init__(self, batch: NetworkBatch, sink: int) -> None:
+        super().__init__()
+        self.batch = batch
         self.sink = sink
-        self.outlets = UnscheduledArcs(network, edits)
+        self.unscheduled = UnscheduledArcs(batch)
         self.index: dict[JobRecord, int] = {}
         self._indices = IdPool()
-        self._out: Ints = np.full(8, -1, np.int64)
-        self._up: Ints = np.full(8, -1, np.int64)
-        self._user: Ints = np.full(8, -1, np.int64)
         self._users: dict[Hashable, tuple[int, int]] = {}
         self._jobs_of: dict[Hashable, int] = {}
-        self._user_out: Ints = np.full(8, -1, np.int64)
         self._user_indices = IdPool()
-        self._users_share = False
+        self._users_claim = False
         self._ordered: list[JobRecord] | None = None
         self._ids: tuple[Hashable, ...] | None = None
         self._at: Ints = np.zeros(0, np.int64)
@@ -65,79 +78,80 @@ class Claimants:
         return self._indices.count
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
-        """Jobs are new, with their nodes and the arcs from these to the sink."""
-        outlets = self.outlets.add(nodes, [self.sink] * len(jobs), arcs)
-        for job, outlet in zip(jobs, outlets.tolist(), strict=True):
+        """Add new jobs, with their nodes and the arcs from these to the sink."""
+        bundles = self.unscheduled.add(nodes, [self.sink] * len(jobs), arcs)
+        for job, bundle in zip(jobs, bundles.tolist(), strict=True):
             index = self.index[job] = self._indices.take()
-            for name in ("_out", "_up", "_user"):
-                setattr(self, name, grown(getattr(self, name), index + 1, fill=-1))
-            self._out[index], self._up[index], self._user[index] = outlet, -1, -1
+            self.grow(jobs=index + 1)
+            self._to_sink[index], self._to_user[index], self._user[index] = bundle, -1, -1
         self._ordered = self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:
-        """A job is gone; nodes that go with it."""
+        """Forget a job; return the nodes that go with it, for removal."""
         index = self.index.pop(job)
         self._ordered = self._ids = None
         self._indices.give(index)
-        self.outlets.forget(int(self._out[index]))
-        if self._up[index] < 0:
+        self.unscheduled.forget(int(self._to_sink[index]))
+        if self._to_user[index] < 0:
             return []
-        self.outlets.forget(int(self._up[index]))
+        self.unscheduled.forget(int(self._to_user[index]))
         user = job.job.user
         self._jobs_of[user] -= 1
         if self._jobs_of[user]:
             return []
         at, node = self._users.pop(user)
         del self._jobs_of[user]
-        self.outlets.forget(int(self._user_out[at]))
+        self.unscheduled.forget(int(self._user_to_sink[at]))
         self._user_indices.give(at)
         return [node]
 
     def switch(self, users: bool) -> None:
-        """All bounds off, and the way over users opened or closed."""
+        """Take all bounds off, and open or close the way over users."""
         jobs = np.array(list(self.index.values()), np.int64)
-        up = self._up[jobs]
-        self.outlets.free(self._user_out[[at for at, _ in self._users.values()]])
+        to_users = self._to_user[jobs]
+        to_users = to_users[to_users >= 0]
+        self.unscheduled.free(self._user_to_sink[[at for at, _ in self._users.values()]])
         if users:
-            self.outlets.close(self._out[jobs])
-            self.outlets.free(up[up >= 0])
+            self.unscheduled.close(self._to_sink[jobs])
+            self.unscheduled.free(to_users)
         else:
-            self.outlets.free(self._out[jobs])
-            self.outlets.close(up[up >= 0])
-        self._users_share, self._ids = users, None
+            self.unscheduled.free(self._to_sink[jobs])
+            self.unscheduled.close(to_users)
+        self._users_claim, self._ids = users, None
 
-    def climb(self) -> None:
-        """If users share, every job has its way over its user's node."""
-        jobs = [job for job, index in self.index.items() if self._up[index] < 0] if self._users_share else []
+    def lead_over_users(self) -> None:
+        """Where users claim, give every job a way over its user's node."""
+        jobs = [job for job, index in self.index.items() if self._to_user[index] < 0] if self._users_claim else []
         if not jobs:
             return
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
-        nodes = self.edits.add_nodes(len(new)).tolist()
-        tops = self.outlets.add(nodes, [self.sink] * len(new))
-        self.outlets.free(tops)
-        for user, node, top in zip(new, nodes, tops.tolist(), strict=True):
+        nodes = self.batch.add_nodes(len(new)).tolist()
+        bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
+        self.unscheduled.free(bundles)
+        for user, node, bundle in zip(new, nodes, bundles.tolist(), strict=True):
             at = self._user_indices.take()
-            self._user_out = grown(self._user_out, at + 1, fill=-1)
-            self._user_out[at] = top
+            self.grow(users=at + 1)
+            self._user_to_sink[at] = bundle
             self._users[user] = at, node
             self._jobs_of[user] = 0
         index = np.array([self.index[job] for job in jobs], np.int64)
-        outs = self._out[index]
-        up = self.outlets.add(self.outlets.tail[outs].tolist(), [self._users[job.job.user][1] for job in jobs])
-        self._up[index] = up
+        to_sink = self._to_sink[index]
+        tails = self.unscheduled.tail[to_sink].tolist()
+        to_users = self.unscheduled.add(tails, [self._users[job.job.user][1] for job in jobs])
+        self._to_user[index] = to_users
         for job, i in zip(jobs, index.tolist(), strict=True):
             self._user[i] = self._users[job.job.user][0]
             self._jobs_of[job.job.user] += 1
-        self.outlets.close(outs)
-        self.outlets.free(up)
+        self.unscheduled.close(to_sink)
+        self.unscheduled.free(to_users)
 
-    # -- numbers of those who share -----------------------------------------------------------------------------
+    # -- numbers of the claimants -------------------------------------------------------------------------------
 
     def ids(self) -> tuple[Hashable, ...]:
-        """Who they are, in the order in which they came; all that follows is in this order, as of the last call."""
+        """Return the claimants in the order in which they came; the methods below go by the order of the last call."""
         if self._ids is None:
             jobs = self._in_order()
-            if self._users_share:
+            if self._users_claim:
                 self._ids = tuple(dict.fromkeys(job.job.user for job in jobs))
                 self._at = np.array([self._users[user][0] for user in self._ids], np.int64)
             else:
@@ -150,45 +164,45 @@ class Claimants:
         return self._ids
 
     def number(self, job: JobRecord) -> int:
-        """The number of the one that claims for a job."""
+        """Return the number of a job's claimant."""
         index = self.index[job]
-        return int(self._number[self._user[index] if self._users_share else index])
+        return int(self._number[self._user[index] if self._users_claim else index])
 
-    def tops(self) -> Ints:
-        """The last outlet of each."""
-        return (self._user_out if self._users_share else self._out)[self._at]
+    def bundles(self) -> Ints:
+        """Return the bundle of each claimant to the sink."""
+        return (self._user_to_sink if self._users_claim else self._to_sink)[self._at]
 
-    def ups(self, jobs: Ints) -> Ints:
-        """Outlets from jobs (by index) to their users."""
-        return self._up[jobs]
+    def bundles_to_users(self, jobs: Ints) -> Ints:
+        """Return the bundles from jobs (by index) to their users."""
+        return self._to_user[jobs]
 
     def jobs(self) -> Ints:
-        """Indices of all jobs."""
+        """Return the indices of all jobs."""
         return self._jobs
 
     def total(self, of_jobs: NDArray[_N]) -> NDArray[_N]:
-        """Numbers of each, from those of jobs."""
-        if not self._users_share:
+        """Sum numbers of jobs by claimant."""
+        if not self._users_claim:
             return of_jobs[self._at]
         total = np.zeros((self._user_indices.count, *of_jobs.shape[1:]), of_jobs.dtype)
         np.add.at(total, self._user[self._jobs], of_jobs[self._jobs])
         return total[self._at]
 
-    def of_jobs(self, jobs: Ints, of_each: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """What is so of a job (by index), since it is so of the one that claims for it."""
-        so = np.zeros(self._user_indices.count if self._users_share else self.room, np.bool_)
-        so[self._at] = of_each
-        return so[self._user[jobs] if self._users_share else jobs]
+    def of_jobs(self, jobs: Ints, of_claimants: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return for each job (by index) the value of its claimant."""
+        by_index = np.zeros(self._user_indices.count if self._users_claim else self.room, np.bool_)
+        by_index[self._at] = of_claimants
+        return by_index[self._user[jobs] if self._users_claim else jobs]
 
     def members(self) -> dict[int, list[JobRecord]]:
-        """The jobs of each, by its number, in the order in which they came."""
+        """Return the jobs of each claimant, by its number, in the order in which they came."""
         members: dict[int, list[JobRecord]] = {}
         for job in self._in_order():
             members.setdefault(self.number(job), []).append(job)
         return members
 
     def families(self) -> list[tuple[Ints, tuple[Hashable, ...]]]:
-        """Indices and ids of the jobs of each."""
+        """Return indices and ids of the jobs of each claimant."""
         if self._families is None:
             members = self.members()
             self._families = [
@@ -201,3 +215,7 @@ class Claimants:
         if self._ordered is None:
             self._ordered = sorted(self.index, key=lambda job: job.serial)
         return self._ordered
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        return self.unscheduled.kept_arcs()

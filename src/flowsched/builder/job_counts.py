@@ -1,8 +1,8 @@
-"""How many tasks every job has, for those who share the cluster: waiting ones, hopeless ones, and what they ask for.
+"""Tasks of every job, as claimants count them: waiting ones, infeasible ones, and the resources they ask for.
 
-A waiting task that no machine could run even if it were empty is *hopeless*, and so are those of a gang that has been left
-out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a part of the
-cluster that they cannot use, for as long as they wait.
+A waiting task that no machine could run even if it were empty is *infeasible*, and so are those of a gang that has been
+left out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a part of
+the cluster that they cannot use, for as long as they wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.columns import grown
+from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
@@ -26,8 +26,8 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class JobCounts:
-    """Counts of tasks; arrays by index of the job.
+class JobCounts(Columns):
+    """Counts of tasks by index of the job, as of the last `recount` of each.
 
     Parameters
     ----------
@@ -35,40 +35,38 @@ class JobCounts:
 
     Attributes
     ----------
-    tasks, waiting, hopeless : ndarray of int64, shape (jobs,)
-        All tasks, those of them that wait, those of these that are hopeless.
-    demand, held : ndarray of float64, shape (jobs, D)
-        What all but the hopeless ask for together, and those that run, in micro-units.
     waived : dict of Group
         Left out, whatever their class.
     """
 
+    tasks: Ints = column("jobs")
+    """All tasks."""
+    waiting: Ints = column("jobs")
+    """Tasks that wait."""
+    infeasible: Ints = column("jobs")
+    """Waiting tasks that are infeasible."""
+    demand: Floats = column("jobs", "resources", dtype=np.float64)
+    """Sum of the demands of all tasks but the infeasible ones, in micro-units."""
+    held: Floats = column("jobs", "resources", dtype=np.float64)
+    """Sum of the demands of the running tasks, in micro-units."""
+
     def __init__(self, cluster: Cluster) -> None:
+        super().__init__(resources=len(cluster.resources.names))
         self.cluster = cluster
-        self.tasks: Ints = np.zeros(8, np.int64)
-        self.waiting: Ints = np.zeros(8, np.int64)
-        self.infeasible: Ints = np.zeros(8, np.int64)
-        self.demand: Floats = np.zeros((8, len(cluster.resources.names)))
-        self.held: Floats = np.zeros((8, len(cluster.resources.names)))
         self.waived: dict[Group, None] = {}
         self._hope: dict[TaskClass, bool] = {}
 
-    def grow(self, jobs: int) -> None:
-        """Make room for so many jobs."""
-        for name in ("tasks", "waiting", "infeasible", "demand", "held"):
-            setattr(self, name, grown(getattr(self, name), jobs))
-
     def running(self, jobs: Ints) -> Ints:
-        """Tasks of these jobs that run."""
+        """Return the running tasks of jobs."""
         return self.tasks[jobs] - self.waiting[jobs]
 
     def look(self, roomy: Collection[int] | None = None) -> list[TaskClass]:
-        """See for which classes there are machines now; those for which that is other than at the last look.
+        """Find out for which classes there are machines; return those whose answer has changed since the last call.
 
         Parameters
         ----------
         roomy : collection of int, optional
-            Only these, by index, have hope.
+            Classes, by index, that may be feasible at all.
         """
         inventory = self.cluster.inventory
         # A fit rule may let in what asks for more than there is.
@@ -110,14 +108,14 @@ class JobCounts:
         total: Callable[[NDArray[Any]], NDArray[Any]],
         aside: Collection[Hashable],
     ) -> Claims:
-        """What claimants claim.
+        """Return the claims of claimants.
 
         Parameters
         ----------
         ids : tuple of hashable
         weight : sequence of float
         total : function
-            Numbers of the claimants, from those of jobs.
+            Sums numbers of jobs by claimant.
         aside : collection of hashable
             Claimants that claim no more than what runs.
         """
@@ -131,12 +129,12 @@ class JobCounts:
         wait = (tasks - running)[:, None]
         further = np.where(wait > 0, np.maximum(demand - held, 0.0) / np.maximum(wait, 1), mean)
         if aside:
-            tasks = np.where([who in aside for who in ids], running, tasks)
+            tasks = np.where([claimant in aside for claimant in ids], running, tasks)
         claims = Claims(ids, tasks, running, 0, np.array(weight), mean, capacity, held, further)
         return replace(claims, units=claims.together())
 
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:
-        """The same claims, where what starts next is what these shares of the jobs let start."""
+        """Return the same claims, where the tasks that start next are those that these shares of the jobs let start."""
         running = self.tasks - self.waiting
         could = self.tasks - self.infeasible - running
         some = np.clip(share[: len(running)] - running, 0, could)
@@ -149,7 +147,7 @@ class JobCounts:
         return replace(claims, further=further)
 
     def capacity(self) -> tuple[Floats, int]:
-        """What all usable machines have, and their slots."""
+        """Return the capacity of all usable machines, and their slots."""
         inventory = self.cluster.inventory
         usable = inventory.usable[: inventory.rows]
         capacity = usable.astype(np.float64) @ inventory.capacity[: inventory.rows].astype(np.float64)
@@ -157,6 +155,6 @@ class JobCounts:
 
 
 def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
-    """Those of the jobs that have tasks of one of the classes."""
+    """Return the jobs that have tasks of one of the classes."""
     wanted = set(classes)
     return [job for job in jobs if any(cls in wanted for cls, _ in job.groups)] if wanted else []

@@ -1,4 +1,8 @@
-"""Positions of claimants on a ladder of shares while tasks start."""
+"""Positions of claimants on a ladder of shares while tasks start.
+
+A claimant is a job, or a user above its jobs (see `claimants`).  Its rung is the number of ladder steps that its running
+tasks have filled; the lower it stands, the sooner its next task starts.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +21,16 @@ __all__ = ["LadderPosition"]
 
 
 class LadderPosition:
-    """Where claimants stand on a ladder while tasks start.
+    """Positions of claimants on a ladder.
 
     Parameters
     ----------
     claimant : callable
-        The number of who claims for a job.
+        Number of the claimant of a job.
     running : list of int
-        Tasks that run, by claimant.
+        Running tasks, by claimant.
     edges : ndarray of int64, shape (claimants, rungs - 1)
-        How many run where each rung but the lowest begins; ascending.
+        Running tasks at which each rung but the lowest begins; ascending.
     """
 
     def __init__(self, claimant: Callable[[JobRecord], int], running: list[int], edges: NDArray[np.int64]) -> None:
@@ -36,32 +40,32 @@ class LadderPosition:
         self._asked: dict[int, list[int]] = {}  # of many claimants, few have tasks that may start
 
     def of(self, group: Group) -> int:
-        """Who claims for the tasks of a group."""
+        """Return the claimant of the tasks of a group."""
         return self._claimant(group.job)
 
-    def rung(self, who: int) -> int:
-        """Where the next task that starts would stand."""
-        return bisect_right(self._begins(who), self._running[who])
+    def rung(self, claimant: int) -> int:
+        """Return the rung on which the next task that starts would stand."""
+        return bisect_right(self._begins(claimant), self._running[claimant])
 
-    def left(self, who: int) -> int | None:
-        """How many more would stand there; None for any number."""
-        rung, edges = self.rung(who), self._begins(who)
-        return edges[rung] - self._running[who] if rung < len(edges) else None
+    def left(self, claimant: int) -> int | None:
+        """Return how many more tasks would stand on that rung; None without limit."""
+        rung, edges = self.rung(claimant), self._begins(claimant)
+        return edges[rung] - self._running[claimant] if rung < len(edges) else None
 
-    def _begins(self, who: int) -> list[int]:
-        edges = self._asked.get(who)
+    def _begins(self, claimant: int) -> list[int]:
+        edges = self._asked.get(claimant)
         if edges is None:
-            edges = self._asked[who] = self._edges[who].tolist()
+            edges = self._asked[claimant] = self._edges[claimant].tolist()
         return edges
 
-    def start(self, who: int, tasks: int) -> None:
-        """So many more run."""
-        self._running[who] += tasks
+    def start(self, claimant: int, tasks: int) -> None:
+        """Count that many more running tasks."""
+        self._running[claimant] += tasks
 
     def lowest(self, proposals: Sequence[ClassFlow]) -> list[ClassFlow]:
-        """What is proposed for those who stand lowest."""
+        """Return the proposals for the claimants on the lowest rung."""
         sent = chain.from_iterable(chain((g for g, _ in p.groups), (g for g, *_ in p.near)) for p in proposals)
-        rung = {who: self.rung(who) for who in {self.of(group) for group in sent}}
+        rung = {claimant: self.rung(claimant) for claimant in {self.of(group) for group in sent}}
         low = min(rung.values())
         found = []
         for p in proposals:

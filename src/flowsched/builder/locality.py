@@ -1,6 +1,6 @@
-"""Near their data: arcs from groups of tasks to the machines and racks that hold their input (Quincy's preference arcs).
+"""Data locality: arcs from groups of tasks to the machines and racks that hold their input.
 
-::
+They are the preference arcs of Quincy ("Quincy: Fair Scheduling for Distributed Computing Clusters", Isard et al., 2009)::
 
                              far
         g --0--> E_g -------------------> X_c --0--> R_c,r --load--> M
@@ -9,36 +9,45 @@
                   |         on the machine                   v        |
                   `------------------------------------->  N_c,M -----'
 
-A group whose tasks have data enters by a node of its own (capacity: how many wait).  The arc to the class's aggregator
-costs what holds anywhere, and so do the arcs to a rack and to a machine: the worst case below them.  There are arcs only
-to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  N_c,M stands before a
-machine that somebody of the class prefers, so that the load, and the limit to how many fit, hold for those who come by
-the rack as well.  Everything here is fixed until a machine that holds data comes, goes or moves.
+A group whose tasks have data enters by a node of its own, E_g (capacity: how many wait).  The arc to the class's
+aggregator costs what holds anywhere.  The arcs to a rack and to a machine cost the worst case below them.  There are arcs
+only to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  The gate N_c,M stands
+before a machine that some group of the class prefers, so that the load, and the limit to how many fit, hold for tasks that
+come by the rack as well.  Everything here is fixed until a machine that holds data comes, goes or moves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import NetworkBatch
-from flowsched.builder.machines import MachineArcs
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.builder.class_arcs import ClassArcs
+from flowsched.builder.racks import RackArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
-__all__ = ["LocalityArcs", "Near"]
+__all__ = ["Entry", "LocalityArcs", "Near"]
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Near:
-    """What the flow sends from a group with data: so many anywhere; to racks, and to machines by row, at which cost."""
+    """Flow from a group with data.
+
+    Attributes
+    ----------
+    anywhere : int
+        Tasks that go to the class's aggregator.
+    racks, rows : list of (int, int, int)
+        Rack or row, cost of the distance, and tasks that go there.
+    """
 
     anywhere: int
     racks: list[tuple[int, int, int]]
@@ -46,12 +55,26 @@ class Near:
 
 
 @dataclass(slots=True)
-class _Entry:
-    """A group's entry: its node, the arc to X, and the arcs to racks and machines (by row), with their costs."""
+class Entry:
+    """Entry of a group.
+
+    Attributes
+    ----------
+    node : int
+    far : int
+        Arc to the class's aggregator.
+    arcs : ndarray of int64
+        Arcs to the racks, then those to the machines.
+    heads : ndarray of int64
+        Nodes where these end.
+    racks, rows : list of (int, int)
+        Rack or row, and cost, in the order of `arcs`.
+    """
 
     node: int
     far: int
     arcs: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    heads: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     racks: list[tuple[int, int]] = field(default_factory=list)
     rows: list[tuple[int, int]] = field(default_factory=list)
 
@@ -62,35 +85,34 @@ class LocalityArcs:
     Parameters
     ----------
     cluster : Cluster
-    edits : Edits
-        Way into the network.
-    places : Places
-        Where the arcs lead.
+    batch : NetworkBatch
+    racks : RackArcs
+    classes : ClassArcs
     """
 
-    def __init__(self, cluster: Cluster, edits: NetworkBatch, places: MachineArcs) -> None:
+    def __init__(self, cluster: Cluster, batch: NetworkBatch, racks: RackArcs, classes: ClassArcs) -> None:
         self.cluster = cluster
-        self.edits = edits
-        self.places = places
-        self._entries: dict[Group, _Entry] = {}
+        self.batch = batch
+        self.racks = racks
+        self.classes = classes
+        self._entries: dict[Group, Entry] = {}
         self._holding: dict[Hashable, dict[Group, None]] = {}
         self._at: dict[int, Hashable] = {}
         self._stale: dict[Group, None] = {}
 
-    def add(self, groups: Sequence[Group]) -> list[int]:
-        """Entry nodes for new groups that have data, whose classes have aggregators already."""
-        aggregators = [self.places.aggregator(group.cls.index) for group in groups]
-        nodes: list[int] = self.edits.add_nodes(len(groups)).tolist()
-        far = self.edits.add_arcs(np.array(nodes, np.int64), np.array(aggregators, np.int64), INF, 0).tolist()
+    def add(self, groups: Sequence[Group]) -> None:
+        """Add entries for new groups that have data, whose classes have aggregators already."""
+        aggregators = [self.racks.aggregator(group.cls.index) for group in groups]
+        nodes: list[int] = self.batch.add_nodes(len(groups)).tolist()
+        far = self.batch.add_arcs(np.array(nodes, np.int64), np.array(aggregators, np.int64), INF, 0).tolist()
         for group, node, arc in zip(groups, nodes, far, strict=True):
-            self._entries[group] = _Entry(node, arc)
+            self._entries[group] = Entry(node, arc)
             self._stale[group] = None
             for machine, _ in group.data:
                 self._holding.setdefault(machine, {})[group] = None
-        return nodes
 
     def forget(self, group: Group) -> list[int]:
-        """A group goes; its nodes, for removal."""
+        """Forget a group; return its nodes, for removal."""
         entry = self._entries.pop(group, None)
         if entry is None:
             return []
@@ -102,7 +124,7 @@ class LocalityArcs:
         return [entry.node]
 
     def machines_change(self, gone: Iterable[int], new: Iterable[int]) -> None:
-        """Machines go, come or change their rack: before the places hear of it, take away the arcs that hang on them."""
+        """Remove the arcs that hang on machines which go, come or change their rack, before `ClassArcs` hears of it."""
         if not self._entries:
             return
         machines = [self._at.pop(row) for row in gone if row in self._at]
@@ -112,41 +134,41 @@ class LocalityArcs:
         self._stale.update(touched)
 
     def forget_costs(self) -> None:
-        """Everything costs something else."""
+        """Renew all arcs in the next update."""
         self._stale.update(dict.fromkeys(self._entries))
 
     def update(self, policy: Policy) -> None:
-        """New arcs for groups that are new or whose data moved."""
+        """Renew the arcs of groups that are new or whose data moved."""
         stale, self._stale = list(self._stale), {}
         if not stale:
             return
         self._cut_off(stale)
         for group in stale:
-            self.edits.cost[self._entries[group].far] = policy.distance(0.0, 0.0)
+            self.batch.set_cost(self._entries[group].far, policy.distance(0.0, 0.0))
         if policy.locality is None:
             return
         to_racks: list[tuple[Group, int, int]] = []
         to_rows: list[tuple[Group, int, int]] = []
         for group in stale:
-            rows, racks = self._shares(group)
+            rows, racks = self._parts(group)
             least = policy.locality.threshold
             to_racks += [(group, r, policy.distance(0.0, part)) for r, part in racks.items() if part >= least]
             for row, part in rows.items():
                 if part >= least:
-                    rack = self.places.rack(row)
+                    rack = int(self.racks.of[row])
                     to_rows.append((group, row, policy.distance(part, racks[rack])))
                     self._at[row] = self.cluster.by_row[row].machine.id
         self._lead(to_racks, to_rows)
 
-    def _shares(self, group: Group) -> tuple[dict[int, float], dict[int, float]]:
-        """Which part of the group's data is on which machine, by row, and in which rack."""
+    def _parts(self, group: Group) -> tuple[dict[int, float], dict[int, float]]:
+        """Return the parts of the group's data by row and by rack."""
         total = sum(amount for _, amount in group.data)
         rows: dict[int, float] = {}
         racks: dict[int, float] = {}
         for machine, amount in group.data:
             record = self.cluster.machines.get(machine)
             if record is not None and amount:
-                rack = self.places.rack(record.row)
+                rack = int(self.racks.of[record.row])
                 rows[record.row] = amount / total
                 racks[rack] = racks.get(rack, 0.0) + amount / total
                 self._at[record.row] = machine
@@ -159,34 +181,38 @@ class LocalityArcs:
         classes = np.array([group.cls.index for group, _, _ in both], np.int64)
         where = np.array([place for _, place, _ in both], np.int64)
         k = len(to_racks)
-        gates = self.places.gates(classes[k:], where[k:])
-        heads = np.concatenate([self.places.rack_nodes(classes[:k], where[:k]), gates])
+        gates = self.classes.gates(classes[k:], where[k:])
+        heads = np.concatenate([self.racks.nodes(classes[:k], where[:k]), gates])
         tails = np.array([self._entries[group].node for group, _, _ in both], np.int64)
-        arcs = self.edits.add_arcs(tails, heads, INF, np.array([cost for _, _, cost in both], np.int64))
+        arcs = self.batch.add_arcs(tails, heads, INF, np.array([cost for _, _, cost in both], np.int64))
         mine: dict[Group, list[int]] = {}
         for i, (group, place, cost) in enumerate(both):
             entry = self._entries[group]
             (entry.racks if i < k else entry.rows).append((place, cost))
             mine.setdefault(group, []).append(i)
         for group, at in mine.items():
-            self._entries[group].arcs = arcs[at]
+            self._entries[group].arcs, self._entries[group].heads = arcs[at], heads[at]
 
     def _cut_off(self, groups: Iterable[Group]) -> None:
-        """Take away all arcs to racks and machines."""
+        """Remove all arcs to racks and machines."""
         entries = [self._entries[group] for group in groups]
         arcs = [entry.arcs for entry in entries if len(entry.arcs)]
         if arcs:
-            self.edits.remove_arcs(np.concatenate(arcs))
+            self.batch.remove_arcs(np.concatenate(arcs))
         for entry in entries:
-            entry.arcs, entry.racks, entry.rows = np.zeros(0, np.int64), [], []
+            entry.arcs, entry.heads, entry.racks, entry.rows = np.zeros(0, np.int64), np.zeros(0, np.int64), [], []
+
+    def entry(self, group: Group) -> int | None:
+        """Return the group's entry node, if it has data."""
+        return self._entries[group].node if group in self._entries else None
 
     def flows(self, groups: Iterable[Group]) -> dict[Group, Near]:
-        """What the flow sends from those of the groups that have data."""
+        """Return the flow from those of the groups that have data."""
         mine = [(group, self._entries[group]) for group in groups if group in self._entries]
         if not mine:
             return {}
         arcs = [arc for _, entry in mine for arc in (np.array([entry.far]), entry.arcs)]
-        flow = self.edits.network.flow(np.concatenate(arcs)).tolist()
+        flow = self.batch.flow(np.concatenate(arcs)).tolist()
         found, at = {}, 0
         for group, entry in mine:
             near = flow[at + 1 : at + 1 + len(entry.arcs)]
@@ -195,3 +221,10 @@ class LocalityArcs:
             found[group] = Near(flow[at], racks, rows)
             at += 1 + len(entry.arcs)
         return found
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        for group, entry in self._entries.items():
+            heads = np.array([self.racks.aggregator(group.cls.index), *entry.heads.tolist()], np.int64)
+            arcs = np.array([entry.far, *entry.arcs.tolist()], np.int64)
+            yield arcs, np.full(len(arcs), entry.node), heads

@@ -1,4 +1,4 @@
-"""What a flow proposes, class by class, and who of a class goes where for the sake of its data."""
+"""Proposals of a flow: tasks to start, class by class, and the machines for those near their data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flowsched.builder.locality import Near
-from flowsched.builder.machines import MachineArcs
+from flowsched.builder.racks import RackArcs
 from flowsched.cluster.records import Group, TaskClass
 
 __all__ = ["ClassFlow", "lead", "racks_of"]
@@ -14,18 +14,19 @@ __all__ = ["ClassFlow", "lead", "racks_of"]
 
 @dataclass(frozen=True, slots=True)
 class ClassFlow:
-    """What the flow proposes for a class.
+    """Proposal for a class.
 
     Attributes
     ----------
+    cls : TaskClass
     groups : list of (Group, int)
-        How many tasks of each group start.
+        Groups, and tasks of each that start anywhere.
     rows : list of (int, int)
-        How many of them on which machines.
+        Machines, and how many of these tasks each takes.
     near : list of (Group, int, int, int)
-        How many more of a group start on which machine, since their data is near, and what the distance to it costs.
+        Group, machine, how many more tasks start there since their data is near, and the cost of the distance.
     displacing : list of int
-        Machines that take one more each, if somebody makes room.
+        Machines that take one more task each, if others make room.
     """
 
     cls: TaskClass
@@ -35,27 +36,42 @@ class ClassFlow:
     displacing: list[int]
 
 
-def racks_of(near: Near, places: MachineArcs) -> list[int]:
-    """Racks that flow enters otherwise than by the class's aggregator."""
-    return [rack for rack, _, _ in near.racks] + [places.rack(row) for row, _, _ in near.rows]
+def racks_of(near: Near, racks: RackArcs) -> list[int]:
+    """Return the racks that flow enters otherwise than by the class's aggregator."""
+    return [rack for rack, _, _ in near.racks] + [int(racks.of[row]) for row, _, _ in near.rows]
 
 
 def lead(
-    led: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], places: MachineArcs
+    near: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], racks: RackArcs
 ) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
-    """Who goes to which machine for the sake of its data, and how many places of the class that leaves."""
+    """Divide the tasks of a class on machines into those that are near their data and the others.
+
+    Parameters
+    ----------
+    near : iterable of (Group, Near)
+    rows : list of (int, int)
+        Machines, and tasks of the class there.
+    racks : RackArcs
+
+    Returns
+    -------
+    pairs : list of (Group, int, int, int)
+        As `ClassFlow.near`.
+    rows : list of (int, int)
+        As `ClassFlow.rows`.
+    """
     left = dict(rows)
     pairs: list[tuple[Group, int, int, int]] = []
-    for group, near in led:
-        for row, cost, units in near.rows:
+    for group, flow in near:
+        for row, cost, units in flow.rows:
             left[row] -= units
             pairs.append((group, row, units, cost))
     in_rack: dict[int, list[int]] = {}
     for row, units in left.items():
         if units:
-            in_rack.setdefault(places.rack(row), []).append(row)
-    for group, near in led:
-        for rack, cost, units in near.racks:
+            in_rack.setdefault(int(racks.of[row]), []).append(row)
+    for group, flow in near:
+        for rack, cost, units in flow.racks:
             while units:
                 row = in_rack[rack][-1]
                 some = min(units, left[row])

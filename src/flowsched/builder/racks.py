@@ -1,66 +1,69 @@
-"""Racks in the network: to each class a rack is a node of its own, on the way from the class's aggregator to its machines."""
+"""Aggregators of classes, and racks between them and the machines.
+
+::
+
+    X_c --0--> R_c,r        capacity: unlimited, or what the rack takes of a class that is spread over racks
+
+To each class a rack is a node of its own.  Machines without a rack share anonymous ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import NetworkBatch
-from flowsched.cluster.columns import IdPool, grown
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 
 Ints = NDArray[np.int64]
 
 ANONYMOUS_RACK = 64
-"""Machines of no rack share unnamed ones of so many."""
+"""Most machines of an anonymous rack."""
 
 
-class RackArcs:
-    """Which machine is in which rack, and the racks' nodes.
+class RackArcs(Columns):
+    """Racks of the machines, aggregators of the classes, and the arcs from these to those.
 
     Parameters
     ----------
     cluster : Cluster
-    edits : Edits
-        Way into the network.
-    aggregators : mapping of int to int
-        Node of each class's aggregator.
-
-    Attributes
-    ----------
-    of : ndarray of int64, shape (rows,)
-        Rack of each machine, a dense index, -1 for a row without one.
+    batch : NetworkBatch
     """
 
-    def __init__(self, cluster: Cluster, edits: NetworkBatch, aggregators: Mapping[int, int]) -> None:
+    of: Ints = column("rows", fill=-1)
+    """Rack of each machine, a dense index; -1 for a row without a machine."""
+    _node: Ints = column("classes", "racks", fill=-1)
+    """Node of the rack to the class, -1 without one."""
+    _arc: Ints = column("classes", "racks", fill=-1)
+    """Arc from the class's aggregator to that node, -1 exactly where there is no node."""
+    _capacity: Ints = column("classes", "racks")
+    """Capacity of that arc."""
+
+    def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
+        super().__init__()
         self.cluster = cluster
-        self.edits = edits
-        self.of: Ints = np.full(8, -1, np.int64)
-        self._aggregators = aggregators
+        self.batch = batch
+        self._aggregators: dict[int, int] = {}
         self._rows: dict[int, dict[int, None]] = {}
         self._named: dict[Hashable, int] = {}
         self._names: dict[int, Hashable] = {}
         self._open: dict[int, None] = {}
         self._indices = IdPool()
-        # By class and rack: the node, and the arc that leads there, with its capacity.
-        self._node: Ints = np.full((8, 8), -1, np.int64)
-        self._arc: Ints = np.full((8, 8), -1, np.int64)
-        self._capacity: Ints = np.zeros((8, 8), np.int64)
 
     # -- machines -----------------------------------------------------------------------------------------------
 
     def join(self, row: int, name: Hashable | None) -> None:
-        """The machine is in the rack of that name from now on."""
+        """Put a machine into the rack of that name, or into an anonymous one."""
         rack = self._named.get(name) if name is not None else next(iter(self._open), None)
         if rack is None:
             rack = self._indices.take()
-            self._node, self._arc = (grown(a, 0, rack + 1, fill=-1) for a in (self._node, self._arc))
-            self._capacity = grown(self._capacity, 0, rack + 1)
+            self.grow(racks=rack + 1)
             self._rows[rack] = {}
             if name is None:
                 self._open[rack] = None
@@ -69,11 +72,11 @@ class RackArcs:
         self._rows[rack][row] = None
         if len(self._rows[rack]) >= ANONYMOUS_RACK:
             self._open.pop(rack, None)
-        self.of = grown(self.of, row + 1, fill=-1)
+        self.grow(rows=row + 1)
         self.of[row] = rack
 
     def leave(self, row: int) -> list[int]:
-        """The machine is in no rack any more; nodes that go with it, where it was the last one there."""
+        """Take a machine out of its rack; return the rack's nodes, for removal, if it was the last one there."""
         rack = int(self.of[row])
         self.of[row] = -1
         del self._rows[rack][row]
@@ -92,50 +95,55 @@ class RackArcs:
 
     # -- classes ------------------------------------------------------------------------------------------------
 
-    def add_classes(self, top: int) -> None:
-        """There are classes up to that index."""
-        self._node, self._arc = (grown(a, top, fill=-1) for a in (self._node, self._arc))
-        self._capacity = grown(self._capacity, top)
+    def add_classes(self, classes: Sequence[int], nodes: Sequence[int]) -> None:
+        """Make these nodes the aggregators of classes."""
+        self._aggregators.update(zip(classes, nodes, strict=True))
+        self.grow(classes=max(classes, default=-1) + 1)
 
-    def forget_class(self, cls: int) -> list[int]:
-        """A class goes; its nodes, for removal."""
-        nodes: list[int] = self._node[cls][self._node[cls] >= 0].tolist()
-        self._node[cls] = self._arc[cls] = -1
+    def aggregator(self, class_id: int) -> int | None:
+        """Return the node of the class's aggregator, if it has one."""
+        return self._aggregators.get(class_id)
+
+    def forget_class(self, class_id: int) -> list[int]:
+        """Forget a class that has an aggregator; return its nodes, for removal."""
+        nodes: list[int] = [self._aggregators.pop(class_id), *self._node[class_id][self._node[class_id] >= 0].tolist()]
+        self._node[class_id] = self._arc[class_id] = -1
         return nodes
 
     def nodes(self, classes: Ints, racks: Ints) -> Ints:
-        """Nodes that stand for a rack to a class, where needed new ones."""
+        """Return the nodes of racks to classes; they are added where needed."""
         missing = self._node[classes, racks] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
-            nodes = self.edits.add_nodes(len(c))
-            tails = np.array([self._aggregators[cls] for cls in c.tolist()], np.int64)
+            nodes = self.batch.add_nodes(len(c))
+            tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
             self._node[c, r] = nodes
-            self._capacity[c, r] = [self._most(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
-            self._arc[c, r] = self.edits.add_arcs(tails, nodes, self._capacity[c, r], 0)
+            self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
+            self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
         found: Ints = self._node[classes, racks]
         return found
 
-    def spread(self, cls: int, rows: Ints) -> None:
-        """No more of the class enter the racks of these machines than these bear."""
+    def spread(self, class_id: int, rows: Ints) -> None:
+        """Bring the capacities of a class that is spread over racks up to date, for the racks of these machines."""
         racks = np.unique(self.of[rows])
         for rack in racks[racks >= 0].tolist():
-            most = self._most(cls, rack)
-            if self._arc[cls, rack] >= 0 and most != self._capacity[cls, rack]:
-                self._capacity[cls, rack] = self.edits.capacity[int(self._arc[cls, rack])] = most
+            room, arc = self._room(class_id, rack), int(self._arc[class_id, rack])
+            if arc >= 0 and room != self._capacity[class_id, rack]:
+                self._capacity[class_id, rack] = room
+                self.batch.set_capacity(arc, room)
 
-    def _most(self, cls: int, rack: int) -> int:
-        """How many more tasks of the class a rack bears, as far as its arc can tell."""
+    def _room(self, class_id: int, rack: int) -> int:
+        """Return how many more tasks of the class a rack takes, as far as its arc can tell."""
         name, affinity = self._names.get(rack), self.cluster.inventory.affinity
-        return INF if name is None or not affinity.spreads(cls) else affinity.room_in_rack(cls, name)
+        return INF if name is None or not affinity.spreads(class_id) else affinity.room_in_rack(class_id, name)
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
     def entered(self, classes: Sequence[int], more: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-        """Classes and machines in racks that the flow enters from the class's aggregator, or otherwise (`more`)."""
+        """Return classes and machines in racks that flow enters from the class's aggregator, or otherwise (`more`)."""
         index = np.array(classes, np.int64)
         c, r = np.nonzero(self._arc[index] >= 0)
-        used = self.edits.network.flow(self._arc[index[c], r]) > 0
+        used = self.batch.flow(self._arc[index[c], r]) > 0
         if more:
             others = np.zeros(self._arc.shape, np.bool_)
             others[tuple(np.array(more).T)] = True
@@ -143,3 +151,9 @@ class RackArcs:
         members = [list(self._rows[rack]) for rack in r[used].tolist()]
         rows = np.array([row for rack in members for row in rack], np.int64)
         return np.repeat(index[c[used]], [len(rack) for rack in members]), rows
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        c, r = np.nonzero(self._arc >= 0)
+        tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
+        yield self._arc[c, r], tails, self._node[c, r]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.machines import MachineArcs
+from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.limits import HELD
@@ -42,16 +42,16 @@ class Reservations(Columns):
     Parameters
     ----------
     cluster : Cluster
-    places : MachineArcs
+    classes : ClassArcs
     """
 
     held: Ints = column("rows", fill=-1)
     """The class that the row is kept for, -1 without one."""
 
-    def __init__(self, cluster: Cluster, places: MachineArcs) -> None:
+    def __init__(self, cluster: Cluster, classes: ClassArcs) -> None:
         super().__init__()
         self.cluster = cluster
-        self.places = places
+        self.classes = classes
         self._holds: dict[TaskClass, _Reservation] = {}
         self._holding = 0
 
@@ -136,7 +136,7 @@ class Reservations(Columns):
             since = group.waiting[0].since
             if since is not None:
                 oldest[group.cls] = min(oldest.get(group.cls, since), since)
-        roomy = set(self.places.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
+        roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
         inventory = self.cluster.inventory
         self.grow(rows=inventory.rows)

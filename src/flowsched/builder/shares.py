@@ -1,121 +1,140 @@
-"""Fair shares in the network: bounds and prices on how many tasks of a job, or of a user, wait.
+"""Fair shares in the network: bounds and prices on the waiting tasks of a job, or of a user.
 
 ::
 
-           base: lower L, price P                 over users:       base, ease, rungs
-    U_job ----------------------> S         U_job ------------> V_user ------------> S
-           ease: capacity H - L, free
+           base: lower L, price P                 over users:       base, slack, rungs
+    U_job ----------------------> S         U_job ------------> V_user -------------> S
+           slack: capacity H - L, free
            rungs: one per step of a ladder, each dearer than the one before it
 
 With N tasks of which A are entitled to run, at least ``L = N - A`` wait and no more than ``H = N - A`` should: each task
 that waits beyond H costs P.  What runs already is never stopped by a bound, so L is at most what waits, and every bound
 can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with little most.
 
-Numbers are kept in arrays over outlets, and only those that differ go to the network.  Nodes and arcs stay when the
-policy changes: what it does not use has capacity 0.
+Nodes and arcs stay when the policy changes: what it does not use has capacity 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import NetworkBatch
+from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.claimants import Claimants
 from flowsched.builder.job_counts import JobCounts, jobs_with
 from flowsched.builder.ladder import LadderPosition
-from flowsched.cluster.columns import grown
+from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.records import Group, JobRecord
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.providers import Claims
 
-__all__ = ["Shares"]
+__all__ = ["RoundShares", "Shares"]
 
 Ints = NDArray[np.int64]
 
 
-class Shares:
-    """Keeps the bounds of jobs and users as a policy wants them.
+@dataclass(slots=True)
+class RoundShares:
+    """State of shares that holds for one round.
+
+    Attributes
+    ----------
+    stale : bool
+        True if the next update works entitlements out anew.  They hold for one round, so it is True at first.
+    aside : dict of hashable
+        Claimants that claim no more than what runs, where shares are granted in steps.
+    """
+
+    stale: bool = True
+    aside: dict[Hashable, None] = field(default_factory=dict)
+
+
+class Shares(Columns):
+    """Bounds on the running tasks of jobs and users, as a policy wants them.
 
     Parameters
     ----------
     cluster : Cluster
-    network : FlowNetwork
-    edits : Edits
+    batch : NetworkBatch
     sink : int
         Node that all waiting tasks reach in the end.
     """
 
-    def __init__(self, cluster: Cluster, network: FlowNetwork, edits: NetworkBatch, sink: int) -> None:
+    _within: Ints = column("jobs")
+    """Entitlement of each job of its user's share; arrays by job are used under `Fairness.within` only."""
+    _most_within: Ints = column("jobs")
+    """Most tasks of each job that the bounds let run."""
+    _allowed_within: Ints = column("jobs")
+    """The same, but no fewer than ran at the last update."""
+
+    def __init__(self, cluster: Cluster, batch: NetworkBatch, sink: int) -> None:
+        super().__init__()
         self.cluster = cluster
-        self._who = Claimants(network, edits, sink)
-        self._tally = JobCounts(cluster)
+        self._claimants = Claimants(batch, sink)
+        self._counts = JobCounts(cluster)
         self._fairness: Fairness | None = None
         self._policy: Policy | None = None
-        self._fresh = True
-        self._aside: dict[Hashable, None] = {}
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
+        # By number of the claimant: entitlement, edges of the rungs, most tasks that the bounds let run, the same but no
+        # fewer than ran.
         self._share: Ints = np.zeros(0, np.int64)
-        self._within: Ints = np.zeros(8, np.int64)
         self._rungs: Ints = np.zeros((0, 0), np.int64)
         self._most: Ints = np.zeros(0, np.int64)
         self._allowed: Ints = np.zeros(0, np.int64)
-        self._most_within: Ints = np.zeros(8, np.int64)
-        self._allowed_within: Ints = np.zeros(8, np.int64)
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
-        """Jobs are new, with their nodes and the arcs from these to the sink."""
+        """Add new jobs, with their nodes and the arcs from these to the sink."""
         if not jobs:
             return
-        self._who.add(jobs, nodes, arcs)
-        self._tally.grow(self._who.room)
-        for name in ("_within", "_most_within", "_allowed_within"):
-            setattr(self, name, grown(getattr(self, name), self._who.room))
+        self._claimants.add(jobs, nodes, arcs)
+        self._counts.grow(jobs=self._claimants.room)
+        self.grow(jobs=self._claimants.room)
         self._stale.update(dict.fromkeys(jobs))
 
     def forget(self, job: JobRecord) -> list[int]:
-        """A job is gone; nodes that go with it."""
+        """Forget a job; return the nodes that go with it, for removal."""
         self._stale.pop(job, None)
-        return self._who.forget(job)
+        return self._claimants.forget(job)
 
     def waive(self, group: Group) -> None:
-        """The waiting tasks of a group may not start and claim nothing: others get what they would have had."""
-        self._tally.waived[group] = None
+        """Let the waiting tasks of a group claim nothing, so that others get their part."""
+        self._counts.waived[group] = None
         self._stale[group.job] = None
-        self._fresh = True
 
-    def claim(self, group: Group) -> None:
-        """They claim their share again."""
-        if group in self._tally.waived:
-            del self._tally.waived[group]
-            self._stale[group.job] = None
-            self._fresh = True
+    def claim(self, group: Group) -> bool:
+        """Let the waiting tasks of a group claim their share; return True if they had claimed nothing."""
+        if group not in self._counts.waived:
+            return False
+        del self._counts.waived[group]
+        self._stale[group.job] = None
+        return True
 
-    def deal_on(self, proposed: bool) -> bool:
-        """Whether a provider that deals gradually has more to deal in this round; the next update then asks it again.
+    def grant_more(self, proposed: bool, state: RoundShares) -> bool:
+        """Let the next update grant another step; return False if there is none.
 
         Parameters
         ----------
         proposed : bool
-            Whether the flow has let anything start since the last time.  If not, nobody was in the way of those who run
-            less than their share: they stand aside, so that others get what they cannot use.
+            True if the flow has proposed to start a task since the last step.  If not, no other task was in the way of
+            claimants that run less than their share.  They stand aside, so that others get what they cannot use.
+        state : RoundShares
         """
         if not self._gradual or self._claims is None or self._fairness is None:
             return False
         if not proposed:
-            running = self._who.total(self._tally.tasks - self._tally.waiting)
+            running = self._claimants.total(self._counts.tasks - self._counts.waiting)
             short = np.flatnonzero(self._share > running).tolist()
-            self._aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
+            state.aside.update(dict.fromkeys(self._claims.ids[i] for i in short))
             if not short:
                 return False
-        self._fresh = True
+        state.stale = True
         return True
 
     @property
@@ -123,13 +142,12 @@ class Shares:
         fairness = self._fairness
         return fairness is not None and fairness.mode != "ladder" and getattr(fairness.share, "gradual", False)
 
-    def end_round(self) -> None:
-        """Entitlements hold for one round; the next update works them out anew."""
-        self._fresh = True
-        self._aside.clear()
-
     def update(
-        self, touched: Iterable[JobRecord], policy: Policy, with_room: Callable[[Sequence[int]], Collection[int]]
+        self,
+        touched: Iterable[JobRecord],
+        policy: Policy,
+        with_room: Callable[[Sequence[int]], Collection[int]],
+        state: RoundShares,
     ) -> None:
         """Bring the bounds up to date with the counts of these jobs and with the policy.
 
@@ -138,42 +156,44 @@ class Shares:
         touched : iterable of JobRecord
         policy : Policy
         with_room : function
-            Those of some classes, by index, for which a machine has room now.
+            Returns those of some classes, by index, for which a machine has room now.
+        state : RoundShares
         """
         fairness = policy.fairness
         if fairness is not self._fairness:
             self._switch(fairness)
+            state.stale = True
         if fairness is None:
             self._stale.clear()
             return
         self._stale.update(dict.fromkeys(touched))
-        if self._fresh:
+        if state.stale:
             roomy = with_room([cls.index for cls in self.cluster.waiting]) if self._gradual else None
-            self._stale.update(dict.fromkeys(jobs_with(self._tally.look(roomy), self._who.index)))
+            self._stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
         self._recount(self._stale)
         self._stale.clear()
-        if not self._who.index:
+        if not self._claimants.index:
             self._claims = None
             return
-        self._who.climb()
-        if self._fresh:
-            changed |= self._entitle(fairness, changed)
-            self._fresh = False
+        self._claimants.lead_over_users()
+        if state.stale:
+            changed |= self._entitle(fairness, changed, state.aside)
+            state.stale = False
         if changed:
             self._bound(fairness, policy)
 
     def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
-        """Claimants of whom more tasks run now than may, as jobs, with how many too many.
+        """Return claimants that run more tasks than they may, as jobs, each with the surplus.
 
         A flow keeps the bounds by letting a better task start where a worse one of the same claimant stops, on whatever
-        machine that is.  Somebody has to stop it.
+        machine that is.  The caller has to stop it.
 
         Parameters
         ----------
         changed : iterable of JobRecord
-            Whose tasks have started or stopped since the last update.
+            Jobs that have started or stopped tasks since the last update.
         """
         fairness = self._fairness
         if fairness is None or self._claims is None:
@@ -182,41 +202,41 @@ class Shares:
         self._recount(jobs)
         found: list[tuple[list[JobRecord], int]] = []
         if fairness.within is not None:
-            index = np.array([self._who.index[job] for job in jobs], np.int64)
-            over = self._tally.running(index) - self._allowed_within[index]
+            index = np.array([self._claimants.index[job] for job in jobs], np.int64)
+            over = self._counts.running(index) - self._allowed_within[index]
             found += [([job], more) for job, more in zip(jobs, over.tolist(), strict=True) if more > 0]
-        over = self._who.total(self._tally.tasks - self._tally.waiting) - self._allowed
+        over = self._claimants.total(self._counts.tasks - self._counts.waiting) - self._allowed
         if (over > 0).any():
-            members = self._who.members()
+            members = self._claimants.members()
             found += [(members[i], int(over[i])) for i in np.flatnonzero(over > 0).tolist()]
         return found
 
     def imbalance(
         self, changed: Iterable[JobRecord]
     ) -> tuple[list[tuple[list[JobRecord], int]], dict[JobRecord, int], dict[int, int]]:
-        """Who runs less than its share though it has tasks, and who runs more.
+        """Return claimants that run less than their share though they have tasks, and claimants that run more.
 
         Parameters
         ----------
         changed : iterable of JobRecord
-            Whose tasks have started or stopped since the last update.
+            Jobs that have started or stopped tasks since the last update.
 
         Returns
         -------
         short : list of (list of JobRecord, int)
-            Claimants as jobs, with how many tasks they lack; who lacks the largest part first.
+            Claimants as jobs, with the tasks that they lack; those that lack the largest part first.
         owner : dict of JobRecord to int
-            Jobs of those who run more, with a number of the claimant.
+            Jobs of claimants that run more, with the number of the claimant.
         surplus : dict of int to int
-            By that number, how many tasks more.
+            Tasks beyond the share, by that number.
         """
         fairness = self._fairness
         if fairness is None or self._claims is None:
             return [], {}, {}
         self._recount(changed)
-        tasks, waiting = (self._who.total(counts) for counts in (self._tally.tasks, self._tally.waiting))
+        tasks, waiting = (self._claimants.total(counts) for counts in (self._counts.tasks, self._counts.waiting))
         lack = np.minimum(self._share - (tasks - waiting), waiting)
-        members = self._who.members()
+        members = self._claimants.members()
         order = np.argsort(-lack / np.maximum(self._share, 1), kind="stable").tolist()
         short = [(members[i], int(lack[i])) for i in order if lack[i] > 0]
         surplus = {i: int(-lack[i]) for i in order if lack[i] < 0}
@@ -224,52 +244,61 @@ class Shares:
         return short, owner, surplus
 
     def report(self, touched: Iterable[JobRecord]) -> tuple[Fairness, Claims, Ints, Ints] | None:
-        """Return fairness, claims, entitled and running tasks by claimant once these jobs have changed; None without fairness."""
+        """Return fairness, claims, entitled and running tasks by claimant after changes of these jobs; None without fairness."""
         self._full = np.zeros(0, np.bool_)
         if self._fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))
-        running = self._who.total(self._tally.tasks - self._tally.waiting)
+        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
         self._note_full(self._fairness, running >= self._most)
         return self._fairness, self._claims, self._share, running
 
-    def climb(self) -> LadderPosition | None:
-        """Where everybody stands, as of the last update; None if they all stand on one rung."""
+    def positions(self) -> LadderPosition | None:
+        """Return the positions of all claimants as of the last update; None if all stand on one rung."""
         fairness = self._fairness
         if fairness is None or self._claims is None or not self._rungs.shape[1]:
             return None
-        running = self._who.total(self._tally.tasks - self._tally.waiting)
-        return LadderPosition(self._who.number, running.tolist(), self._rungs)
+        running = self._claimants.total(self._counts.tasks - self._counts.waiting)
+        return LadderPosition(self._claimants.number, running.tolist(), self._rungs)
 
     def full(self, job: JobRecord) -> bool:
-        """Whether, as of the last report, the bounds of the job or of its user let none of its tasks start."""
-        index = self._who.index.get(job, -1)
+        """Return True if, as of the last report, the bounds of the job or of its user let none of its tasks start."""
+        index = self._claimants.index.get(job, -1)
         return 0 <= index < len(self._full) and bool(self._full[index])
 
+    def arcs(self) -> tuple[Ints, Ints]:
+        """Return the base and slack arcs of the claimants to the sink, -1 where there is none."""
+        at = self._claimants.bundles()
+        return self._claimants.unscheduled.base[at], self._claimants.unscheduled.slack[at]
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        return self._claimants.kept_arcs()
+
     def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
-        jobs = self._who.jobs()
-        self._full = np.zeros(self._who.room, np.bool_)
-        self._full[jobs] = self._who.of_jobs(jobs, full)
+        jobs = self._claimants.jobs()
+        self._full = np.zeros(self._claimants.room, np.bool_)
+        self._full[jobs] = self._claimants.of_jobs(jobs, full)
         if fairness.within is not None:
-            self._full[jobs] |= self._tally.running(jobs) >= self._most_within[jobs]
+            self._full[jobs] |= self._counts.running(jobs) >= self._most_within[jobs]
 
     def _switch(self, fairness: Fairness | None) -> None:
-        """Another policy: all bounds off."""
-        self._who.switch(fairness is not None and fairness.over == "user")
-        self._stale.update(dict.fromkeys(self._who.index))
-        self._fairness, self._fresh = fairness, True
+        """Take all bounds off, for another policy."""
+        self._claimants.switch(fairness is not None and fairness.over == "user")
+        self._stale.update(dict.fromkeys(self._claimants.index))
+        self._fairness = fairness
 
     def _recount(self, jobs: Iterable[JobRecord]) -> None:
         """Bring the counts of jobs up to date."""
-        self._tally.recount((job, self._who.index[job]) for job in jobs if job in self._who.index)
+        self._counts.recount((job, self._claimants.index[job]) for job in jobs if job in self._claimants.index)
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
-    def _entitle(self, fairness: Fairness, changed: bool) -> bool:
-        """Work entitlements out anew; False if nothing that they depend on is other than before."""
-        ids = self._who.ids()
+    def _entitle(self, fairness: Fairness, changed: bool, aside: Collection[Hashable]) -> bool:
+        """Work entitlements out anew; return False if nothing that they depend on has changed."""
+        ids = self._claimants.ids()
         old = self._claims
-        claims = self._tally.claims(ids, self._weights(fairness, ids), self._who.total, self._aside)
+        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, aside)
         if (
             not changed
             and old is not None
@@ -284,39 +313,39 @@ class Shares:
         if fairness.within is not None:
             self._share_within(fairness)
             if self._gradual:
-                # What a share lets start may ask for more, or less, than what waits does in the mean.
-                self._claims = self._tally.narrowed(claims, self._within, self._who.total)
+                # The tasks that a share lets start may ask for more, or less, than the mean of those that wait.
+                self._claims = self._counts.narrowed(claims, self._within, self._claimants.total)
                 self._share = _entitled(fairness, self._claims)
                 self._share_within(fairness)
         return True
 
     def _weights(self, fairness: Fairness, ids: Sequence[Hashable]) -> list[float]:
         known = self.cluster.users if fairness.over == "user" else {}
-        quotas = [float(known[who].quota) if who in known else 1.0 for who in ids]
-        return [fairness.weights.get(who, quota) for who, quota in zip(ids, quotas, strict=True)]
+        quotas = [float(known[claimant].quota) if claimant in known else 1.0 for claimant in ids]
+        return [fairness.weights.get(claimant, quota) for claimant, quota in zip(ids, quotas, strict=True)]
 
     def _share_within(self, fairness: Fairness) -> None:
-        """What each job is entitled to of its user's share."""
+        """Work out the entitlement of each job of its user's share."""
         assert fairness.within is not None
-        for (jobs, ids), units in zip(self._who.families(), self._share.tolist(), strict=True):
-            tasks = self._tally.tasks[jobs] - self._tally.infeasible[jobs]
+        for (jobs, ids), units in zip(self._claimants.families(), self._share.tolist(), strict=True):
+            tasks = self._counts.tasks[jobs] - self._counts.infeasible[jobs]
             weight = (
-                np.array([fairness.weights.get(who, 1.0) for who in ids]) if fairness.weights else np.ones(len(ids))
+                np.array([fairness.weights.get(job, 1.0) for job in ids]) if fairness.weights else np.ones(len(ids))
             )
-            self._within[jobs] = fairness.within(Claims(ids, tasks, self._tally.running(jobs), units, weight))
+            self._within[jobs] = fairness.within(Claims(ids, tasks, self._counts.running(jobs), units, weight))
 
     # -- bounds -------------------------------------------------------------------------------------------------
 
     def _bound(self, fairness: Fairness, policy: Policy) -> None:
         assert self._claims is not None
-        tasks, waiting = (self._who.total(counts) for counts in (self._tally.tasks, self._tally.waiting))
-        at, outlets = self._who.tops(), self._who.outlets
+        tasks, waiting = (self._claimants.total(counts) for counts in (self._counts.tasks, self._counts.waiting))
+        at, unscheduled = self._claimants.bundles(), self._claimants.unscheduled
         least, most = fairness.minima(self._claims.ids), fairness.maxima(self._claims.ids)
         if fairness.mode == "ladder":
             self._most = most
             claims = self._claims
             step = policy.fair_step
-            self._rungs = outlets.climb(at, tasks, waiting, least, most, claims.weight, claims.units, step)
+            self._rungs = unscheduled.build_ladders(at, tasks, waiting, least, most, claims.weight, claims.units, step)
         else:
             guaranteed = np.minimum(least, self._share)
             if fairness.mode == "hard":
@@ -326,19 +355,27 @@ class Shares:
                 least = np.maximum(self._share - slack, guaranteed)
                 most = np.maximum(np.minimum(self._share + slack, most), self._share)
             self._most = most
-            outlets.hold(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
+            unscheduled.bound_running(at, tasks, waiting, guaranteed, least, most, policy.fair_step)
             self._rungs = np.column_stack([guaranteed, least])
             if not guaranteed.any() and (least == most).all():
                 self._rungs = np.zeros((len(least), 0), np.int64)  # all stand alike
         self._allowed = np.maximum(self._most, tasks - waiting)
         if fairness.within is not None:
-            jobs = self._who.jobs()
+            jobs = self._claimants.jobs()
             part = self._most_within[jobs] = self._within[jobs]
-            tasks, waiting = self._tally.tasks[jobs], self._tally.waiting[jobs]
-            outlets.hold(self._who.ups(jobs), tasks, waiting, np.zeros_like(part), part, part, policy.fair_step)
-            self._allowed_within[jobs] = np.maximum(part, self._tally.running(jobs))
+            tasks, waiting = self._counts.tasks[jobs], self._counts.waiting[jobs]
+            unscheduled.bound_running(
+                self._claimants.bundles_to_users(jobs),
+                tasks,
+                waiting,
+                np.zeros_like(part),
+                part,
+                part,
+                policy.fair_step,
+            )
+            self._allowed_within[jobs] = np.maximum(part, self._counts.running(jobs))
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:
-    """Shares, and no less than what is guaranteed: they are dealt in tasks of mean size, guarantees in one's own."""
+    """Return shares, no less than what is guaranteed: shares are granted in tasks of mean size, guarantees in own ones."""
     return np.maximum(fairness.entitle(claims), np.minimum(fairness.minima(claims.ids), claims.tasks))

@@ -1,25 +1,28 @@
-"""Arcs by which waiting tasks leave the node of a job or a user: a bound below, some room for free, and rungs of rising cost.
+"""Arcs by which waiting tasks leave the node of a job or a user without being scheduled.
 
 ::
 
-              base: lower L, unlimited, price P
-    node  ------------------------------------->  head
-              ease: H - L, free
+              base: lower bound L, unlimited, price P
+    node  ------------------------------------------------>  head
+              slack: capacity H - L, free
               rungs: one per step of a ladder, each dearer than the one before it
+
+All arcs from one node to one head are a *bundle*.  The heads are Firmament's unscheduled aggregators, here the nodes of
+users and the sink.  Numbers are mirrored, and only those that differ go to the network.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.builder.batch import NetworkBatch
-from flowsched.cluster.columns import IdPool, grown
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.model import UNLIMITED
-from flowsched.network.flow_network import INF, FlowNetwork
+from flowsched.network.results import INF
 from flowsched.policy.fairness import RUNGS
 
 __all__ = ["UnscheduledArcs"]
@@ -27,60 +30,87 @@ __all__ = ["UnscheduledArcs"]
 Ints = NDArray[np.int64]
 
 
-class UnscheduledArcs:
-    """Arcs by which waiting tasks leave a node; arrays by index of the outlet."""
+class UnscheduledArcs(Columns):
+    """Bundles of arcs by which waiting tasks leave nodes.
 
-    def __init__(self, network: FlowNetwork, edits: NetworkBatch) -> None:
-        self.network = network
-        self.edits = edits
+    Parameters
+    ----------
+    batch : NetworkBatch
+    """
+
+    tail: Ints = column("bundles")
+    """Node that the bundle leaves."""
+    head: Ints = column("bundles")
+    """Node that it enters."""
+    base: Ints = column("bundles", fill=-1)
+    """Base arc, -1 at an index that is not in use."""
+    slack: Ints = column("bundles", fill=-1)
+    """Slack arc, -1 until one is needed."""
+    _capacity: Ints = column("bundles")
+    """Capacity of the base arc: 0 if the bundle is closed, else `INF`."""
+    _price: Ints = column("bundles")
+    """Cost of the base arc."""
+    _lower: Ints = column("bundles")
+    """Lower bound of the base arc."""
+    _room: Ints = column("bundles")
+    """Capacity of the slack arc, 0 without one."""
+    _rung: Ints = column("bundles", "rungs", fill=-1)
+    """Rungs, the dearest first, -1 until one is needed; no columns before the first ladder."""
+    _width: Ints = column("bundles", "rungs")
+    """Capacities of the rungs, 0 without one."""
+
+    def __init__(self, batch: NetworkBatch) -> None:
+        super().__init__(rungs=0)
+        self.batch = batch
         self._indices = IdPool()
-        self.tail: Ints = np.zeros(8, np.int64)
-        self.head: Ints = np.zeros(8, np.int64)
-        self._base: Ints = np.full(8, -1, np.int64)
-        self._capacity: Ints = np.zeros(8, np.int64)
-        self._price: Ints = np.zeros(8, np.int64)
-        self._lower: Ints = np.zeros(8, np.int64)
-        self._ease: Ints = np.full(8, -1, np.int64)
-        self._room: Ints = np.zeros(8, np.int64)
-        self._rung: Ints = np.full((8, 0), -1, np.int64)
-        self._width: Ints = np.zeros((8, 0), np.int64)
         self._step = 0
 
     def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> Ints:
-        """New outlets without bounds: closed, or (with their arcs) open."""
+        """Add bundles without bounds: closed ones, or (with their base arcs) open ones; return their indices."""
         new = np.array([self._indices.take() for _ in tails], np.int64)
-        top = int(new.max(initial=-1)) + 1
-        for name in ("tail", "head", "_capacity", "_price", "_lower", "_room", "_width"):
-            setattr(self, name, grown(getattr(self, name), top))
-        for name in ("_base", "_ease", "_rung"):
-            setattr(self, name, grown(getattr(self, name), top, fill=-1))
+        self.grow(bundles=int(new.max(initial=-1)) + 1)
         self.tail[new], self.head[new] = tails, heads
         if arcs is None:
-            arcs = self.edits.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
+            arcs = self.batch.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
             self._capacity[new] = 0
         else:
             self._capacity[new] = INF
-        self._base[new] = arcs
+        self.base[new] = arcs
         self._price[new] = self._lower[new] = self._room[new] = self._width[new] = 0
-        self._ease[new] = self._rung[new] = -1
+        self.slack[new] = self._rung[new] = -1
         return new
 
     def forget(self, index: int) -> None:
-        """The outlet's arcs go with one of its nodes."""
-        self._base[index] = self._ease[index] = self._rung[index] = -1
+        """Forget a bundle, whose arcs go with one of its nodes."""
+        self.base[index] = self.slack[index] = self._rung[index] = -1
         self._indices.give(index)
 
-    def hold(self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int) -> None:
-        """Bounds: no more than `most` tasks of each may run, fewer than `least` at a price, fewer than `guaranteed` at twice that."""
+    # -- bounds -------------------------------------------------------------------------------------------------
+
+    def bound_running(
+        self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int
+    ) -> None:
+        """Bound the running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice that.
+
+        Parameters
+        ----------
+        at : ndarray of int64, shape (n,)
+            Indices of bundles.
+        tasks, waiting : ndarray of int64, shape (n,)
+            Tasks behind each, and those of them that wait.
+        guaranteed, least, most : ndarray of int64, shape (n,)
+        price : int
+            Of one task.
+        """
         lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
         firm, held = (np.minimum(bound, tasks - lower) for bound in (guaranteed, least))
-        self.bound(at, lower, tasks - lower - held, np.where(firm > 0, 2 * price, price))
+        self._bound(at, lower, tasks - lower - held, np.where(firm > 0, 2 * price, price))
         if firm.any() or self._rung.shape[1]:
             width = np.zeros((len(at), RUNGS - 1), np.int64)
             width[:, -1] = np.where(firm > 0, held - firm, 0)
-            self.ladder(at, width, price)
+            self._ladder(at, width, price)
 
-    def climb(
+    def build_ladders(
         self,
         at: Ints,
         tasks: Ints,
@@ -91,12 +121,24 @@ class UnscheduledArcs:
         units: int,
         step: int,
     ) -> Ints:
-        """Rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w, and the lower the rung the dearer.
+        """Give each bundle rungs by weight: the k-th running task of weight w stands on rung (k - 1) // w.
+
+        The lower a rung, the more a task costs that waits although it could stand there.
+
+        Parameters
+        ----------
+        at, tasks, waiting, least, most
+            See `bound_running`; what is below `least` stands on the lowest rung.
+        weight : ndarray of float64, shape (n,)
+        units : int
+            Tasks that all together may run.
+        step : int
+            Difference of cost between two rungs.
 
         Returns
         -------
-        ndarray of int64, shape (outlets, RUNGS - 1)
-            How many run where each rung but the first begins.
+        ndarray of int64, shape (n, RUNGS - 1)
+            Running tasks at which each rung but the first begins.
         """
         lower = np.clip(tasks - np.maximum(most, tasks - waiting), 0, waiting)
         pace = np.where(weight > 0, weight / weight.min(initial=np.inf, where=weight > 0), 0.0)
@@ -107,67 +149,70 @@ class UnscheduledArcs:
         if least.any():  # what is guaranteed stands on the lowest rung, and nothing else does
             edges[:, 1:] = np.maximum(edges[:, :-1], least[:, None])
         upto = np.minimum(edges, (tasks - lower)[:, None])
-        self.bound(at, lower, tasks - lower - upto[:, -1], RUNGS * step)
-        self.ladder(at, np.diff(upto, axis=1)[:, 1:], step)
+        self._bound(at, lower, tasks - lower - upto[:, -1], RUNGS * step)
+        self._ladder(at, np.diff(upto, axis=1)[:, 1:], step)
         rungs: Ints = edges[:, 1:-1].copy()
         return rungs
 
-    def bound(self, at: Ints, lower: Ints, room: Ints, price: int | Ints) -> None:
-        """Let at least `lower` leave, and `room` more before each costs `price`."""
+    def free(self, at: Ints) -> None:
+        """Open bundles without bounds and prices."""
+        self._release(at)
         self._open(at, INF)
-        self._send(self.network.set_cost, self._base, self._price, at, np.broadcast_to(np.int64(price), len(at)))
-        self._send(self.network.set_lower, self._base, self._lower, at, lower)
-        missing = at[(self._ease[at] < 0) & (room > 0)]
-        if len(missing):
-            self._ease[missing] = self.edits.add_arcs(self.tail[missing], self.head[missing], 0, 0)
-        self._send(self.network.set_capacity, self._ease, self._room, at, room)
 
-    def ladder(self, at: Ints, width: Ints, step: int) -> None:
-        """Rungs of these capacities, shape (outlets, RUNGS - 1); the first one costs most, the last one `step`."""
+    def close(self, at: Ints) -> None:
+        """Close bundles."""
+        self._release(at)
+        self._open(at, 0)
+
+    def _bound(self, at: Ints, lower: Ints, room: Ints, price: int | Ints) -> None:
+        """Let at least `lower` tasks leave, and `room` more before each costs `price`."""
+        self._open(at, INF)
+        self._send(self.batch.set_costs, self.base, self._price, at, np.broadcast_to(np.int64(price), len(at)))
+        self._send(self.batch.set_lower_bounds, self.base, self._lower, at, lower)
+        missing = at[(self.slack[at] < 0) & (room > 0)]
+        if len(missing):
+            self.slack[missing] = self.batch.add_arcs(self.tail[missing], self.head[missing], 0, 0)
+        self._send(self.batch.set_capacities, self.slack, self._room, at, room)
+
+    def _ladder(self, at: Ints, width: Ints, step: int) -> None:
+        """Set the capacities of rungs, shape (n, RUNGS - 1); the first one costs most, the last one `step`."""
         if not width.any() and not self._rung.shape[1]:
             return
-        if not self._rung.shape[1]:
-            self._rung = np.full((len(self.tail), RUNGS - 1), -1, np.int64)
-            self._width = np.zeros((len(self.tail), RUNGS - 1), np.int64)
+        self.grow(rungs=RUNGS - 1)
         cost = np.arange(RUNGS - 1, 0, -1) * step
         if step != self._step:
             self._step = step
             o, r = np.nonzero(self._rung >= 0)
             if len(o):
-                self.edits.count += len(o)
-                self.network.set_cost(self._rung[o, r], cost[r])
+                self.batch.set_costs(self._rung[o, r], cost[r])
         o, r = np.nonzero((self._rung[at] < 0) & (width > 0))
         if len(o):
-            self._rung[at[o], r] = self.edits.add_arcs(self.tail[at[o]], self.head[at[o]], 0, cost[r])
+            self._rung[at[o], r] = self.batch.add_arcs(self.tail[at[o]], self.head[at[o]], 0, cost[r])
         o, r = np.nonzero(width != self._width[at])
         if len(o):
             self._width[at[o], r] = width[o, r]
-            self.edits.count += len(o)
-            self.network.set_capacity(self._rung[at[o], r], width[o, r])
-
-    def free(self, at: Ints) -> None:
-        """No bounds, no prices."""
-        self._release(at)
-        self._open(at, INF)
-
-    def close(self, at: Ints) -> None:
-        """Nothing leaves this way."""
-        self._release(at)
-        self._open(at, 0)
+            self.batch.set_capacities(self._rung[at[o], r], width[o, r])
 
     def _release(self, at: Ints) -> None:
         nothing = np.zeros(len(at), np.int64)
-        self._send(self.network.set_lower, self._base, self._lower, at, nothing)
-        self._send(self.network.set_cost, self._base, self._price, at, nothing)
-        self._send(self.network.set_capacity, self._ease, self._room, at, nothing)
-        self.ladder(at, np.zeros((len(at), RUNGS - 1), np.int64), self._step)
+        self._send(self.batch.set_lower_bounds, self.base, self._lower, at, nothing)
+        self._send(self.batch.set_costs, self.base, self._price, at, nothing)
+        self._send(self.batch.set_capacities, self.slack, self._room, at, nothing)
+        self._ladder(at, np.zeros((len(at), RUNGS - 1), np.int64), self._step)
 
     def _open(self, at: Ints, capacity: int) -> None:
-        self._send(self.network.set_capacity, self._base, self._capacity, at, np.full(len(at), capacity, np.int64))
+        self._send(self.batch.set_capacities, self.base, self._capacity, at, np.full(len(at), capacity, np.int64))
 
     def _send(self, setter: Callable[[Ints, Ints], None], arcs: Ints, known: Ints, at: Ints, values: Ints) -> None:
         other = values != known[at]
         if other.any():
             known[at[other]] = values[other]
-            self.edits.count += int(other.sum())
             setter(arcs[at[other]], values[other])
+
+    # -- for tests ----------------------------------------------------------------------------------------------
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        for arcs in (self.base, self.slack, *self._rung.T):
+            at = np.flatnonzero(arcs >= 0)
+            yield arcs[at], self.tail[at], self.head[at]

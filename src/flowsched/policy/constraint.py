@@ -25,8 +25,10 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
+from flowsched.cluster.limits import Reach
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
+from flowsched.policy.purity import Witness
 from flowsched.validate import ordered, quoted
 
 __all__ = ["CheckedConstraint", "Constraint", "checked_constraints", "limits"]
@@ -101,9 +103,9 @@ def checked_constraints(constraints: Any) -> tuple[Constraint, ...]:
     return found
 
 
-def limits(cluster: Cluster, constraints: Sequence[Constraint]) -> list[CheckedConstraint]:
-    """Return what `Inventory.attach` takes for the constraints of a policy."""
-    return [CheckedConstraint(cluster, constraint) for constraint in constraints]
+def limits(cluster: Cluster, constraints: Sequence[Constraint], debug: bool = False) -> list[CheckedConstraint]:
+    """Return what `Inventory.attach` takes for the constraints of a policy; for `debug`, see `flowsched.policy.purity`."""
+    return [CheckedConstraint(cluster, constraint, debug) for constraint in constraints]
 
 
 class CheckedConstraint:
@@ -113,15 +115,20 @@ class CheckedConstraint:
     ----------
     cluster : Cluster
     constraint : Constraint
+    debug : bool
+        Compare every answer with others.
     """
 
-    def __init__(self, cluster: Cluster, constraint: Constraint) -> None:
+    def __init__(self, cluster: Cluster, constraint: Constraint, debug: bool = False) -> None:
         self.name = constraint.name
         self.wakes = tuple(kind.__name__ for kind in constraint.wakes)
         self._cluster = cluster
         self._constraint = constraint
         self._bit = np.uint32(0)
         self._refused: dict[tuple[int, int], int] = {}
+        self._what = f"constraint {self.name!r} ({quoted(constraint)})"
+        self._witness = Witness(f"{self._what}: room", cluster) if debug else None
+        self._reach = Reach([self])
 
     def deal(self, bit: int) -> None:
         """Note this bit from now on."""
@@ -129,6 +136,16 @@ class CheckedConstraint:
 
     def room(self, classes: Ints, rows: Ints) -> Ints:
         """Return what the constraint says, checked; shape (classes, rows)."""
+        if self._witness is None:
+            return self._ask(classes, rows)
+        counts: Ints = self._witness.question(self._ask, classes, rows)
+        inventory = self._cluster.inventory
+        versions = inventory.version[: inventory.rows]
+        versions = np.maximum(versions, self._reach.update(versions, inventory.clock, inventory.arranged))
+        self._witness.check(self._ask, counts, classes, rows, versions)
+        return counts
+
+    def _ask(self, classes: Ints, rows: Ints) -> Ints:
         answer = self._constraint.room(self._cluster, classes, rows)
         try:
             found = np.asarray(answer)
@@ -145,7 +162,7 @@ class CheckedConstraint:
         return counts
 
     def _refusal(self, returned: str) -> InputError:
-        return InputError(f"constraint {self.name!r} ({quoted(self._constraint)}): room returned {returned}")
+        return InputError(f"{self._what}: room returned {returned}")
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """See `flowsched.cluster.limits.Limit`."""
@@ -193,7 +210,5 @@ class CheckedConstraint:
         count = self._cluster.inventory.rows
         whole = found.ndim == 1 and (not found.size or found.dtype.kind in "iu")
         if not whole or (found.size and not (found.min() >= 0 and found.max() < count)):
-            raise InputError(
-                f"constraint {self.name!r} ({quoted(self._constraint)}): reach returned {quoted(answer)}; rows of machines expected"
-            )
+            raise InputError(f"{self._what}: reach returned {quoted(answer)}; rows of machines expected")
         return found.astype(np.int64)

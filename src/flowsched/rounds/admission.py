@@ -1,8 +1,11 @@
-"""Flow proposes, the check disposes: what the flow would start is tried out on the cluster, machine by machine."""
+"""Admission: tasks that the flow would start are tried out on the cluster, machine by machine.
+
+The flow proposes, the check disposes.  Machines are limited by several resources and by affinity, an arc by one whole
+number, so a flow may propose more than fits together.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, islice, takewhile
@@ -14,11 +17,12 @@ from numpy.typing import NDArray
 from flowsched.builder.builder import Builder
 from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
+from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
-from flowsched.rounds.fair_order import Way, progressive_fill, way_of
+from flowsched.rounds.fair_order import Route, progressive_fill, route_of
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -28,65 +32,52 @@ Ints = NDArray[np.int64]
 _NOWHERE = np.zeros(0, np.int64)
 
 _WIDTH = 16
-"""At least so many machines at a time are tried for making room."""
+"""Least number of machines at a time that are tried for making room."""
 
 
 class AdmissionCheck:
-    """The check of one round.
+    """Check of one round.
 
     Parameters
     ----------
     builder : Builder
-    trial : Trial
+    scope : RoundScope
+    transaction : Transaction
         Where accepted proposals are tried out.
 
     Attributes
     ----------
-    by : dict of TaskRecord to TaskRecord
-        Who made whom leave the machine where it ran before the round.
+    evicted_for : dict of TaskRecord to TaskRecord
+        Victims, each with the task for which it left the machine where it ran before the round.
     """
 
-    def __init__(self, builder: Builder, transaction: Transaction) -> None:
+    def __init__(self, builder: Builder, scope: RoundScope, transaction: Transaction) -> None:
         self.builder = builder
+        self.scope = scope
         self.transaction = transaction
         self.cluster: Cluster = builder.cluster
-        self.by: dict[TaskRecord, TaskRecord] = {}
+        self.evicted_for: dict[TaskRecord, TaskRecord] = {}
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
-        """Start what fits, evicting where somebody makes room; True if the flow must be looked at again."""
-        step, climb = self.builder.policy.step, self.builder.shares.climb()
+        """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
+        step, positions = self.builder.policy.step, self.builder.shares.positions()
+        attempt = _Attempt(self)
         again = step < 1 and bool(proposals)
-        started: list[TaskRecord] = []
-
-        def start(queue: Sequence[TaskRecord], way: Way) -> int:
-            nonlocal again
-            at = 0
-            while at < len(queue) and way:
-                row, units = way.popleft()
-                some = queue[at : at + units]
-                done, told = self._start_some(some, row)
-                if done == len(some) < units:
-                    way.appendleft((row, units - done))
-                at += done
-                again |= told
-            started.extend(queue[:at])
-            return at
-
         if step < 1:
-            proposals = self._cheapest(proposals, step, climb)
-        if climb is not None and len(proposals) > 1:
-            offers = self.builder.places.offers(np.array([p.cls.index for p in proposals]))
-            progressive_fill(proposals, offers.sum(axis=1).tolist(), climb, start)
+            proposals = self._cheapest(proposals, step, positions)
+        if positions is not None and len(proposals) > 1:
+            offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
+            progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         else:
             for proposal in proposals:
                 for group, row, units, _ in proposal.near:
-                    start(group.waiting[:units], deque([(row, units)]))
+                    attempt.start(group.waiting[:units], Route([(row, units)]))
                 queue = chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups)
-                start(sorted(queue, key=attrgetter("turn")), way_of(proposal))
-        return self._keep_shares(started) or again
+                attempt.start(sorted(queue, key=attrgetter("turn")), route_of(proposal))
+        return self._keep_shares(attempt.started) or again or attempt.again
 
     def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
-        """Where more of a claimant's tasks run than may, its worst ones stop for its better ones; True if any must."""
+        """Stop the worst tasks of claimants that run more than they may, for their better ones; return True if any must."""
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
         while excess := self.builder.shares.excess(jobs):
@@ -103,9 +94,8 @@ class AdmissionCheck:
                     victim, task = running.pop(), newcomers.pop(0)
                     self.transaction.stop(victim)
                     jobs[victim.group.job] = None
-                    if self.transaction.before[victim].place is not None:
-                        self.by.setdefault(victim, task)
-                    self._absolve([victim], task)
+                    self._note_victim(victim, task)
+                    self._reassign([victim], task)
                 else:
                     self._withdraw(newcomers.pop())
         return again
@@ -119,24 +109,26 @@ class AdmissionCheck:
         )
 
     def _withdraw(self, task: TaskRecord) -> None:
-        """A task does not start after all, nor does any other of its group in this round; who stopped for it comes back."""
+        """Take the start of a task back, restore its victims, and let no other task of its group start in this round."""
         if self.transaction.before[task].place is None:
             self.transaction.restore(task)
         else:
             self.transaction.stop(task)
-        self.builder.withhold(task.group)
-        self._let_back(task)
+        self.scope.withhold(task.group)
+        self._restore_victims(task)
 
-    def _cheapest(self, proposals: Sequence[ClassFlow], step: float, climb: LadderPosition | None) -> list[ClassFlow]:
-        """Some of what is proposed for the best standing, the cheapest first and at most one task per machine."""
-        places, rank = self.builder.places, self.builder.rank
-        if climb is not None and proposals:
-            proposals = climb.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
-        best = [p for p in proposals if rank(p) == rank(proposals[0])]
+    def _cheapest(
+        self, proposals: Sequence[ClassFlow], step: float, positions: LadderPosition | None
+    ) -> list[ClassFlow]:
+        """Return some of the proposals of best standing, the cheapest first and at most one task per machine."""
+        cost_of, scope = self.builder.classes.cost, self.scope
+        if positions is not None and proposals:
+            proposals = positions.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
+        best = [p for p in proposals if self.builder.rank(p, scope) == self.builder.rank(proposals[0], scope)]
         offers: list[tuple[int, int, int, Group | None]] = []
         for i, p in enumerate(best):
-            offers += [(places.cost(p.cls.index, row), i, row, None) for row, _ in p.rows]
-            offers += [(places.cost(p.cls.index, row) + cost, i, row, group) for group, row, _, cost in p.near]
+            offers += [(cost_of(p.cls.index, row), i, row, None) for row, _ in p.rows]
+            offers += [(cost_of(p.cls.index, row) + cost, i, row, group) for group, row, _, cost in p.near]
         offers.sort(key=lambda offer: offer[:3])
         taken: dict[int, None] = {}
         rows: list[list[tuple[int, int]]] = [[] for _ in best]
@@ -151,21 +143,29 @@ class AdmissionCheck:
         chosen = (replace(p, rows=rows[i], near=near[i]) for i, p in enumerate(best))
         return [p for p in chosen if p.rows or p.near or p.displacing]
 
-    def _start_some(self, tasks: Sequence[TaskRecord], row: int) -> tuple[int, bool]:
-        """Start tasks of one class on a machine up to one that is refused: how many, and the result as for `admit`."""
+    def start_some(self, tasks: Sequence[TaskRecord], row: int) -> tuple[int, bool]:
+        """Start tasks of one class on a machine, up to the first that is refused.
+
+        Returns
+        -------
+        done : int
+            Tasks that started.
+        again : bool
+            True if the flow must be looked at again.
+        """
         done, again = 0, False
         while done < len(tasks):
             alike = self._start_alike(tasks, done, row)
             outcome = False if alike else self._start(tasks[done], row)
             if outcome is None:
-                self.builder.places.cut(tasks[done].group.cls.index, row)
+                self.scope.evictions.refuse(tasks[done].group.cls.index, row)
                 return done, True
             done += alike or 1
             again |= outcome
         return done, again
 
     def _start_alike(self, tasks: Sequence[TaskRecord], first: int, row: int) -> int:
-        """Start those at the front that can be taken together; how many."""
+        """Start the tasks at the front that can be taken together; return their number."""
         group = tasks[first].group
         room = self.cluster.inventory.spare(row, group.cls.index, len(tasks) - first)
         alike = list(
@@ -176,7 +176,7 @@ class AdmissionCheck:
         return len(alike)
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
-        """Try one task on one machine: None if refused, else whether others had to stop."""
+        """Try one task on one machine: return None if it is refused, else True if others had to stop."""
         before = self.transaction.before.get(task)
         cls = task.group.cls
         inventory = self.cluster.inventory
@@ -186,7 +186,7 @@ class AdmissionCheck:
             and inventory.admits(before.place.row, cls.index, before.place.devices)
         ):
             self.transaction.restore(task)  # a victim need not go after all
-            del self.by[task]
+            del self.evicted_for[task]
             return True
         devices = inventory.pick(row, cls.index)
         if devices is not None:
@@ -198,46 +198,63 @@ class AdmissionCheck:
         self.replace(task, row, chosen)
         return True
 
+    # -- victims ------------------------------------------------------------------------------------------------
+
     def replace(self, task: TaskRecord, row: int, chosen: Sequence[TaskRecord]) -> None:
-        """These stop for the task, which starts on their machine."""
+        """Stop victims, and start the task on their machine."""
         for victim in chosen:
             self.transaction.stop(victim)
-            if self.transaction.before[victim].place is not None:
-                self.by.setdefault(victim, task)
+            self._note_victim(victim, task)
         devices = self.cluster.inventory.pick(row, task.group.cls.index)
         assert devices is not None, "victims are chosen so that the task fits"
         self.transaction.start([task], row, devices)
-        self._absolve(chosen, task)
+        self._reassign(chosen, task)
 
-    def _absolve(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
-        """Who was about to start but has to stop evicts nobody: its victims come back, or go for the newcomer instead."""
+    def _note_victim(self, victim: TaskRecord, task: TaskRecord) -> None:
+        """Note for which task a victim left the machine where it ran before the round, if it ran."""
+        if self.transaction.before[victim].place is not None:
+            self.evicted_for.setdefault(victim, task)
+
+    def stop_with(self, task: TaskRecord, cause: TaskRecord) -> None:
+        """Stop a running task for the same cause as others of its gang."""
+        self.transaction.stop(task)
+        self.evicted_for.setdefault(task, cause)
+
+    def _reassign(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
+        """Restore the victims of tasks that were about to start but stop; those in the way go for the newcomer instead."""
         for task in stopped:
-            for victim in self._let_back(task):
-                self.by[victim] = newcomer
+            for victim in self._restore_victims(task):
+                self.evicted_for[victim] = newcomer
 
-    def spare(self) -> None:
-        """At the end: who stopped for a task that does not start after all comes back where nobody is in the way."""
-        for task in dict.fromkeys(self.by.values()):
+    def restore_unneeded(self) -> None:
+        """At the end, restore victims of tasks that do not start after all, where no other task is in the way."""
+        for task in dict.fromkeys(self.evicted_for.values()):
             before = self.transaction.before.get(task)
             if task.place is None or before is None or task.turn == before.turn:
-                self._let_back(task)
+                self._restore_victims(task)
 
-    def _let_back(self, task: TaskRecord) -> list[TaskRecord]:
-        """Who stopped for the task comes back where nobody is in the way; the others."""
+    def _restore_victims(self, task: TaskRecord) -> list[TaskRecord]:
+        """Restore the victims of a task where no other task is in the way; return the others."""
         others = []
-        for victim in [victim for victim, by in self.by.items() if by is task]:
+        for victim in [victim for victim, cause in self.evicted_for.items() if cause is task]:
             place = self.transaction.before[victim].place
             assert place is not None
             if victim.place is None and self.cluster.inventory.admits(place.row, victim.group.cls.index, place.devices):
                 self.transaction.restore(victim)
-                del self.by[victim]
+                del self.evicted_for[victim]
             else:
                 others.append(victim)
         return others
 
+    def take_back(self) -> None:
+        """Undo all that the round has tried."""
+        self.transaction.rollback()
+        self.evicted_for.clear()
+        self.scope.restart()
+
     def make_room(self) -> bool:
-        """Open arcs where evicting worse tasks could make room for classes that still wait; True if there are any."""
-        builder, policy = self.builder, self.builder.policy
+        """Open arcs where evicting worse tasks could make room for classes that still wait; return True if there are any."""
+        builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
         if policy.preemption is None:
             return False
         worst = self.cluster.inventory.worst_running()
@@ -247,33 +264,62 @@ class AdmissionCheck:
             for cls in waiting
             if worst is not None
             and cls.priority < worst
-            and not all(builder.withheld(group) for group in self.cluster.waiting[cls])
+            and not all(group in self.scope.withheld for group in self.cluster.waiting[cls])
         ]
         if not better:
             return False
         opened = False
-        hopeful = builder.places.hopeful([cls.index for cls in better], policy)
+        hopeful = evictions.worth_asking([cls.index for cls in better], policy)
         for cls in better:
             rows = hopeful.get(cls.index, _NOWHERE)
             if len(rows):
-                rows, cost, paid = candidates(
-                    self.cluster, policy, cls, rows, self.transaction.now, builder.wait_costs()
-                )
+                wait = builder.groups.wait_costs(policy)
+                rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.transaction.now, wait)
             if not len(rows):
-                builder.places.give_up(cls.index)
+                builder.classes.give_up(cls.index)
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
             few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * len(self.cluster.waiting_ids(cls)))]
             cost, paid = cost[few], paid[few]
             if policy.priority.strict:
-                cost = _at_most(cost, builder.bearable_cost(cls))
-            builder.places.displace(cls.index, rows[few], cost - paid)
+                cost = _at_most(cost, builder.groups.bearable_cost(cls, policy))
+            evictions.offer(cls.index, rows[few], cost - paid)
             opened = True
         return opened
 
 
+class _Attempt:
+    """Starts of tasks in one pass of the check.
+
+    Attributes
+    ----------
+    started : list of TaskRecord
+    again : bool
+        True if the flow must be looked at again: a machine refused, or a task had to stop.
+    """
+
+    def __init__(self, check: AdmissionCheck) -> None:
+        self.check = check
+        self.started: list[TaskRecord] = []
+        self.again = False
+
+    def start(self, tasks: Sequence[TaskRecord], route: Route) -> int:
+        """Start tasks along a route, the first ones first; return how many started."""
+        at = 0
+        while at < len(tasks) and route:
+            row, units = route.next()
+            some = tasks[at : at + units]
+            done, again = self.check.start_some(some, row)
+            if done == len(some) < units:
+                route.go_back(row, units - done)
+            at += done
+            self.again |= again
+        self.started.extend(tasks[:at])
+        return at
+
+
 def _at_most(cost: Ints, limit: int) -> Ints:
-    """Ascending costs within a limit: those above come close below it, one apart, so that they keep their order."""
+    """Return ascending costs within a limit: those above come close below it, one apart, so that they keep their order."""
     lowered: Ints = np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))
     return lowered

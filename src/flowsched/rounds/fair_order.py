@@ -1,13 +1,15 @@
-"""On a ladder of shares, whoever stands lowest is tried first; what is guaranteed, the least of a share, and the rest are a ladder of three rungs.
+"""The order in which proposals are tried under shares: progressive filling, the claimant on the lowest rung first.
 
-Machines are limited by several resources, an arc by one whole number; so for tasks of different classes a flow may propose
-more than fits together, and the order in which they are tried decides who gets it.
+What is guaranteed, the least of a share, and the rest are a ladder of three rungs.
+
+Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may propose
+more than fits together, and the order in which they are tried decides which start.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
@@ -16,35 +18,55 @@ from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.records import Group, TaskRecord
 
-__all__ = ["Way", "progressive_fill", "way_of"]
+__all__ = ["Route", "progressive_fill", "route_of"]
 
-Way = deque[tuple[int, int]]
-"""Machines, by row, and how many tasks each is to take; those that have been tried are gone."""
+
+class Route:
+    """Machines, by row, that tasks of a class are sent to, in order, each with the number of tasks that it is to take.
+
+    Parameters
+    ----------
+    stops : iterable of (int, int)
+    """
+
+    def __init__(self, stops: Iterable[tuple[int, int]]) -> None:
+        self._stops = deque(stops)
+
+    def __bool__(self) -> bool:
+        return bool(self._stops)
+
+    def next(self) -> tuple[int, int]:
+        """Go to the next machine; return it, and the number of tasks."""
+        return self._stops.popleft()
+
+    def go_back(self, row: int, units: int) -> None:
+        """Make a machine the next one again, for that many more tasks."""
+        self._stops.appendleft((row, units))
 
 
 @dataclass(slots=True)
 class _Item:
-    """Tasks of one group that go one way."""
+    """Tasks of one group that share a route."""
 
     group: Group
     units: int
-    way: Way
+    route: Route
     priority: int
     order: int
 
 
-def way_of(proposal: ClassFlow) -> Way:
-    """Where tasks of a class go that need not be near their data."""
-    return deque(chain(proposal.rows, ((row, 1) for row in proposal.displacing)))
+def route_of(proposal: ClassFlow) -> Route:
+    """Return the route of tasks of a class that need not be near their data."""
+    return Route(chain(proposal.rows, ((row, 1) for row in proposal.displacing)))
 
 
 def progressive_fill(
     proposals: Sequence[ClassFlow],
     offered: Sequence[int],
-    climb: LadderPosition,
-    start: Callable[[Sequence[TaskRecord], Way], int],
+    positions: LadderPosition,
+    start: Callable[[Sequence[TaskRecord], Route], int],
 ) -> None:
-    """Start tasks by priority, and of one priority those of whoever stands lowest; of equals, as the proposals are ordered.
+    """Start tasks by priority, and of one priority those of the lowest claimant; of equals, as the proposals are ordered.
 
     If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the flow
     proposes next.
@@ -53,35 +75,39 @@ def progressive_fill(
     ----------
     proposals : sequence of ClassFlow
     offered : sequence of int
-        How many tasks of the class of each proposal the flow could have sent.
-    climb : LadderPosition
+        Most tasks of the class of each proposal that the flow could have sent.
+    positions : LadderPosition
+        Counts the tasks that start.
     start : callable
-        Starts as many of these tasks as it can, the first ones, and says how many.
+        Starts as many of some tasks as it can along a route, the first ones, and returns their number.
     """
     queues: dict[int, deque[_Item]] = {}
     elsewhere: list[bool] = []
     for order, (p, most) in enumerate(zip(proposals, offered, strict=True)):
-        way = way_of(p)
-        items = [_Item(group, units, deque([(row, units)]), p.cls.priority, order) for group, row, units, _ in p.near]
+        route = route_of(p)
+        items = [_Item(group, units, Route([(row, units)]), p.cls.priority, order) for group, row, units, _ in p.near]
         oldest = sorted(p.groups, key=lambda sent: sent[0].waiting[0].turn)
-        items += [_Item(group, units, way, p.cls.priority, order) for group, units in oldest]
+        items += [_Item(group, units, route, p.cls.priority, order) for group, units in oldest]
         elsewhere.append(sum(item.units for item in items) < most)
         for item in items:
-            queues.setdefault(climb.of(item.group), deque()).append(item)
-    turns = [(queue[0].priority, climb.rung(who), queue[0].order, who) for who, queue in queues.items()]
-    heapify(turns)
-    while turns:
-        who = turns[0][-1]
-        item, left = queues[who][0], climb.left(who)
+            queues.setdefault(positions.of(item.group), deque()).append(item)
+    heap = [
+        (queue[0].priority, positions.rung(claimant), queue[0].order, claimant) for claimant, queue in queues.items()
+    ]
+    heapify(heap)
+    while heap:
+        claimant = heap[0][-1]
+        queue = queues[claimant]
+        item, left = queue[0], positions.left(claimant)
         some = item.group.waiting[: item.units if left is None else min(item.units, left)]
-        done = start(some, item.way)
-        climb.start(who, done)
+        done = start(some, item.route)
+        positions.start(claimant, done)
         item.units -= done
         if done < len(some) and elsewhere[item.order]:
             return
         if done < len(some) or not item.units:
-            queues[who].popleft()
-        if queues[who]:
-            heapreplace(turns, (queues[who][0].priority, climb.rung(who), queues[who][0].order, who))
+            queue.popleft()
+        if queue:
+            heapreplace(heap, (queue[0].priority, positions.rung(claimant), queue[0].order, claimant))
         else:
-            heappop(turns)
+            heappop(heap)

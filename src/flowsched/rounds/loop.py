@@ -97,35 +97,35 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     start = time.perf_counter()
     cluster, network = builder.cluster, builder.network
     cluster.date(now)  # first, so that it holds whatever becomes of the round
-    before = builder.edits.count
+    before = builder.batch.count
     clock = _Clock(math.inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
     cluster.midway = True
     try:
-        builder.begin_round(now)
-        check = AdmissionCheck(builder, transaction)
-        gangs = Gangs(builder, check)
-        had_room = _settle(check, clock)
-        while not gangs.settled(clock.late):
-            had_room |= _settle(check, clock)
-        check.spare()
-        out = outcome(check)
-        told = builder.shares.report(task.group.job for task in transaction.before)
-        shares = None if told is None else ShareReport(*told)
-        waiting = verdicts.waiting(had_room, clock.late, gangs.out)
+        with builder.round(now) as scope:
+            try:
+                check = AdmissionCheck(builder, scope, transaction)
+                gangs = Gangs(check)
+                had_room = _settle(check, clock)
+                while not gangs.settled(clock.late):
+                    had_room |= _settle(check, clock)
+                check.restore_unneeded()
+                out = outcome(check)
+                told = builder.shares.report(task.group.job for task in transaction.before)
+                shares = None if told is None else ShareReport(*told)
+                waiting = verdicts.waiting(had_room, clock.late, gangs.out)
+            finally:
+                transaction.rollback()
     except BaseException:
-        transaction.rollback()
         if not transaction.moving:
             cluster.forget_tries(turn)
         cluster.midway = transaction.moving
         raise
-    transaction.rollback()
     cluster.midway = transaction.moving
-    builder.end_round()
     stats = RoundStats(
         nodes=network.num_nodes,
         arcs=network.num_arcs,
-        changes=builder.edits.count - before,
+        changes=builder.batch.count - before,
         solves=clock.solves,
         seconds_update=clock.update,
         seconds_solve=clock.solve,
@@ -137,25 +137,25 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
-    """Optimise and check until they agree; the classes (by index) that had room at some time."""
-    builder, cluster, now = check.builder, check.cluster, check.transaction.now
+    """Optimise and check until they agree; return the classes (by index) that had room at some time."""
+    builder, scope, cluster = check.builder, check.scope, check.cluster
     had_room: set[int] = set()
     offered = proposed = False
     while True:
         start = time.perf_counter()
-        builder.update(cluster.changes(now), now)
-        had_room.update(builder.places.with_room([cls.index for cls in cluster.waiting]))
+        builder.update(cluster.changes(scope.now), scope)
+        had_room.update(builder.classes.with_room([cls.index for cls in cluster.waiting]))
         updated = time.perf_counter()
         clock.update += updated - start
         again = False
         if clock.run(builder.network, updated):
-            proposals = builder.read()
+            proposals = builder.read(scope)
             proposed |= bool(proposals)
             again = check.admit(proposals)
-        builder.places.stop_displacing()
+        scope.evictions.withdraw()
         # Room that was offered at a price and that no task took is not offered twice.
         offered = not (again or offered or clock.late) and (check.make_room() | reclaim(check))
         if not (again or offered or clock.late):
-            again, proposed = builder.shares.deal_on(proposed), False
+            again, proposed = scope.grant_more(proposed), False
         if clock.late or not (again or offered):
             return had_room

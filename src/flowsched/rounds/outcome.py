@@ -1,4 +1,4 @@
-"""What a round says, as values: what its trial has changed, and why the others wait."""
+"""The outcome of a round as values: what its transaction has changed, and why the other tasks wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["Outcome", "Verdicts", "outcome"]
 
 @dataclass(slots=True)
 class Outcome:
-    """The parts of a round as they are collected."""
+    """Parts of a round as they are collected."""
 
     placements: dict[Hashable, Hashable] = field(default_factory=dict)
     preemptions: dict[Hashable, Preemption] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Outcome:
     def round(
         self, now: float, waiting: Mapping[Hashable, Reason], stats: RoundStats, shares: Mapping[Hashable, Share]
     ) -> Round:
-        """All of it as one value."""
+        """Return all of it as one value."""
         return Round(
             now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
             (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs,
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def outcome(check: AdmissionCheck) -> Outcome:
-    """What starts, stops and moves if the trial becomes real."""
+    """Collect the tasks that start, stop and move if the transaction becomes real."""
     out = Outcome()
     policy, by_row = check.builder.policy, check.cluster.by_row
     price = policy.preemption.price if policy.preemption else 0.0
@@ -67,14 +67,14 @@ def outcome(check: AdmissionCheck) -> Outcome:
                 out.gangs[task.id] = task.group.job.serial
             out.places.append(Place(task.id, machine, place.devices))
         elif was is not None and place is None:
-            machine, by = by_row[was.row].machine.id, check.by[task].id
+            machine, cause = by_row[was.row].machine.id, check.evicted_for[task].id
             lost = policy.waiting.bucket(check.transaction.now - was.since)
-            out.preemptions[task.id] = Preemption(machine, by, price * (1 + lost))
-            out.preempts.append(Preempt(task.id, machine, by))
+            out.preemptions[task.id] = Preemption(machine, cause, price * (1 + lost))
+            out.preempts.append(Preempt(task.id, machine, cause))
         elif was is not None and place is not None and task.turn != before.turn:
             old, machine = by_row[was.row].machine.id, by_row[place.row].machine.id
             out.migrations[task.id] = (old, machine)
-            out.migrates.append(Migrate(task.id, old, machine, place.devices, check.by[task].id))
+            out.migrates.append(Migrate(task.id, old, machine, place.devices, check.evicted_for[task].id))
         else:
             continue
         out.turns[task.id] = before.turn
@@ -88,7 +88,7 @@ def _turn(moved: tuple[TaskRecord, Before]) -> int:
 
 
 class Verdicts:
-    """Why tasks wait; what has been found out is kept as long as it holds.
+    """Reasons why tasks wait; a verdict is kept as long as it holds.
 
     Parameters
     ----------
@@ -101,11 +101,11 @@ class Verdicts:
         self._known: dict[TaskClass, Verdict] = {}
 
     def waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
-        """Who waits at the end of the trial, and why."""
+        """Return the tasks that wait at the end of the transaction, and why."""
         groups: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
         before, self._known = self._known, {}
         outbid = [cls for cls in self.cluster.waiting if late or cls.index in had_room]
-        whys = dict(zip(outbid, self.builder.places.blockers_now([cls.index for cls in outbid]), strict=True))
+        whys = dict(zip(outbid, self.builder.classes.blockers_now([cls.index for cls in outbid]), strict=True))
         prices = {} if late else self.builder.prices([group for cls in outbid for group in self.cluster.waiting[cls]])
         for cls, members in self.cluster.waiting.items():
             if cls not in whys:
@@ -127,19 +127,15 @@ class Verdicts:
         return Waiting(groups)
 
     def _verdict(self, cls: TaskClass, known: Verdict | None) -> Verdict:
-        """For a class that never had room; another one only if something has changed for it."""
-        why, shapes = self.builder.places.why(cls.index), self.cluster.inventory.shapes()
-        if (
-            known is not None
-            and known.why is why
-            and known.shapes is shapes
-            and known.blockers is self.cluster.inventory.blockers
-        ):
+        """Return the verdict for a class that never had room: the known one, unless something has changed for it."""
+        why, shapes = self.builder.classes.why(cls.index), self.cluster.inventory.shapes()
+        blockers = self.cluster.inventory.blockers
+        if known is not None and (known.why is why and known.shapes is shapes and known.blockers is blockers):
             return known
         return judge(self.cluster.inventory, cls, why)
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
-        """See `Scheduler.explain`."""
+        """Explain why a task waits, see `Scheduler.explain`."""
         record = self.cluster.task(task)
         row = None if machine is None else self.cluster.machine(machine).row
         if record.place is not None and row in (None, record.place.row):
@@ -147,7 +143,7 @@ class Verdicts:
         inventory, cls = self.cluster.inventory, record.group.cls
         shapes = inventory.shapes()
         if row is None:
-            (why,) = self.builder.places.blockers_now([cls.index])
+            (why,) = self.builder.classes.blockers_now([cls.index])
         else:
             shapes = Shapes(shapes.of_row[[row]], shapes.keys)
             why = inventory.room(np.array([cls.index]), np.array([row]))[1][0]

@@ -1,10 +1,10 @@
-"""Why a task waits: worked out per class, and only when somebody asks."""
+"""Reasons why tasks wait: worked out per class, and only when asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,20 +34,20 @@ _UNBLOCKED_BY = {
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
 _READY = frozenset((ReasonCode.RUNNING, ReasonCode.PENDING, ReasonCode.WAIT_CHEAPER, ReasonCode.TIME_LIMIT))
-"""Nothing has to happen first, or time alone."""
+"""Codes under which a task waits for no event."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Verdict:
-    """Why the tasks of one class wait, in the terms of one moment; `reason` words it later.
+    """Blockers of the tasks of one class at one moment; `reason` puts them into words.
 
     Attributes
     ----------
-    cls : ClassRecord
+    cls : TaskClass
     why : ndarray of uint32, shape (rows,)
-        What stands against one more task of the class, see `Inventory.room`.
+        Blockers of one more task of the class, see `Inventory.room`.
     blockers : Blockers
-        The bits of `why`.
+        Meaning of the bits of `why`.
     shapes : Shapes
         The machines of that moment.
     ever : ndarray of uint8, shape (shapes,)
@@ -63,25 +63,20 @@ class Verdict:
     ever: NDArray[np.uint8]
     resources: Resources
     code: ReasonCode | None
-    _found: list[ReasonCode] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def reason(self, price: float | None = None) -> Reason:
-        """The reason in full, with counts by shape of machine."""
-        code = self.said
-        wakes = self.blockers.wakes_of(int(np.bitwise_or.reduce(self.why[self.shapes.of_row >= 0], initial=0)))
-        events = dict.fromkeys((*_UNBLOCKED_BY.get(code, ()), *(wakes if code not in _READY else ())))
-        return Reason(code, self._detail(), price, tuple(events))
+        """Return the reason in full, with counts by shape of machine."""
+        code, events = self.said, _UNBLOCKED_BY.get(self.said, ())
+        if code not in _READY:
+            bits = int(np.bitwise_or.reduce(self.why[self.shapes.of_row >= 0], initial=0))
+            events = tuple(dict.fromkeys((*events, *self.blockers.wakes_of(bits))))
+        return Reason(code, self._detail(), price, events)
 
-    @property
+    @cached_property
     def said(self) -> ReasonCode:
-        """The code."""
+        """Code of the reason."""
         if self.code is not None:
             return self.code
-        if not self._found:
-            self._found.append(self._code())
-        return self._found[0]
-
-    def _code(self) -> ReasonCode:
         live = self.shapes.of_row >= 0
         best = self.ever[self.shapes.of_row[live]].max(initial=0)
         if best < 2:
@@ -124,7 +119,7 @@ class Verdict:
 
 @lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
-    """A shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    """Return a shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
     capacity, labels, slots = shape
     model = dict(labels).get(GPU_MODEL)
     parts = []
@@ -144,12 +139,14 @@ def judge(
     code: ReasonCode | None = None,
     shapes: Shapes | None = None,
 ) -> Verdict:
-    """Keep what is needed to say why a class waits.
+    """Return a verdict on a class that waits.
 
     Parameters
     ----------
+    inventory : Inventory
+    cls : TaskClass
     why : ndarray of uint32, shape (rows,)
-        What stands against one more task of the class, see `Inventory.room`.
+        Blockers of one more task of the class, see `Inventory.room`.
     code : ReasonCode, optional
         Where it is known already.
     shapes : Shapes, optional
@@ -159,18 +156,20 @@ def judge(
     return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 
-_SEARCHES = 4
-"""So many tasks of a round are looked for before all of them are indexed."""
-
-
 class Waiting(Mapping[Hashable, Reason]):
-    """The waiting tasks of a round and why they wait; reasons are put into words when asked for, once per group."""
+    """Waiting tasks of a round, each with its reason, which is put into words when asked for, once per group.
+
+    Parameters
+    ----------
+    groups : sequence of (tuple of hashable, Verdict, float or None)
+        Tasks of each group, and their verdict and price in common.
+    """
 
     def __init__(self, groups: Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]) -> None:
         self._groups = groups
         self._size = sum(len(tasks) for tasks, _, _ in groups)
         self._group_of: dict[Hashable, int] = {}
-        self._searches = _SEARCHES
+        self._indexed = 0
         self._reasons: dict[int, Reason] = {}
 
     def __len__(self) -> int:
@@ -188,19 +187,16 @@ class Waiting(Mapping[Hashable, Reason]):
         return self._reasons[group]
 
     def _find(self, task: Hashable) -> int:
-        """In which group the task is: one question is answered by a search, many are worth an index."""
-        if self._searches:
-            self._searches -= 1
-            for i, (tasks, _, _) in enumerate(self._groups):
-                if task in tasks:
-                    return i
-            raise KeyError(task)
-        if not self._group_of:
-            self._group_of = {task: i for i, (tasks, _, _) in enumerate(self._groups) for task in tasks}
+        """Return the number of the task's group; groups are indexed up to the one that is asked for."""
+        while task not in self._group_of:
+            if self._indexed == len(self._groups):
+                raise KeyError(task)
+            self._group_of.update(dict.fromkeys(self._groups[self._indexed][0], self._indexed))
+            self._indexed += 1
         return self._group_of[task]
 
     def summary(self) -> list[tuple[int, str, float | None]]:
-        """Codes and prices, group by group, with how many tasks they hold for."""
+        """Return the codes and prices of all groups, each with the number of tasks."""
         return [(len(tasks), why.said.value, price) for tasks, why, price in self._groups]
 
     def __repr__(self) -> str:

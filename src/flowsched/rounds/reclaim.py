@@ -1,7 +1,8 @@
-"""Shares taken back: tasks of those who run more than their share stop for tasks of those who run less than theirs.
+"""Reclaim: tasks of claimants that run more than their share stop for tasks of claimants that run less than theirs.
 
-Only with `Fairness.reclaim`.  Whoever loses a task has more than its share before and no less than it afterwards, so this
-ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs neither gain nor lose here.
+Only with `Fairness.reclaim`.  A claimant that loses a task has more than its share before and no less than it afterwards, so
+this ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs neither gain nor lose
+here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["reclaim"]
 
 
 def reclaim(check: AdmissionCheck) -> bool:
-    """Let tasks below their share start where those beyond theirs stop; True if any did."""
+    """Start tasks of claimants below their share where tasks of others beyond theirs stop; return True if any did."""
     policy = check.builder.policy
     if policy.fairness is None or not policy.fairness.reclaim or policy.preemption is None:
         return False
@@ -42,7 +43,7 @@ def reclaim(check: AdmissionCheck) -> bool:
 
 
 def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
-    """Machines where somebody runs more than its share: where a task started last comes first, since least work is lost there."""
+    """Return machines with tasks beyond a share: the one where a task started last comes first, since least work is lost there."""
     latest: dict[int, int] = {}
     for job in owner:
         for task in job.tasks:
@@ -52,7 +53,7 @@ def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
 
 
 def _groups(members: list[JobRecord]) -> Iterator[Group]:
-    """Waiting tasks: the best priority first, then who has waited longest."""
+    """Yield groups that wait: the best priority first, then the oldest."""
     groups = [group for job in members if job.job.gang is None for group in job.groups.values() if group.waiting]
     yield from sorted(groups, key=lambda group: (group.cls.priority, group.waiting[0].turn))
 
@@ -60,7 +61,7 @@ def _groups(members: list[JobRecord]) -> Iterator[Group]:
 def _place(
     check: AdmissionCheck, group: Group, rows: list[int], owner: dict[JobRecord, int], surplus: dict[int, int]
 ) -> tuple[int, list[TaskRecord]] | None:
-    """The first machine where few enough tasks make room for one of the group; those where none can are struck off `rows`."""
+    """Return the first machine where few enough tasks make room for one of the group, with these tasks."""
     cluster, cls = check.cluster, group.cls
     preemption = check.builder.policy.preemption
     assert preemption is not None
@@ -88,6 +89,6 @@ def _place(
         need: dict[int, int] = {}
         for task in chosen:
             need[owner[task.group.job]] = need.get(owner[task.group.job], 0) + 1
-        if all(count <= surplus[who] for who, count in need.items()):
+        if all(count <= surplus[claimant] for claimant, count in need.items()):
             return row, chosen
     return None

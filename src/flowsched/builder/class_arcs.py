@@ -1,0 +1,340 @@
+"""Arcs from classes, by racks, to the machines where their tasks fit.
+
+::
+
+    X_c --0--> R_c,r --load--> M           capacity: tasks of c that fit on M
+                  |              ^
+                  `--0--> N_c,M -'         load, capacity as above; only where groups come near their data (`locality`)
+
+Arrays by class and machine row mirror what the network holds.  A class is brought up to date only when asked, from
+the rows that changed since it last was (`Inventory.version` against the class's cursor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.builder.machines import MachineArcs
+from flowsched.builder.racks import RackArcs
+from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.limits import DOWN
+from flowsched.cluster.model import UNLIMITED
+from flowsched.cluster.state import Cluster
+from flowsched.network.results import INF
+from flowsched.policy import Policy
+
+__all__ = ["ClassArcs"]
+
+Ints = NDArray[np.int64]
+
+Refused = Mapping[int, Collection[int]]
+"""By class, rows where no task makes room for it in this round (see `evictions`)."""
+
+
+class ClassArcs(Columns):
+    """Arcs between classes and machines, and what stands against one more task there.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    batch : NetworkBatch
+    machines : MachineArcs
+    racks : RackArcs
+    """
+
+    _arc: Ints = column("classes", "rows", fill=-1)
+    """Arc to the machine, from the gate where there is one, else from the rack's node; -1 without one."""
+    _gate: Ints = column("classes", "rows", fill=-1)
+    """Node right before the machine, -1 without one."""
+    _capacity: Ints = column("classes", "rows")
+    """Capacity of the arc, 0 where there is none."""
+    _cost: Ints = column("classes", "rows")
+    """Cost of the arc when it was last open."""
+    _why: NDArray[np.uint32] = column("classes", "rows", dtype=np.uint32, fill=DOWN)
+    """Blockers of one more task as of the cursor (see `Inventory.room`), `DOWN` for a row without a machine."""
+    _roomy: NDArray[np.bool_] = column("classes", dtype=np.bool_)
+    """True exactly if no blocker stands against the class on some machine."""
+    _cursor: Ints = column("classes")
+    """Value of `Inventory.clock` up to which the class is up to date."""
+    _refused_at: Ints = column("classes")
+    """Value of `Inventory.clock` at which no machine could make room for the class."""
+
+    def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self.batch = batch
+        self.machines = machines
+        self.racks = racks
+        self._why_copy: dict[int, NDArray[np.uint32]] = {}
+
+    # -- machines and classes come and go -----------------------------------------------------------------------
+
+    def forget_machines(self, rows: Sequence[int]) -> list[int]:
+        """Forget machines, which `MachineArcs` has forgotten already; return the gates there, for removal."""
+        gates = self._gate[:, rows]
+        nodes: list[int] = gates[gates >= 0].tolist()
+        self._arc[:, rows] = self._gate[:, rows] = -1
+        self._capacity[:, rows] = 0
+        self._why[:, rows] = DOWN
+        self._why_copy.clear()
+        self._roomy[:] = ((self._why == 0) & (self.machines.node >= 0)).any(axis=1)
+        return nodes
+
+    def leave_rack(self, row: int) -> list[int]:
+        """Remove all arcs to a machine, new ones come when next needed; return the gates there, for removal."""
+        arcs = self._arc[:, row]
+        self.batch.remove_arcs(arcs[arcs >= 0])
+        arcs[:] = -1
+        self._capacity[:, row] = 0
+        gates = self._gate[:, row]
+        nodes: list[int] = gates[gates >= 0].tolist()
+        gates[:] = -1
+        return nodes
+
+    def forget_class(self, class_id: int) -> list[int]:
+        """Forget a class; return its gates, for removal."""
+        nodes: list[int] = self._gate[class_id][self._gate[class_id] >= 0].tolist()
+        self._arc[class_id] = self._gate[class_id] = -1
+        self._capacity[class_id] = self._cursor[class_id] = self._refused_at[class_id] = 0
+        self._why_copy.pop(class_id, None)
+        return nodes
+
+    # -- world -> arcs ------------------------------------------------------------------------------------------
+
+    def forget_costs(self) -> None:
+        """Look at all machines for every class in the next `refresh`."""
+        self._cursor[:] = self._refused_at[:] = 0
+
+    def invalidate(self, classes: Sequence[int]) -> None:
+        """Look at all machines for these classes in the next `refresh`: what fits has changed."""
+        known = [class_id for class_id in classes if self.racks.aggregator(class_id) is not None]
+        self._cursor[known] = self._refused_at[known] = 0
+
+    def reset(self, class_id: int) -> None:
+        """Look at all machines for a class in the next `refresh`: some of its capacities were lowered for a round."""
+        self._cursor[class_id] = 0
+
+    def refresh(self, classes: Sequence[int], policy: Policy, refused: Refused) -> None:
+        """Bring classes up to date with the machines."""
+        clock = self.cluster.inventory.clock
+        behind: dict[int, list[int]] = {}
+        for class_id, cursor in zip(classes, self._cursor[list(classes)].tolist(), strict=True):
+            if cursor < clock:
+                behind.setdefault(cursor, []).append(class_id)
+        for cursor, members in behind.items():
+            rows = self.cluster.inventory.changed_since(cursor)
+            if len(rows):
+                self._pull(np.array(members, np.int64), rows, policy, refused)
+            self._cursor[members] = clock
+
+    def _pull(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> None:
+        inventory = self.cluster.inventory
+        grid = np.ix_(classes, rows)
+        fits, why = inventory.room(classes, rows)
+        capacity = np.minimum(fits, self._seats(classes, rows, policy, refused))
+        cost = policy.place(self.cluster, classes, rows)
+        arc = self._arc[grid]
+        self._note_why(classes, grid, why)
+        new = (arc < 0) & (capacity > 0)
+        moved = (arc >= 0) & (capacity != self._capacity[grid])
+        # The cost of a closed arc does not matter: it is sent when the arc opens.
+        dearer = (arc >= 0) & (capacity > 0) & (cost != self._cost[grid])
+        if moved.any():
+            self.batch.set_capacities(arc[moved], capacity[moved])
+        if dearer.any():
+            self.batch.set_costs(arc[dearer], cost[dearer])
+        self._capacity[grid] = capacity
+        self._cost[grid] = np.where(dearer | new, cost, self._cost[grid])
+        if new.any():
+            c, r = np.nonzero(new)
+            tails = self.racks.nodes(classes[c], self.racks.of[rows[r]])
+            heads = self.machines.node[rows[r]]
+            self._arc[classes[c], rows[r]] = self.batch.add_arcs(tails, heads, capacity[new], cost[new])
+        for class_id in classes.tolist():
+            if inventory.affinity.spreads(class_id):
+                self.racks.spread(class_id, rows)
+
+    def _seats(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> Ints:
+        """Return the slots open to each class: free ones, and those of tasks that it may displace."""
+        inventory = self.cluster.inventory
+        free = inventory.slots[rows] - inventory.running[rows]
+        seats = np.broadcast_to(free, (len(classes), len(rows)))
+        worst = inventory.worst_running()
+        if policy.preemption is None or worst is None or (inventory.priority[classes] >= worst).all():
+            return seats
+        if (inventory.slots[rows] < UNLIMITED).any():
+            seats = seats + inventory.worse_running(classes, rows)
+            for i, class_id in enumerate(classes.tolist()):
+                shut = np.isin(rows, list(refused.get(class_id, ())))
+                seats[i, shut] = free[shut]
+        return seats
+
+    def _note_why(self, classes: Ints, grid: tuple[Ints, ...], why: NDArray[np.uint32]) -> None:
+        other = classes[(why != self._why[grid]).any(axis=1) | (self._cursor[classes] == 0)]
+        if len(other):
+            self._why[grid] = why
+            self._roomy[other] = ((self._why[other] == 0) & (self.machines.node >= 0)).any(axis=1)
+            for class_id in other.tolist():
+                self._why_copy.pop(class_id, None)
+
+    def gates(self, classes: Ints, rows: Ints) -> Ints:
+        """Return the nodes right before machines, by which all ways of a class lead there; they are added where needed."""
+        missing = self._gate[classes, rows] < 0
+        if missing.any():
+            c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)
+            racks = self.racks.nodes(c, self.racks.of[r])
+            old = self._arc[c, r]
+            self.batch.remove_arcs(old[old >= 0])
+            nodes = self.batch.add_nodes(len(c))
+            self.batch.add_arcs(racks, nodes, INF, 0)
+            self._gate[c, r] = nodes
+            heads = self.machines.node[r]
+            self._arc[c, r] = self.batch.add_arcs(nodes, heads, self._capacity[c, r], self._cost[c, r])
+        found: Ints = self._gate[classes, rows]
+        return found
+
+    def close_to_victims(self, class_id: int, row: int) -> None:
+        """Lower the capacity of an arc to the free slots, as if no task there made room."""
+        inventory = self.cluster.inventory
+        limit = min(int(self._capacity[class_id, row]), int(inventory.slots[row] - inventory.running[row]))
+        if limit != self._capacity[class_id, row]:
+            self._capacity[class_id, row] = limit
+            self.batch.set_capacity(int(self._arc[class_id, row]), limit)
+
+    # -- making room --------------------------------------------------------------------------------------------
+
+    def worth_asking(self, classes: Sequence[int], policy: Policy, refused: Refused) -> dict[int, Ints]:
+        """Return, by class, machines without room now where other tasks may make some; only classes that have any."""
+        inventory = self.cluster.inventory
+        window = policy.preemption is not None and policy.preemption.window > 0  # with it, time alone gives hope
+        alike: dict[tuple[int, int], list[int]] = {}
+        for class_id in classes:
+            since = 0 if window else int(self._refused_at[class_id])
+            alike.setdefault((since, int(self._cursor[class_id])), []).append(class_id)
+        found: dict[int, Ints] = {}
+        for (since, cursor), members in alike.items():
+            rows = inventory.changed_since(since)
+            rows = rows[inventory.usable[rows]]
+            if not len(rows):
+                continue
+            index = np.array(members, np.int64)
+            capacity = self._capacity[np.ix_(index, rows)]
+            later = inventory.newer(rows, cursor)
+            newer = rows[later]
+            if len(newer):
+                now = np.minimum(inventory.room(index, newer)[0], self._seats(index, newer, policy, refused))
+                capacity[:, later] = now
+            hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
+            for class_id, some in zip(members, hope, strict=True):
+                mine = rows[some]
+                if class_id in refused:
+                    mine = mine[~np.isin(mine, list(refused[class_id]))]
+                if len(mine):
+                    found[class_id] = mine
+        return found
+
+    def give_up(self, class_id: int) -> None:
+        """Remember that no machine can make room for the class, as things are now."""
+        self._refused_at[class_id] = self.cluster.inventory.clock
+
+    # -- flow and room ------------------------------------------------------------------------------------------
+
+    def flows(self, classes: Sequence[int], more: Sequence[tuple[int, int]] = ()) -> dict[int, list[tuple[int, int]]]:
+        """Return the tasks that the flow sends to machines: by class, ``[(row, how many), ...]``.
+
+        Parameters
+        ----------
+        classes : sequence of int
+        more : sequence of (int, int)
+            Classes and racks that flow enters otherwise than by the class's aggregator.
+        """
+        found: dict[int, list[tuple[int, int]]] = {}
+        class_ids, rows = self.racks.entered(classes, more)
+        if len(rows):
+            arcs = self._arc[class_ids, rows]
+            class_ids, rows, arcs = class_ids[arcs >= 0], rows[arcs >= 0], arcs[arcs >= 0]
+            flow = self.batch.flow(arcs)
+            order = np.lexsort((rows, class_ids))
+            for i in order[flow[order] > 0].tolist():
+                found.setdefault(int(class_ids[i]), []).append((int(rows[i]), int(flow[i])))
+        return found
+
+    def cost(self, class_id: int, row: int) -> int:
+        """Return the cost of a placement, as of the last `refresh`."""
+        return int(self._cost[class_id, row])
+
+    def with_room(self, classes: Sequence[int]) -> list[int]:
+        """Return the classes for which some machine had room without victims, as of the last `refresh`."""
+        index = np.array(classes, np.int64)
+        return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
+
+    def roomy(self) -> list[int]:
+        """Return all classes of `with_room`, without regard to machines that have been removed since."""
+        node = self.machines.node
+        there = np.zeros(len(node), np.bool_)
+        there[[row for row in self.cluster.by_row if row < len(there)]] = True
+        alike = bool((there | (node < 0)).all())
+        roomy = self._roomy if alike else ((self._why == 0) & (node >= 0) & there).any(axis=1)
+        found: list[int] = np.flatnonzero(roomy).tolist()
+        return found
+
+    def had_room(self, classes: Sequence[int]) -> None:
+        """Take over what `roomy` of another builder returned, before the first `refresh`."""
+        self.grow(classes=max(classes, default=-1) + 1)
+        self._roomy[list(classes)] = True
+
+    def offers(self, classes: Ints) -> Ints:
+        """Return the most tasks of each class that the flow may send to each machine; shape (classes, rows).
+
+        Without victims, as of the last `refresh`.
+        """
+        capacity: Ints = self._capacity[classes, : self.cluster.inventory.rows]
+        return capacity
+
+    def why(self, class_id: int) -> NDArray[np.uint32]:
+        """Return the blockers of one more task of a class by row, as of the last `refresh` (see `Inventory.room`).
+
+        The same array until one changes.
+        """
+        rows = self.cluster.inventory.rows
+        if self.racks.aggregator(class_id) is None:
+            return np.full(rows, DOWN, np.uint32)
+        copy = self._why_copy.get(class_id)
+        if copy is None or len(copy) != rows:
+            copy = self._why_copy[class_id] = np.full(rows, DOWN, np.uint32)
+            known = self._why[class_id, :rows]
+            copy[: len(known)] = known
+        return copy
+
+    def blockers_now(self, classes: Sequence[int]) -> list[NDArray[np.uint32]]:
+        """Return `why` of each class as of now; nothing that is kept changes."""
+        if not classes:
+            return []
+        known = [self.racks.aggregator(class_id) is not None for class_id in classes]
+        seen = min(int(self._cursor[class_id]) if has else 0 for class_id, has in zip(classes, known, strict=True))
+        rows = self.cluster.inventory.changed_since(seen)
+        _, now = self.cluster.inventory.room(np.array(classes, np.int64), rows)
+        whys = []
+        for class_id, part in zip(classes, now, strict=True):
+            why = self.why(class_id).copy()
+            why[rows] = part
+            whys.append(why)
+        return whys
+
+    # -- for tests ----------------------------------------------------------------------------------------------
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        c, r = np.nonzero(self._arc >= 0)
+        gates = self._gate[c, r]
+        tails = np.where(gates >= 0, gates, self.racks.nodes(c, self.racks.of[r]))
+        yield self._arc[c, r], tails, self.machines.node[r]
+
+    @property
+    def num_gates(self) -> int:
+        """Number of gates; each has an arc from its rack that no part keeps, since it never changes."""
+        return int((self._gate >= 0).sum())

@@ -1,0 +1,90 @@
+"""Arcs of one round by which a class enters machines where other tasks would have to stop.
+
+::
+
+    X_c --load + price--> M        capacity: one task
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.builder.class_arcs import ClassArcs
+from flowsched.cluster.model import UNLIMITED
+from flowsched.policy import Policy
+
+__all__ = ["EvictionArcs"]
+
+Ints = NDArray[np.int64]
+
+
+class EvictionArcs:
+    """Offers to make room, and the machines that refused to.
+
+    Parameters
+    ----------
+    batch : NetworkBatch
+    classes : ClassArcs
+
+    Attributes
+    ----------
+    refused : dict of int to dict of int
+        By class, rows where no task makes room for it in this round.
+    """
+
+    def __init__(self, batch: NetworkBatch, classes: ClassArcs) -> None:
+        self.batch = batch
+        self.classes = classes
+        self.refused: dict[int, dict[int, None]] = {}
+        self._arcs: dict[tuple[int, int], int] = {}
+
+    def worth_asking(self, classes: list[int], policy: Policy) -> dict[int, Ints]:
+        """Return, by class, machines without room that have not refused; see `ClassArcs.worth_asking`."""
+        return self.classes.worth_asking(classes, policy, self.refused)
+
+    def offer(self, class_id: int, rows: Ints, cost: Ints) -> None:
+        """Let one task of the class onto each of these machines at that cost, while others make room."""
+        tail = self.classes.racks.aggregator(class_id)
+        assert tail is not None
+        heads = self.classes.machines.node[rows]
+        arcs = self.batch.add_arcs(np.full(len(rows), tail), heads, 1, cost)
+        self._arcs.update(zip(((class_id, row) for row in rows.tolist()), arcs.tolist(), strict=True))
+
+    def withdraw(self) -> None:
+        """Remove all offers."""
+        self.batch.remove_arcs(list(self._arcs.values()))
+        self._arcs.clear()
+
+    def refuse(self, class_id: int, row: int) -> None:
+        """Let no task of that machine make room for the class in this round."""
+        self.refused.setdefault(class_id, {})[row] = None
+        arc = self._arcs.pop((class_id, row), None)
+        if arc is not None:
+            self.batch.remove_arcs([arc])
+        self.classes.close_to_victims(class_id, row)
+
+    def restart(self) -> None:
+        """Remove all offers, and forget refusals."""
+        self.withdraw()
+        slots = self.classes.cluster.inventory.slots
+        for class_id, rows in self.refused.items():
+            if (slots[list(rows)] < UNLIMITED).any():
+                self.classes.reset(class_id)
+        self.refused.clear()
+
+    def flows(self) -> Iterator[tuple[int, int]]:
+        """Yield classes and rows where the flow takes an offer."""
+        if self._arcs:
+            flow = self.batch.flow(np.array(list(self._arcs.values()), np.int64))
+            yield from (offer for offer, units in zip(self._arcs, flow.tolist(), strict=True) if units)
+
+    def kept_arcs(self) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends."""
+        offers = np.array(list(self._arcs), np.int64).reshape(-1, 2)
+        tails = [self.classes.racks.aggregator(class_id) for class_id in offers[:, 0].tolist()]
+        heads = self.classes.machines.node[offers[:, 1]]
+        yield np.array(list(self._arcs.values()), np.int64), np.array(tails, np.int64), heads

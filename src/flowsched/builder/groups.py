@@ -1,0 +1,319 @@
+"""Nodes of groups and jobs: supplies, entries, and the costs of waiting.
+
+::
+
+          wait
+    g ----------> U_job          cost: by priority, and by the time that the group's oldest task has waited
+     `--> X_c, or E_g            capacity: tasks of g that wait and may start
+
+A group supplies its tasks, waiting and running.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.cluster.records import Group, JobRecord, TaskClass
+from flowsched.cluster.state import Cluster
+from flowsched.policy import Policy
+
+__all__ = ["GroupNode", "GroupNodes", "JobNode"]
+
+
+@dataclass(slots=True)
+class GroupNode:
+    """Mirror of what the network has of a group.
+
+    Attributes
+    ----------
+    node : int
+    wait, run : int
+        Arcs to the job's node and to the class's aggregator (or to the group's entry, see `locality`).
+    supply : int
+        Supply of the node.
+    waiting : int
+        Capacity of `run`.
+    bucket : int
+        Age bucket of the oldest waiting task, -1 before the first update.
+    cost : int
+        Cost of `wait`.
+    due : float
+        End of that bucket.
+    """
+
+    node: int
+    wait: int
+    run: int
+    supply: int = 0
+    waiting: int = 0
+    bucket: int = -1
+    cost: int = 0
+    due: float = inf
+
+
+@dataclass(slots=True)
+class JobNode:
+    """Node of a job, and the number of its groups."""
+
+    node: int
+    groups: int = 0
+
+
+class GroupNodes:
+    """Groups and jobs in a network.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    batch : NetworkBatch
+
+    Attributes
+    ----------
+    supply : int
+        Sum of the supplies of all groups.
+    patient : dict of Group
+        Groups whose oldest waiting task has reached the age bucket `WaitCost.reserve`.
+    """
+
+    def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
+        self.cluster = cluster
+        self.batch = batch
+        self.supply = 0
+        self.patient: dict[Group, None] = {}
+        self._groups: dict[Group, GroupNode] = {}
+        self._jobs: dict[JobRecord, JobNode] = {}
+        self._levels: dict[int, int] = {}
+        self._level_cost: dict[int, int] = {}
+        self._due: list[tuple[float, int, Group]] = []
+
+    def __contains__(self, group: Group) -> bool:
+        return group in self._groups
+
+    # -- groups and jobs come and go ----------------------------------------------------------------------------
+
+    def without_node(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+        """Return the jobs that are new."""
+        return [job for job in dict.fromkeys(jobs) if job not in self._jobs]
+
+    def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
+        """Add new jobs, with their nodes."""
+        self._jobs.update((job, JobNode(node)) for job, node in zip(jobs, nodes, strict=True))
+
+    def job_node(self, job: JobRecord) -> int:
+        """Return the node of a job."""
+        return self._jobs[job].node
+
+    def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
+        """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.
+
+        Parameters
+        ----------
+        groups : sequence of Group
+        nodes, wait, run : sequence of int
+            Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
+        """
+        for group, *numbers in zip(groups, nodes, wait, run, strict=True):
+            self._groups[group] = GroupNode(*numbers)
+            self._jobs[group.job].groups += 1
+            self._levels[group.cls.priority] = self._levels.get(group.cls.priority, 0) + 1
+        return not self._levels.keys() <= self._level_cost.keys()
+
+    def forget(self, group: Group) -> tuple[int, int | None]:
+        """Forget a group; return its node and, if the job goes with it, that of the job, for removal."""
+        node = self._groups.pop(group)
+        self.patient.pop(group, None)
+        self.supply -= node.supply
+        priority = group.cls.priority
+        self._levels[priority] -= 1
+        if not self._levels[priority]:
+            del self._levels[priority]
+        job = self._jobs[group.job]
+        job.groups -= 1
+        if job.groups:
+            return node.node, None
+        del self._jobs[group.job]
+        return node.node, job.node
+
+    # -- costs of waiting ---------------------------------------------------------------------------------------
+
+    @property
+    def levels(self) -> list[int]:
+        """Priorities that have a cost: those in use, and some that were."""
+        return sorted(self._level_cost)
+
+    def set_levels(self, levels: Sequence[int], policy: Policy) -> None:
+        """Give costs to these priorities."""
+        self._level_cost = policy.levels(levels)
+
+    def relevel(self, policy: Policy, urged: Collection[Group]) -> None:
+        """Give costs to the priorities in use: one is new, and the costs of strict ones depend on the others."""
+        self._level_cost = policy.levels(list(self._levels))
+        for group, node in self._groups.items():
+            if node.bucket >= 0:
+                self._set_cost(group, node, policy, urged)
+
+    def replace_policy(self, policy: Policy) -> None:
+        """Set all costs in the next update; raises where the policy's numbers are too large."""
+        self._level_cost = policy.levels(list(self._levels))
+
+    def forget_costs(self) -> None:
+        """Look at the age of every group in the next update."""
+        for group, node in self._groups.items():
+            node.bucket = -1
+            self._set_due(node, -inf, group)
+
+    def bucket(self, group: Group, policy: Policy, urged: Collection[Group]) -> int:
+        """Return the age bucket that a group counts as: beyond the last one if it is urged."""
+        return policy.waiting.buckets if group in urged else self._groups[group].bucket
+
+    def bearable_cost(self, cls: TaskClass, policy: Policy) -> int:
+        """Return the cost that a task of the class bears rather than wait, whatever the ages of all concerned."""
+        return self._level_cost[cls.priority] + policy.wait(0) - policy.wait(policy.waiting.buckets)
+
+    def wait_costs(self, policy: Policy) -> NDArray[np.int64]:
+        """Return the cost of waiting for a task that has just begun to, by class."""
+        priority = self.cluster.inventory.priority
+        cost = np.full(len(priority), policy.wait(0), np.int64)
+        for level, extra in self._level_cost.items():
+            cost[priority == level] += extra
+        return cost
+
+    # -- world -> arcs ------------------------------------------------------------------------------------------
+
+    @property
+    def due(self) -> float:
+        """Time at which the next age bucket ends."""
+        return self._due[0][0] if self._due else inf
+
+    def wake_at(self, due: float, group: Group) -> None:
+        """Let `due` be no later than that."""
+        heapq.heappush(self._due, (due, 0, group))
+
+    def update(
+        self,
+        touched: Iterable[Group],
+        now: float,
+        policy: Policy,
+        withheld: Collection[Group],
+        urged: Collection[Group],
+    ) -> None:
+        """Bring groups up to date, and those whose oldest waiting task has left its age bucket."""
+        batch = self.batch
+        for group in chain(touched, self._aged(now)):
+            node = self._groups[group]
+            if group.tasks != node.supply:
+                self.supply += group.tasks - node.supply
+                node.supply = group.tasks
+                batch.set_supply(node.node, group.tasks)
+            waiting = 0 if group in withheld else len(group.waiting)
+            if waiting != node.waiting:
+                node.waiting = waiting
+                batch.set_capacity(node.run, waiting)
+            self._set_age(group, node, now, policy, urged)
+
+    def _aged(self, now: float) -> Iterator[Group]:
+        while self._due and self._due[0][0] <= now:
+            due, _, group = heapq.heappop(self._due)
+            node = self._groups.get(group)
+            if node is not None and node.due == due:
+                yield group
+
+    def _set_due(self, node: GroupNode, due: float, group: Group) -> None:
+        node.due = due
+        if due < inf:
+            heapq.heappush(self._due, (due, group.serial, group))
+
+    def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
+        """Set the cost of waiting by the time that the oldest task has waited."""
+        bucket, due = 0, inf
+        if group.waiting:
+            waiting, since = policy.waiting, group.waiting[0].since
+            since = now if since is None else since
+            bucket = waiting.bucket(now - since)
+            due = since + waiting.end(bucket)
+        if bucket != node.bucket:
+            node.bucket = bucket
+            self._set_cost(group, node, policy, urged)
+            self.patient.pop(group, None)
+            reserve = policy.waiting.reserve
+            # Room does not help a task that waits for better company, so nothing is kept free for it.
+            if (
+                reserve is not None
+                and bucket >= reserve
+                and not self.cluster.inventory.affinity.restricts(group.cls.index)
+            ):
+                self.patient[group] = None
+        if due != node.due:
+            self._set_due(node, due, group)
+
+    def _set_cost(self, group: Group, node: GroupNode, policy: Policy, urged: Collection[Group]) -> None:
+        cost = self._level_cost[group.cls.priority] + policy.wait(self.bucket(group, policy, urged))
+        if cost != node.cost:
+            node.cost = cost
+            self.batch.set_cost(node.wait, cost)
+
+    # -- within a round -----------------------------------------------------------------------------------------
+
+    def close(self, group: Group) -> None:
+        """Let no task of the group start; nothing is done for a new one, which comes closed."""
+        node = self._groups.get(group)
+        if node is not None:
+            node.waiting = 0
+            self.batch.set_capacity(node.run, 0)
+
+    def open(self, group: Group) -> None:
+        """Let all waiting tasks of the group start."""
+        node = self._groups.get(group)
+        if node is not None:
+            node.waiting = len(group.waiting)
+            self.batch.set_capacity(node.run, node.waiting)
+
+    def reprice(self, group: Group, policy: Policy, urged: Collection[Group]) -> None:
+        """Set the cost of waiting anew, after the group has been urged or is urged no longer."""
+        node = self._groups.get(group)
+        if node is not None:
+            self._set_cost(group, node, policy, urged)
+
+    # -- flow ---------------------------------------------------------------------------------------------------
+
+    def flows(self, groups: Sequence[Group]) -> list[int]:
+        """Return the tasks that the flow lets start, group by group."""
+        flow: list[int] = self.batch.flow(np.array([self._groups[group].run for group in groups], np.int64)).tolist()
+        return flow
+
+    def prices(self, groups: Sequence[Group], resolution: int) -> dict[Group, float]:
+        """Return the cost of running beyond that of waiting, at the optimum's prices, for one more task of each group.
+
+        Parameters
+        ----------
+        groups : sequence of Group
+        resolution : int
+            Cost of a whole load, the unit of the result.
+        """
+        if not groups:
+            return {}
+        nodes = [self._groups[group] for group in groups]
+        reduced = self.batch.reduced_cost(np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64))
+        return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / resolution).tolist(), strict=True))
+
+    def kept_arcs(self, entry: Callable[[Group], int]) -> Iterator[KeptArcs]:
+        """Yield the arcs that are kept here, with their ends.
+
+        Parameters
+        ----------
+        entry : callable
+            Returns the node by which a group's tasks start.
+        """
+        nodes = np.array([node.node for node in self._groups.values()], np.int64)
+        jobs = np.array([self._jobs[group.job].node for group in self._groups], np.int64)
+        yield np.array([node.wait for node in self._groups.values()], np.int64), nodes, jobs
+        heads = np.array([entry(group) for group in self._groups], np.int64)
+        yield np.array([node.run for node in self._groups.values()], np.int64), nodes, heads

@@ -1,0 +1,112 @@
+"""State of the builder that holds for one round.
+
+A round withholds groups, urges gangs, opens arcs for making room, and lets claimants stand aside.  Nothing of that may
+outlast the round, so all of it is in one `RoundScope`.  `Builder.round` opens the scope and restores what it has changed on
+every way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flowsched.builder.evictions import EvictionArcs
+from flowsched.builder.groups import GroupNodes
+from flowsched.builder.shares import RoundShares, Shares
+from flowsched.cluster.records import Group
+from flowsched.policy import Policy
+
+__all__ = ["RoundScope"]
+
+
+class RoundScope:
+    """State of one round; made by `Builder.round`.
+
+    Parameters
+    ----------
+    now : float
+    policy : Policy
+    groups : GroupNodes
+    shares : Shares
+    evictions : EvictionArcs
+        New, without any arc.
+    left_out : dict of Group
+        The builder's own: groups left out of rounds until there are news.
+
+    Attributes
+    ----------
+    withheld : dict of Group
+        Groups of which no more tasks may start; those left out are among them.
+    urged : dict of Group
+        Groups that count as older than any other of their priority.
+    round_shares : RoundShares
+    first : bool
+        True before the first update.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        policy: Policy,
+        groups: GroupNodes,
+        shares: Shares,
+        evictions: EvictionArcs,
+        left_out: dict[Group, None],
+    ) -> None:
+        self.now = now
+        self.policy = policy
+        self.evictions = evictions
+        self.withheld: dict[Group, None] = dict(left_out)
+        self.urged: dict[Group, None] = {}
+        self.round_shares = RoundShares()
+        self.first = True
+        self._groups = groups
+        self._shares = shares
+        self._left_out = left_out
+
+    def withhold(self, group: Group) -> None:
+        """Let no more tasks of the group start in this round."""
+        self.withheld[group] = None
+        self._groups.close(group)
+
+    def leave_out(self, group: Group, until_news: bool) -> None:
+        """Withhold a group, in this round or until there are news, and let others have its share."""
+        self.withhold(group)
+        self._shares.waive(group)
+        self.round_shares.stale = True
+        if until_news:
+            self._left_out[group] = None
+
+    def release(self, group: Group) -> None:
+        """Let tasks of a group that was withheld start again."""
+        del self.withheld[group]
+        self.round_shares.stale |= self._shares.claim(group)
+        self._groups.open(group)
+
+    def let_in(self) -> None:
+        """Release the groups left out: there are news."""
+        for group in self._left_out:
+            self.release(group)
+        self._left_out.clear()
+
+    def urge(self, groups: Iterable[Group]) -> None:
+        """Let groups count as older than any other of their priority."""
+        for group in groups:
+            self.urged[group] = None
+            self._groups.reprice(group, self.policy, self.urged)
+
+    def grant_more(self, proposed: bool) -> bool:
+        """Let the next update grant another step of shares; see `Shares.grant_more`."""
+        return self._shares.grant_more(proposed, self.round_shares)
+
+    def restart(self) -> None:
+        """Forget evictions, when all that the round has tried was taken back."""
+        self.evictions.restart()
+
+    def restore(self) -> None:
+        """Undo everything, but for groups that are left out until there are news."""
+        for group in [group for group in self.withheld if group not in self._left_out]:
+            self.release(group)
+        urged, self.urged = self.urged, {}
+        for group in urged:
+            self._groups.reprice(group, self.policy, self.urged)
+        self.evictions.restart()
