@@ -10,8 +10,8 @@ The network (g a group of like tasks of one job, c its class, r a rack, M a mach
          `----------- -stay --------------------'
 
 A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that wait may
-enter their class's aggregator (capacity: how many wait), from where each rack leads to the machines with room for the class
-(capacity: how many fit by resources now, and by slots if worse tasks leave).  M -> S is the machine's slots, so that within
+enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with room for the
+class (capacity: the tasks that fit by resources now, and by slots if worse tasks leave).  M -> S is the machine's slots, so that within
 the flow a better task pushes a worse one off its running arc.  Other resources the flow cannot see together:
 `flowsched.rounds.admission` checks what it proposes.
 

@@ -9,7 +9,7 @@ They are the preference arcs of Quincy ("Quincy: Fair Scheduling for Distributed
                   |         on the machine                   v        |
                   `------------------------------------->  N_c,M -----'
 
-A group whose tasks have data enters by a node of its own, E_g (capacity: how many wait).  The arc to the class's
+A group whose tasks have data enters by a node of its own, E_g (capacity: its waiting tasks).  The arc to the class's
 aggregator costs what holds anywhere.  The arcs to a rack and to a machine cost the worst case below them.  There are arcs
 only to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  The gate N_c,M stands
 before a machine that some group of the class prefers, so that the load, and the limit to how many fit, hold for tasks that
