@@ -16,15 +16,15 @@ The *excess* of v is e(v) = b(v) + inflow(v) - outflow(v); a node with e < 0 has
 
 The invariant
 -------------
-(I)  rc(h) >= 0 for every residual half-arc h, except for those in ``bent`` (below).
+(I)  rc(h) >= 0 for every residual half-arc h, except for those in ``unsaturable`` (below).
 
 It holds between calls, after *every* mutation and at every step of `repair`.  A flow without excess under which (I)
 holds is optimal, and p proves it.  Mutations keep (I) at once, at the cost of what they touch: a half-arc that would
-break it is mended by moving the potential of an endpoint of low degree, if that endpoint's own arcs allow it; else the
+break it is dealt with by moving the potential of an endpoint of low degree, if that endpoint's own arcs allow it; else the
 half-arc is saturated, which books an excess at its head and a deficit at its tail.  So the epsilon that a change leaves behind is always 0, and
 solving means routing excesses to deficits; what the change does not reach is never looked at.
-A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``bent`` and mended
-when solving starts, by `unbend`: shortest augmenting cycles through it, until its reduced cost is 0 or the cycle is unlimited.
+A half-arc too large to be saturated (``res >= BIG``, unlimited ones among them) is noted in ``unsaturable``.  When solving
+starts, `cancel_unsaturable` sends flow along shortest cycles through it, until its reduced cost is 0 or a cycle is unlimited.
 
 Incremental cost scaling at epsilon = 0 (`repair`)
 --------------------------------------------------
@@ -51,11 +51,11 @@ What an exception leaves behind
 (E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
      and only then assigns and changes, without an allocation, a Python call or a look for signals.  While solving, room is made at the start of every step
      that moves flow or potentials (`ready`), so that a step is made whole or not at all.  Whatever may break (I) on the way (cost scaling, `complete`) says so in
-     ``loose``, makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which mends it.
+     ``loose``, makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
      What a solve returns is laid out before the last solution is given up for the new one (`conclude`).
 (X)  One call at a time: ``busy`` is taken by every call and never waited for.  A second thread, a signal handler, a finaliser or a callback that comes while a call
      is under way gets ConcurrentUseError at once, and so does the child of a fork that was made meanwhile.
-(A)  Arrays given are the caller's own no more: network.py hands over copies, so that what was checked is what is used.
+(A)  Arrays given are the caller's own no more: network/flow_network.py hands over copies, so that what was checked is what is used.
 (U)  An unlimited arc never counts as full.  Its residual capacity starts from 2**62; if flow uses that up (``brimful``) and the answer rests on it, or if an excess
      leaves its range (``overflown``), the network is solved once more from nothing, and CostRangeError says if that does not help.
 
@@ -69,9 +69,9 @@ Complexity: `walk` and `search` look only at the adjacency of nodes that they re
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990);
 A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); the Sirius paper (incremental cost scaling, ICS).
 
-Who calls whom: network.py -> `Network` methods -> mutations: `bend` -> `nudge`, `push`; solving: `run` -> `unbend`, `scale` -> `refine`,
-`repair` -> `walk`, `search`.  Nothing here knows of clusters.  Python objects are touched only to grow arrays, to look
-for signals and to hand out results.
+Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `run` ->
+`cancel_unsaturable`, `scale` -> `refine` -> `saturate_all`, `repair` -> `walk`, `search`.  Nothing here knows of clusters.  Python objects are touched
+only to grow arrays, to look for signals and to hand out results.
 """
 
 cimport cython
@@ -115,7 +115,7 @@ cdef extern from *:
     #endif
     """
     void fs_fetch(const void *p) nogil          # it will be written soon
-    bint fs_take(long *p)                       # whether it was free, and is ours now
+    bint fs_take(long *p)                       # true: it was free, and is ours now
     void fs_give(long *p)
     int fs_low_bit(uint64_t x) nogil
     int fs_high_bit(uint64_t x) nogil
@@ -161,12 +161,12 @@ cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
 cdef int64_t ALPHA = 8
-# When local repair has scanned so many half-arcs for each arc of the network, the simplex is likely to be faster: after a change; from nothing; after
-# a change that leaves all nodes and arcs where they are, because then its basis will serve the next time, too.
-cdef int64_t LAVISH = 16
-cdef int64_t FRUGAL = 9
-cdef int64_t MEAN = 4
-cdef int64_t PATIENT = 250       # and cost scaling in all its phases
+# Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
+# from nothing; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
+cdef int64_t SCANS_RESHAPED = 16
+cdef int64_t SCANS_COLD = 9
+cdef int64_t SCANS_WARM = 4
+cdef int64_t SCANS_SCALING = 250     # by cost scaling in all its phases
 cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose between ways that all lead to the optimum
 cdef int64_t SEARCH_NS = 10
 
@@ -190,6 +190,17 @@ cdef enum:
     SCALING = 2
     SIMPLEX = 3
 
+ALGORITHMS = {"auto": AUTO, "repair": REPAIR, "cost_scaling": SCALING, "network_simplex": SIMPLEX}      # `algorithm` of `Network.solve`
+
+cdef enum:
+    F_TAIL
+    F_HEAD
+    F_CAPACITY
+    F_COST
+    F_LOWER
+
+TAIL, HEAD, CAPACITY, COST, LOWER = F_TAIL, F_HEAD, F_CAPACITY, F_COST, F_LOWER      # `field` of `Network.arc_data`
+
 cdef enum:
     PUSHES
     RELABELS
@@ -202,6 +213,11 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
+
+
+cdef inline int mirror(int state) noexcept nogil:
+    """The state of a half-arc whose mate is in `state`: see `Network.state`."""
+    return state if state & 1 else state ^ 2
 
 
 cdef inline int64_t mag(int64_t x) noexcept nogil:
@@ -256,8 +272,8 @@ cdef class Network:
     cdef int32_t njarc, njnode
     cdef bint solved               # there is a last solution; until then nothing is journalled and it counts as flow 0
     # -- residual half-arcs with rc < 0 that are too large to saturate ----------------------------------------
-    cdef int32_t[::1] bent
-    cdef int32_t nbent
+    cdef int32_t[::1] unsaturable
+    cdef int32_t nunsaturable
     # -- counts ---------------------------------------------------------------------------------------------
     cdef int32_t n, m              # ids ever used: 0..n-1, 0..m-1
     cdef int32_t live_nodes, live_arcs
@@ -296,7 +312,7 @@ cdef class Network:
     cdef int64_t repair_work       # and of repair for each excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
-    cdef bint loose                # (I) may be broken; room for mending it has been made
+    cdef bint loose                # (I) may be broken; room for restoring it has been made
     cdef long busy                 # a call is under way
     cdef int32_t[::1] none32       # of length 0: assigning them cannot fail
     cdef int64_t[::1] none64
@@ -313,7 +329,7 @@ cdef class Network:
             self.spare[i] = -1
         self.jarc, self.jflow = _zeros(16, np.int32), _zeros(16, np.int64)
         self.jnode, self.jpot = _zeros(16, np.int32), _zeros(16, np.int64)
-        self.bent = _zeros(4, np.int32)
+        self.unsaturable = _zeros(4, np.int32)
         self.free_node = self.free_arc = self.hub = -1
         self.budget = 3000
         self.patience = -1
@@ -413,12 +429,12 @@ cdef class Network:
         self.njnode = kept
         return 0
 
-    cdef int grow_bent(self, int64_t more) except -1:
-        cdef int64_t size = self.nbent + more
-        cdef int32_t[::1] bent
-        if size > self.bent.shape[0]:
-            bent = _grown(self.bent, max(size, 2 * self.bent.shape[0]))
-            self.bent = bent
+    cdef int grow_unsaturable(self, int64_t more) except -1:
+        cdef int64_t size = self.nunsaturable + more
+        cdef int32_t[::1] unsaturable
+        if size > self.unsaturable.shape[0]:
+            unsaturable = _grown(self.unsaturable, max(size, 2 * self.unsaturable.shape[0]))
+            self.unsaturable = unsaturable
         return 0
 
     cdef inline int ready(self, int64_t arcs, int64_t nodes) except -1 nogil:
@@ -429,13 +445,13 @@ cdef class Network:
         return 0
 
     cdef int ready_for_all(self) except -1:
-        """Before what may move everything: room for that, and for mending all of it afterwards."""
+        """Make room for a step that may move everything, and for restoring (I) everywhere afterwards."""
         cdef int32_t a
         cdef int64_t large = 0
         for a in range(self.m):
             if self.pos[2 * a] >= 0 and self.res[2 * a] + self.res[2 * a + 1] >= BIG:
                 large += 2
-        self.grow_bent(large)
+        self.grow_unsaturable(large)
         if self.solved:
             self.grow_journal(self.live_arcs, self.live_nodes)
         return 0
@@ -574,7 +590,7 @@ cdef class Network:
             if self.res[h] == 0 and self.res[h ^ 1] >= CINF - 2 * POT_MAX:
                 self.brimful = True
             self.shift(u, h, before, after)
-            self.shift(v, h ^ 1, before ^ 2 if before & 1 == 0 else before, after ^ 2 if after & 1 == 0 else after)
+            self.shift(v, h ^ 1, mirror(before), mirror(after))
         return 0
 
     cdef int push(self, int32_t h, int64_t amount) except -1 nogil:
@@ -584,17 +600,17 @@ cdef class Network:
         return self.move(h, amount)
 
     cdef int resize(self, int32_t h, int64_t residual) except -1 nogil:
-        """Set the residual capacity of h, the flow being what it is."""
+        """Set the residual capacity of h; the flow stays."""
         cdef int before = self.state(h), after
         self.res[h] = residual
         after = self.state(h)
         if before != after:
             self.shift(self.tail(h), h, before, after)
-            self.shift(self.head(h), h ^ 1, before ^ 2 if before & 1 == 0 else before, after ^ 2 if after & 1 == 0 else after)
+            self.shift(self.head(h), h ^ 1, mirror(before), mirror(after))
         return 0
 
-    cdef int nudge(self, int32_t v, int64_t amount) except? -1 nogil:
-        """Add `amount` to v's potential if v's residual half-arcs allow it (and are few); whether it was done."""
+    cdef int shift_potential(self, int32_t v, int64_t amount) except? -1 nogil:
+        """Add `amount` to v's potential if v's residual half-arcs allow it, and are few; return 1 if it was done."""
         cdef int32_t first = self.node[v].first, i, lo, hi, w
         cdef int64_t rc
         if amount > 0:      # half-arcs into v come closer to rc < 0
@@ -615,7 +631,7 @@ cdef class Network:
         self.set_pot(v, self.pot[v] + amount)
         return 1
 
-    cdef int bend(self, int32_t h) except -1 nogil:
+    cdef int restore_optimality(self, int32_t h) except -1 nogil:
         """Restore invariant (I) for half-arc h."""
         cdef int64_t rc
         cdef int32_t u, v
@@ -626,13 +642,13 @@ cdef class Network:
             return 0
         self.broken = max(self.broken, -rc)
         u, v = self.tail(h), self.head(h)
-        if u != v and (self.nudge(u, -rc) or self.nudge(v, rc)):
+        if u != v and (self.shift_potential(u, -rc) or self.shift_potential(v, rc)):
             return 0
         if self.res[h] < BIG:
             self.push(h, self.res[h])
         else:
-            self.bent[self.nbent] = h
-            self.nbent += 1
+            self.unsaturable[self.nunsaturable] = h
+            self.nunsaturable += 1
         return 0
 
     # == mutations ============================================================================================
@@ -646,9 +662,9 @@ cdef class Network:
         return 0
 
     cdef int tell(self, int32_t what) except -1:
-        """Note for the simplex's basis what changed: an arc, or ~v for the supply of v.
+        """Note a change for the simplex's basis: an arc, or ~v for the supply of v.
 
-        Too many changes make it useless, which is looked at when there are 0, 16, 48, 112, ... of them.
+        Too many changes make the basis useless: that is checked at 0, 16, 48, 112, ... of them.
         """
         if self.based:
             if self.nnews % 16 == 0 and (self.nnews // 16 & self.nnews // 16 + 1) == 0 and self.nnews > self.live_arcs // 4:
@@ -726,7 +742,7 @@ cdef class Network:
         return max(bound, exact)
 
     cdef int64_t large(self, const int64_t[::1] arcs) except -1:
-        """How many half-arcs of these arcs may be, or become, too large to saturate."""
+        """Count the half-arcs of these arcs that may be, or become, too large to saturate."""
         cdef Py_ssize_t i
         cdef int64_t count = 0
         for i in range(arcs.shape[0]):
@@ -734,10 +750,10 @@ cdef class Network:
                 count += 2
         return count
 
-    cdef int ready_to_bend(self, int64_t arcs, int64_t nodes, int64_t bends) except -1:
-        """Before a mutation: room in the journals and in ``bent``."""
-        if self.nbent + bends > self.bent.shape[0]:
-            self.grow_bent(bends)
+    cdef int ready_to_restore(self, int64_t arcs, int64_t nodes, int64_t halves) except -1:
+        """Before a mutation: room in the journals and in ``unsaturable``."""
+        if self.nunsaturable + halves > self.unsaturable.shape[0]:
+            self.grow_unsaturable(halves)
         if self.solved:
             self.grow_journal(arcs, nodes)
         return 0
@@ -793,7 +809,7 @@ cdef class Network:
             self.give()
 
     cdef int64_t expect(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
-        """Let every node know in `want` how many half-arcs it will get; return the room that their blocks may take in the arena."""
+        """Count in `want`, by node, the half-arcs to come; return the room that the blocks may take in the arena."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int64_t room = 0
         for i in range(k):
@@ -844,7 +860,7 @@ cdef class Network:
         bound = self.check_cost(cost, self.live_nodes)
         for i in range(k):
             huge += capacity[i] >= BIG
-        self.ready_to_bend(k, k, huge)
+        self.ready_to_restore(k, k, huge)
         out = _empty(k, np.int64)
         ids = out
         if bulk:
@@ -894,7 +910,7 @@ cdef class Network:
                 self.raise_lower(a, lo)
         self.live_arcs += k
         for i in range(k):
-            self.bend(<int32_t>(2 * ids[i]))
+            self.restore_optimality(<int32_t>(2 * ids[i]))
         return out
 
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
@@ -950,7 +966,7 @@ cdef class Network:
         return 0
 
     cdef int fetch_block(self, int32_t v) except -1 nogil:
-        """Have the mates of a node's half-arcs looked up: removing them is a chain of cache misses otherwise."""
+        """Fetch the positions of the mates of a node's half-arcs: removing them is a chain of cache misses otherwise."""
         cdef int32_t i
         for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
             fs_fetch(&self.pos[self.half[i].code & ~1])
@@ -958,7 +974,7 @@ cdef class Network:
         return 0
 
     cdef int fetch_ends(self, int32_t v) except -1 nogil:
-        """Have what a walk from v will look at first; v may have been removed since it got its excess."""
+        """Fetch what a walk from v reads first; v may have been removed since it got its excess."""
         cdef int32_t i
         if self.node[v].d[3] <= 0:
             return 0
@@ -1050,7 +1066,7 @@ cdef class Network:
                     raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
                 huge += capacity[i] >= BIG
             self.ready_to_tell(k)
-            self.ready_to_bend(k, k, huge)
+            self.ready_to_restore(k, k, huge)
             for i in range(k):
                 h = <int32_t>(2 * arcs[i])
                 self.tell(h >> 1)
@@ -1060,7 +1076,7 @@ cdef class Network:
                     self.push(h ^ 1, flow - cap)
                     flow = cap
                 self.resize(h, cap - flow)
-                self.bend(h)
+                self.restore_optimality(h)
         finally:
             self.give()
 
@@ -1078,12 +1094,12 @@ cdef class Network:
                 cap = self.res[2 * a] + self.flow_of(a)
                 if lower[i] > cap:
                     raise InputError(f"lower[{i}]: {lower[i]} is above arc {a}'s capacity {cap}")
-            self.ready_to_bend(k, k, self.large(arcs))
+            self.ready_to_restore(k, k, self.large(arcs))
             self.grow_arcs(self.m, True)
             self.drop_basis()
             for i in range(k):
                 self.raise_lower(<int32_t>arcs[i], lower[i])
-                self.bend(<int32_t>(2 * arcs[i] + 1))
+                self.restore_optimality(<int32_t>(2 * arcs[i] + 1))
         finally:
             self.give()
 
@@ -1096,7 +1112,7 @@ cdef class Network:
             self.check_arcs(arcs, "arcs")
             bound = self.check_cost(cost, self.live_nodes)
             self.ready_to_tell(k)
-            self.ready_to_bend(k, 2 * k, self.large(arcs))
+            self.ready_to_restore(k, 2 * k, self.large(arcs))
             self.cost_bound = bound
             for i in range(k):
                 h = <int32_t>(2 * arcs[i])
@@ -1104,8 +1120,8 @@ cdef class Network:
                 fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
                 self.half[self.pos[h]].cost = cost[i]
                 self.half[self.pos[h ^ 1]].cost = -cost[i]
-                self.bend(h)
-                self.bend(h ^ 1)
+                self.restore_optimality(h)
+                self.restore_optimality(h ^ 1)
         finally:
             self.give()
 
@@ -1117,7 +1133,7 @@ cdef class Network:
         with gil:
             try:
                 fs_look()
-            except BaseException as error:  # a flow in mid-scaling must be mended before it is raised
+            except BaseException as error:  # (I) must be restored first if scaling has broken it
                 self.pending = error
                 return INTERRUPTED
             if self.deadline and time.monotonic() >= self.deadline:
@@ -1213,7 +1229,7 @@ cdef class Network:
         return 0
 
     cdef inline bint ends(self, int32_t v, int sign) except -1 nogil:
-        """Whether a path from an excess (sign 1) or deficit (sign -1) may end at v."""
+        """True if a path from an excess (sign 1) or deficit (sign -1) may end at v."""
         return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
 
     cdef int walk(self, int32_t s, int sign, int64_t eps, int64_t budget) except -1 nogil:
@@ -1439,7 +1455,7 @@ cdef class Network:
                 rc = self.half[i].cost + self.pot[v] - self.pot[w]
                 if way < 0:
                     rc = -rc
-                if rc < 0 or rc + d >= length:     # rc < 0: it is in `bent`, and gets its turn
+                if rc < 0 or rc + d >= length:     # rc < 0: it is in ``unsaturable``, and gets its turn
                     continue
                 rc += d
                 far = &self.label[2 * w + 1 - side]
@@ -1533,16 +1549,16 @@ cdef class Network:
         self.count[AUGMENTATIONS] += 1
         return OK
 
-    cdef int unbend(self) except -1 nogil:
-        """Mend the half-arcs in `bent`: shortest augmenting cycles through each until its reduced cost is 0."""
+    cdef int cancel_unsaturable(self) except -1 nogil:
+        """Augment along shortest cycles through each half-arc in ``unsaturable`` until its reduced cost is 0."""
         cdef int32_t h, i
         cdef int64_t amount
         cdef bint endless
         cdef int status
-        while self.nbent:
-            h = self.bent[self.nbent - 1]
+        while self.nunsaturable:
+            h = self.unsaturable[self.nunsaturable - 1]
             if self.pos[h] < 0 or self.pos[h ^ 1] < 0 or self.res[h] <= 0 or self.reduced(h) >= 0:
-                self.nbent -= 1
+                self.nunsaturable -= 1
                 continue
             if self.res[h] < BIG:
                 self.ready(1, 0)
@@ -1590,10 +1606,10 @@ cdef class Network:
 
     # -- cost scaling ----------------------------------------------------------------------------------------------
 
-    cdef int mend(self) except -1 nogil:
+    cdef int saturate_all(self) except -1 nogil:
         """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `ready_for_all`."""
         cdef int32_t v, i, h
-        self.nbent = 0
+        self.nunsaturable = 0
         for v in range(self.n):
             if self.node[v].d[3] < 0:
                 continue
@@ -1604,7 +1620,7 @@ cdef class Network:
                     if self.res[h] < BIG:
                         self.push(h, self.res[h])       # another half-arc takes place i
                         continue
-                    self.bend(h)
+                    self.restore_optimality(h)
                 i += 1
         self.loose = False
         return 0
@@ -1631,16 +1647,16 @@ cdef class Network:
                     self.book(self.tail(2 * a), -low)
                     self.book(self.head(2 * a), low)
         self.overflown = self.brimful = False
-        return self.mend()
+        return self.saturate_all()
 
     cdef int refine(self, int64_t eps) except -1 nogil:
         """Make the flow eps-optimal: saturate what has rc < 0, then route all excesses and deficits at eps."""
         cdef int32_t i, v, status
         cdef int sign
         self.count[REFINES] += 1
-        self.mend()
+        self.saturate_all()
         self.loose = True
-        status = self.unbend()
+        status = self.cancel_unsaturable()
         if status != OK:
             return status
         for sign in range(1, -2, -2):
@@ -1658,17 +1674,17 @@ cdef class Network:
         Potentials that an earlier problem has driven far apart, and what no flow can reach, would take a small epsilon for ever to climb.
         """
         cdef int status
-        self.allowance = PATIENT * (<int64_t>self.live_arcs + 1000)
+        self.allowance = SCANS_SCALING * (<int64_t>self.live_arcs + 1000)
         while True:
             status = self.refine(eps)
             if status != OK or eps <= 1:
                 break
             eps = max(eps // ALPHA, 1)
-        self.mend()
+        self.saturate_all()
         return status
 
     cdef bint uneven(self) except -1 nogil:
-        """Whether there is any excess; without one the flow is optimal, by (I)."""
+        """True if there is any excess; without one the flow is optimal, by (I)."""
         cdef int32_t i
         for i in range(self.nactive):
             if self.exc[self.active[i]]:
@@ -1683,14 +1699,14 @@ cdef class Network:
         self.allowance = FAR
         if self.based and algorithm == AUTO and <double>excesses * <double>self.repair_work > <double>self.simplex_work:
             return SPENT
-        status = self.unbend()
+        status = self.cancel_unsaturable()
         if status != OK:
             return status
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
         if algorithm != SCALING:
             if algorithm == AUTO:
-                self.allowance = (FRUGAL if not warm else LAVISH if self.reshaped else MEAN) * (<int64_t>self.live_arcs + 1000)
+                self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
                 if self.based:
                     self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
                 if self.patience >= 0:
@@ -1709,15 +1725,15 @@ cdef class Network:
         status = self.scale(max(self.broken if warm else self.cost_bound, 1))
         if status != OK and status != HANDOVER and status != SPENT:
             return status
-        self.allowance = LAVISH * (<int64_t>self.live_arcs + 1000)
-        status = self.unbend()
+        self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
+        status = self.cancel_unsaturable()
         return self.repair() if status == OK else status
 
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
-        `algorithm`: 0 repair, and the simplex if that takes too long, 1 repair, 2 cost scaling, 3 the simplex.  `time_limit` in seconds, negative
-        for none.
+        `algorithm`: AUTO (repair, and the simplex if that takes too long), REPAIR, SCALING or SIMPLEX; by name in `ALGORITHMS`.
+        `time_limit` in seconds, negative for none.
         """
         start = time.perf_counter()
         self.take()
@@ -1751,7 +1767,7 @@ cdef class Network:
             return self.conclude(late, warm, start)
         except BaseException:       # the one way out of every failure
             if self.loose:
-                self.mend()
+                self.saturate_all()
             raise
 
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
@@ -1764,10 +1780,10 @@ cdef class Network:
         if status == SPENT:
             self.allowance = FAR
             with nogil:
-                status = self.unbend()
+                status = self.cancel_unsaturable()
                 if status == OK:
                     status = self.repair()
-        late[0] = status == LATE and self.nbent == 0
+        late[0] = status == LATE and self.nunsaturable == 0
         if late[0]:
             self.ready_for_all()
             self.loose = True
@@ -1776,7 +1792,7 @@ cdef class Network:
         return status
 
     cdef bint worn(self, int status) except -1:
-        """Whether the present flow and potentials are of no use: out of range, or an unlimited arc is full and the answer rests on that."""
+        """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""
         cdef int32_t a
         cdef bint full = False
         if status == UNBOUNDED or status == LATE or status == INTERRUPTED:
@@ -1830,7 +1846,7 @@ cdef class Network:
                     if self.res[h] > 0 and self.reduced(h) < 0:
                         half[wild] = h
                         wild += 1
-            self.grow_bent(hasty)
+            self.grow_unsaturable(hasty)
         # A large round need not be paid for with memory for ever.
         if self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > jarc.shape[0]:
             jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
@@ -1858,7 +1874,7 @@ cdef class Network:
         self.solved, self.reshaped = True, False
         self.solves[0], self.solves[1] = solves[0], solves[1]
         for i in range(wild):
-            self.bend(half[i])
+            self.restore_optimality(half[i])
         self.loose = False
         return answer
 
@@ -1909,19 +1925,19 @@ cdef class Network:
             self.exc[self.active[i]] = 0
         self.overflown = False
         self.clear_active()
-        self.nbent = 0
+        self.nunsaturable = 0
         self.allowance = FAR
         self.settle_hub()
         return OK if self.hub < 0 else self.centre()
 
     cdef object resume(self, double limit):
-        """Let the simplex go on from its last basis, which is ours again only when that has succeeded; None if that does not go."""
+        """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
         basis, known = self.basis, _whole(self.known)
         fs_allocate()
         changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
         self.drop_basis()
         nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
-        return basis.resume(arcs, self.read_arcs(arcs, 3), self.read_arcs(arcs, 2), nodes, (self.supplies() - known)[nodes], limit)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes, (self.supplies() - known)[nodes], limit)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -1983,7 +1999,7 @@ cdef class Network:
         return OK
 
     cdef bint number(self, int sign) except -1 nogil:
-        """Number nodes by their distance, in half-arcs, from all excesses (sign 1) or deficits (sign -1) up to the nearest ends; whether there are any."""
+        """Number nodes by their distance, in half-arcs, from all excesses (sign 1) or deficits (sign -1) up to the nearest ends; true if there are any."""
         cdef int32_t i, lo, hi, v, w, taken = 0, found = 0
         cdef int64_t nearest = FAR
         self.next_stamp()
@@ -2010,7 +2026,7 @@ cdef class Network:
         return nearest < FAR
 
     cdef int descend(self, int32_t s, int sign) except -1 nogil:
-        """Push from s along paths whose numbers rise by 1; what is found to lead nowhere loses its number."""
+        """Push from s along paths whose numbers rise by 1; a node that leads nowhere loses its number."""
         cdef int32_t tip = s, depth = 0, i, lo, hi, v = -1
         while self.exc[s]:
             self.ways(tip, sign, &lo, &hi)
@@ -2073,7 +2089,7 @@ cdef class Network:
             self.give()
 
     cdef object living(self):
-        """Bool by node id: whether it is in use."""
+        """Bool by node id: the id is in use."""
         fs_allocate()
         return _whole(self.node)[:self.n]["d"][:, 3] >= 0
 
@@ -2126,41 +2142,45 @@ cdef class Network:
     def potential(self, ids):
         self.take()
         try:
-            return self.read_nodes(self.chosen_nodes(ids), 0)
+            return self.read_potential(self.chosen_nodes(ids))
         finally:
             self.give()
 
-    cdef object read_nodes(self, const int64_t[::1] nodes, int what):
+    cdef object read_potential(self, const int64_t[::1] nodes):
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
         cdef int32_t v
-        for i in range(nodes.shape[0]):
-            v = <int32_t>nodes[i]
-            if what == 0 and not self.solved:
-                value[i] = 0
-            elif what == 0:
+        if self.solved:
+            for i in range(nodes.shape[0]):
+                v = <int32_t>nodes[i]
                 value[i] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
-            else:
-                value[i] = self.sup[v]
         return out
 
     def supply(self, ids):
         self.take()
         try:
-            return self.read_nodes(self.chosen_nodes(ids), 1)
+            return self.read_supply(self.chosen_nodes(ids))
         finally:
             self.give()
 
-    def arc_data(self, ids, int what):
-        """0 tail, 1 head, 2 capacity, 3 cost, 4 lower bound of the arcs."""
+    cdef object read_supply(self, const int64_t[::1] nodes):
+        out = _zeros(nodes.shape[0], np.int64)
+        cdef int64_t[::1] value = out
+        cdef Py_ssize_t i
+        for i in range(nodes.shape[0]):
+            value[i] = self.sup[nodes[i]]
+        return out
+
+    def arc_data(self, ids, int field):
+        """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs."""
         self.take()
         try:
-            return self.read_arcs(self.chosen_arcs(ids), what)
+            return self.read_arcs(self.chosen_arcs(ids), field)
         finally:
             self.give()
 
-    cdef object read_arcs(self, const int64_t[::1] arcs, int what):
+    cdef object read_arcs(self, const int64_t[::1] arcs, int field):
         cdef int64_t[::1] value
         cdef Py_ssize_t i
         cdef int32_t a
@@ -2168,13 +2188,13 @@ cdef class Network:
         value = out
         for i in range(arcs.shape[0]):
             a = <int32_t>arcs[i]
-            if what == 0:
+            if field == F_TAIL:
                 value[i] = self.tail(2 * a)
-            elif what == 1:
+            elif field == F_HEAD:
                 value[i] = self.head(2 * a)
-            elif what == 2:
+            elif field == F_CAPACITY:
                 value[i] = self.res[2 * a] + self.flow_of(a)
-            elif what == 3:
+            elif field == F_COST:
                 value[i] = self.half[self.pos[2 * a]].cost
             elif self.low.shape[0]:
                 value[i] = self.low[a]
@@ -2198,7 +2218,7 @@ cdef class Network:
 
     cdef object weight(self):
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
-                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.bent,
+                  self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
                   self.news, self.known]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
@@ -2211,7 +2231,7 @@ cdef class Network:
     # == copies ===================================================================================================
 
     def dump(self):
-        """All that later solves go by, as flat arrays and numbers, for `adopt`; flowstate.py says what they mean."""
+        """The state that later solves depend on, as flat arrays and numbers, for `adopt`; network/state.py defines them."""
         self.take()
         try:
             return self.write()
@@ -2260,7 +2280,7 @@ cdef class Network:
             "form": 1, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
             "free_nodes": free_nodes.base, "active": np.array(self.active[:self.nactive]), "capacity": capacity.base, "flow": flow.base,
             "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
-            "bent": np.array(self.bent[:self.nbent]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
+            "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
             "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped),
             "cold_solves": self.solves[0], "warm_solves": self.solves[1], "simplex_work": self.simplex_work, "repair_work": self.repair_work,
@@ -2269,7 +2289,7 @@ cdef class Network:
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
     def adopt(self, state):
-        """Become what `dump` gave; names, kinds and lengths are known to be right, and the arrays to be nobody else's (`flowstate.checked`).
+        """Become what `dump` gave; names, kinds and lengths are right, and the arrays are the network's own (`network.state.checked`).
 
         For a network that is new.  All words are checked before they are used; InputError leaves a network that is to be thrown away.
         """
@@ -2284,7 +2304,7 @@ cdef class Network:
             raise InputError(f"state: {wrong}")
 
     cdef object read(self, state):
-        """None, or what is wrong."""
+        """Take over all but the basis; return None, or a text that names the fault."""
         cdef const int64_t[::1] supply = state["supply"], potential = state["potential"], capacity = state["capacity"], flow = state["flow"]
         cdef const int64_t[::1] lower = state["lower"], cost = state["cost"], moved = state["moved_flow"], raised = state["moved_potential"]
         cdef const int32_t[::1] hint = state["hint"], degree = state["degree"], adjacent = state["adjacent"], free_nodes = state["free_nodes"]
@@ -2423,17 +2443,17 @@ cdef class Network:
             if self.exc[v] and not self.listed[v]:
                 return f"active: node {v} has an excess and is not there"
         # -- potentials: invariant (I)
-        self.bent, self.nbent = np.zeros(bent.shape[0] + 4, np.int32), <int32_t>bent.shape[0]
+        self.unsaturable, self.nunsaturable = np.zeros(bent.shape[0] + 4, np.int32), <int32_t>bent.shape[0]
         seen = np.zeros(2 * m, np.uint8)
         for i in range(bent.shape[0]):
             if not 0 <= bent[i] < 2 * <int64_t>m:
                 return f"bent[{i}]: {bent[i]} is no half-arc"
-            self.bent[i] = bent[i]
+            self.unsaturable[i] = bent[i]
             seen[bent[i]] = 1
         for v in range(n):
             for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[1], 0)):
                 if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
-                    return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not bent"
+                    return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not in bent"
         # -- the last solution
         self.solved, self.reshaped = state["solved"], state["reshaped"]
         self.njarc, self.njnode = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
@@ -2463,7 +2483,7 @@ cdef class Network:
         return None
 
     cdef object read_basis(self, state):
-        """After `read`: None, or what is wrong.  What has not changed since the basis was made must be the same in both."""
+        """Take over the basis, after `read`; return None, or a text that names the fault.  Data that have not changed since it was made must be the same in both."""
         cdef const int32_t[::1] news = state["news"]
         cdef const int64_t[::1] known = state["known"], room, cost
         cdef int32_t a, v
@@ -2486,12 +2506,14 @@ cdef class Network:
         for v in range(self.n):
             if not node[v] and known[v] != self.sup[v]:
                 return f"known[{v}]: another supply, which is not among the news"
-        basis = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
-        if state["basis_kept"]:
+        if not state["basis_kept"]:
+            basis = _ns.empty()
+        else:
             for a in range(self.m):
                 if self.pos[2 * a] >= 0:
                     tail[a], head[a] = self.tail(2 * a), self.head(2 * a)
-            if (wrong := basis.adopt(state, tail, head, self.low, known)) is not None:
+            basis, wrong = _ns.restored(state, tail, head, self.low, known)
+            if wrong is not None:
                 return wrong
             room, cost = state["basis_room"], state["basis_cost"]
             placed = basis.has()
@@ -2508,11 +2530,11 @@ cdef class Network:
         raise TypeError("a kernel is not pickled: FlowNetwork is")
 
 
-_NO_BASIS = _ns.Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False).dump()
+_NO_BASIS = _ns.empty().dump()
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):
-    """None, or what says that magnitudes add up to 2**60 or more."""
+    """None, or a text if the magnitudes add up to 2**60 or more."""
     try:
         if _magnitude(supply, "supply") + _magnitude(lower, "lower") >= 2 * POT_MAX:
             return "supply, lower: they add up to 2**60 or more"

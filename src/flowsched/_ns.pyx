@@ -60,7 +60,7 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network.py and _cs.pyx -> `solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
 `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
@@ -640,7 +640,7 @@ cdef class Simplex:
                     return status
 
     cdef int pivot(self, int32_t e, int64_t rc, int64_t load) except -1 nogil:
-        """Send what can be sent round the cycle that slot e (with `load` on it) closes; exchange the arc that blocks for it."""
+        """Send as much as fits round the cycle that slot e (with `load` on it) closes; exchange the blocking arc for it."""
         cdef int32_t u = self.slot[e].tail, v = self.slot[e].head, out = -1, apex, far, near
         cdef int64_t room = self.room[e], delta = room - load, up, down
         cdef int32_t code = self.code[e]
@@ -978,7 +978,7 @@ cdef class Simplex:
         return top - least <= far
 
     cdef object cut(self):
-        """Bool by node: what hangs from the root by an arc v -> root."""
+        """Bool by node: the node hangs from the root by an arc v -> root."""
         cdef int32_t v = self.next[self.n]
         cdef bint inside = False
         out = _zeros(self.n, bool)
@@ -1062,11 +1062,11 @@ cdef class Simplex:
         return sum([array.nbytes for array in self.arrays()])
 
     def reusable(self):
-        """Whether `resume` may be asked."""
+        """True if `resume` may be called."""
         return self.kept
 
     def has(self):
-        """Bool by arc: whether it is in the tree or in a slot."""
+        """Bool by arc: the arc is in the tree or in a slot."""
         cdef int32_t v, e
         out = np.zeros(self.m, bool)
         for v in range(self.n):
@@ -1080,7 +1080,7 @@ cdef class Simplex:
     # == as data =====================================================================================================
 
     def dump(self):
-        """A solved one as flat arrays and numbers, for `adopt`: what follows from the tree and the arcs is left out (see flowstate.py)."""
+        """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
         if not self.kept:       # it will not be asked again
             return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
@@ -1107,8 +1107,8 @@ cdef class Simplex:
             "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_volume": self.volume,
             "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
-    def adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
-        """Become what `dump` gave, of the arcs and supplies given (arc ids that are free have the tail -1); None, or what is wrong.
+    cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+        """Become what `dump` gave (see `restored`), from an empty basis; return None, or a text that names the fault.
 
         Every word is checked before it is used, and all that the proofs at the head of this file rest on: (T), (S), the flows and their balance, the bounds on
         what they may become.  That the basis is optimal they do not need.
@@ -1269,6 +1269,18 @@ cdef class Simplex:
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None
+
+
+def empty():
+    """A basis of no nodes and no arcs, which is not `reusable`."""
+    return Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
+
+
+def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+    """The basis that `dump` gave, of the arcs and supplies given (free arc ids have the tail -1); (basis, None), or (None, a text that names the fault)."""
+    cdef Simplex basis = empty()
+    wrong = basis.adopt(state, tail, head, lower, balance)
+    return (basis, None) if wrong is None else (None, wrong)
 
 
 _ARRAYS32 = ("basis_name", "basis_parent", "basis_next", "basis_tree", "basis_slot", "basis_spare")

@@ -1,4 +1,4 @@
-"""Every failure by its own name.
+"""Errors: a class for each kind of failure.
 
 ``FlowschedError`` is the root.  A subclass also derives from the built-in exception that a caller without
 knowledge of flowsched would catch (``ValueError`` for bad input, ``KeyError`` for an unknown id, ...).
@@ -48,8 +48,8 @@ class InfeasibleError(FlowschedError):
     Attributes
     ----------
     cut : ndarray of bool, shape (n,)
-        True for the nodes of a set whose net supply exceeds what can leave it.  All False where the
-        supplies sum to less than zero (then no set of nodes sends too much: too little is sent in all).
+        True for the nodes of a set whose net supply exceeds the capacity of the arcs that leave it.  All False
+        if the supplies sum to less than zero: then too little is sent in all.
     """
 
     cut: NDArray[np.bool_]
@@ -68,7 +68,7 @@ class UnboundedError(FlowschedError):
     Attributes
     ----------
     cycle : ndarray of int64
-        Arcs of such a cycle, in order: each starts where the one before it ends.
+        Ids of its arcs, in order: the tail of each is the head of the one before.
     """
 
     cycle: NDArray[np.int64]
@@ -88,14 +88,14 @@ class CostRangeError(FlowschedError, OverflowError):
 class ConcurrentUseError(FlowschedError, RuntimeError):
     """An object is used while another call on it is under way: by a thread, signal handler, finaliser or callback.
 
-    Nothing has been done by the call that raises it.
+    The call that raises it has done nothing.
     """
 
 
 class TornStateError(FlowschedError, RuntimeError):
-    """An exception that nothing could foresee (out of memory) ended an earlier call in the middle of a change.
+    """An unforeseeable exception (out of memory) has ended an earlier call in the middle of a change.
 
-    The state is neither as before that call nor as after it, so nothing goes by it any more.
+    The state is neither as before that call nor as after it, so the object can no longer be used.
     """
 
 
@@ -134,7 +134,7 @@ class JournalError(FlowschedError):
     path : str
         "" for a snapshot in memory.
     offset : int or None
-        Byte where it goes wrong, where that can be told.
+        Byte of the fault, if it is known.
     """
 
     def __init__(self, message: str, path: str = "", offset: int | None = None) -> None:
@@ -148,7 +148,7 @@ class JournalError(FlowschedError):
 
 
 class CorruptJournalError(JournalError, ValueError):
-    """A record that was written is damaged: nothing after it can be trusted, and nothing has been cut off."""
+    """A complete record is damaged: later records cannot be trusted, and the file has not been truncated."""
 
 
 class JournalMismatchError(JournalError, ValueError):
@@ -156,12 +156,12 @@ class JournalMismatchError(JournalError, ValueError):
 
 
 class StoreError(FlowschedError, RuntimeError):
-    """The store of the shared state failed; the message says at which operation, the cause is what its driver raised.
+    """The store of the shared state failed; the message names the operation, the cause is the driver's exception.
 
     Attributes
     ----------
     unknown : bool
-        The connection was lost while the operation was being committed, so it may have been done.  Otherwise nothing was.
+        True if the connection was lost during the commit, so the operation may have been done.  Otherwise it was not.
     """
 
     def __init__(self, message: str, unknown: bool = False) -> None:
@@ -173,7 +173,7 @@ class StoreError(FlowschedError, RuntimeError):
 
 
 class UnknownIdError(FlowschedError, KeyError):
-    """An event or a call names something that the cluster does not know."""
+    """An event or a call names an id that the cluster does not know."""
 
     def __str__(self) -> str:  # KeyError would show the repr of the message
         return str(self.args[0])

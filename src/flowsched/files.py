@@ -1,7 +1,7 @@
 """Files that are written whole or not at all.
 
-The new contents are written beside the file and take its place in one step.  Whatever happens before that (Ctrl-C, a full
-disk, a crash of the machine), the file is as it was, or not there.
+The new contents are written beside the file and take its place in one step.  After an interruption before that (Ctrl-C, a
+full disk, a crash of the machine), the file is as it was, or not there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
     Parameters
     ----------
     path : path
-        Behind a symbolic link, the file that it leads to is replaced and the link stays.  What is no plain file (a device, a
-        pipe) is written to directly.
+        Behind a symbolic link, the file that it leads to is replaced and the link stays.  A device or a pipe is written to
+        directly.
     data : str or bytes
         Text becomes UTF-8.
 
@@ -55,7 +55,7 @@ def replace(path: str | os.PathLike[str], data: str | bytes) -> None:
 
 
 def identity(path: str | os.PathLike[str]) -> object | None:
-    """What tells a file from others, links of both kinds included; None for what is no plain file, and has no contents."""
+    """Return a key that is equal for two paths of one file, links of both kinds included; None for a device or pipe."""
     try:
         found = os.stat(path)
     except OSError:
@@ -64,7 +64,7 @@ def identity(path: str | os.PathLike[str]) -> object | None:
 
 
 def _umask() -> int:
-    """The process's; there is no way to look at it but to set it."""
+    """Return the umask of the process, which can be read only by setting it."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

@@ -1,9 +1,10 @@
-"""What callers hand over, checked at the door: whoever passes has what it says, in Python's own numbers.
+"""Checks of arguments: each returns the value in Python's own types, or raises InputError.
 
-* Every number that passes is finite as a float, or infinite where that is allowed: arithmetic on it cannot overflow to an
-  error later.  A whole number of 400 digits is refused here, not where it first meets a float.
-* Every id that passes has a hash, equals itself and can be spelt out.
-* The message names the argument and quotes at most some 80 characters of the value; making it cannot fail.
+* A number that is returned is finite as a float, or infinite where that is allowed, so later arithmetic on it cannot raise.
+  A whole number of 400 digits is refused here, not where it first meets a float.
+* An id that is accepted has a hash, equals itself and can be spelt out.
+* `what` is the name of the argument in the message, which quotes at most some 80 characters of the value.  Making the message
+  cannot fail.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 
-# Made once, because every task passes here and a union takes longer to make than to look at.
+# Made once: every task is checked here, and making a union takes longer than testing against it.
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
 _NEITHER = (np.timedelta64, np.longdouble)  # NumPy calls one of them whole; no float holds the other
 _TEXT, _UNORDERED, _VALUES = (str, bytes), (str, bytes, Mapping, Set), (tuple, list, Sequence, Set)
@@ -27,13 +28,13 @@ _INFINITE = (math.inf, -math.inf)
 Floats = NDArray[np.float64]
 
 LARGEST_FLOAT = sys.float_info.max
-"""Whole numbers beyond it, too, are no numbers to compute with."""
+"""Largest number that is accepted as a float; whole numbers beyond it are refused, too."""
 
 LARGEST_WHOLE = 2**63 - 1
-"""No count is larger: arrays hold them in 64 bits."""
+"""Largest count: arrays hold counts in 64 bits."""
 
 LARGEST_AMOUNT = 2**62 // 1_000_000
-"""No amount of any resource is larger: in micro-units, two of them add up in 64 bits."""
+"""Largest amount of a resource: two of them add up in 64 bits, in micro-units."""
 
 __all__ = [
     "LARGEST_AMOUNT",
@@ -58,7 +59,7 @@ __all__ = [
 
 
 _WORDY = 3000
-"""Bits of a whole number that is given by its size instead: Python refuses to spell out one of 4,300 digits."""
+"""Bits from which a whole number is quoted by its size: Python refuses to spell out one of 4,300 digits."""
 
 
 def quoted(value: Any, most: int = 80) -> str:
@@ -76,7 +77,7 @@ def quoted(value: Any, most: int = 80) -> str:
 
 
 def _plain(value: Any) -> str:
-    """`repr` without what moves the cursor or cannot be encoded."""
+    """Return the `repr`, with escapes for characters that move the cursor or cannot be encoded."""
     text = repr(value)
     if text.isprintable():
         return text
@@ -84,11 +85,11 @@ def _plain(value: Any) -> str:
 
 
 def whole(what: str, value: Any, least: int, most: int = LARGEST_WHOLE) -> int:
-    """A whole number of these bounds, NumPy's included; `what` is how an error message calls it."""
+    """Return a whole number from `least` to `most`, of Python or NumPy."""
     kind = type(value)
     good = kind is int or (kind is not bool and isinstance(value, _WHOLE) and not isinstance(value, _NEITHER))
     if not good or not least <= value <= most:
-        # The largest is worth a word only where it is what the value offends against, or where it has a meaning.
+        # The upper bound is named only if the value exceeds it, or if it has a meaning.
         plain = most == LARGEST_WHOLE and not (good and value > most)
         bounds = f">= {least}" if plain else f"from {least} to {most}"
         raise InputError(f"{what} must be a whole number {bounds}, got {quoted(value)}")
@@ -98,7 +99,7 @@ def whole(what: str, value: Any, least: int, most: int = LARGEST_WHOLE) -> int:
 def number(
     what: str, value: Any, least: float = -math.inf, most: float = LARGEST_FLOAT, *, finite: bool = True
 ) -> float:
-    """A number of these bounds that a float can hold, NumPy's included, and no NaN; infinite only if that is allowed."""
+    """Return a number from `least` to `most` that a float can hold, of Python or NumPy; no NaN, and infinite only if not `finite`."""
     kind = type(value)
     plain: float = value
     good = kind is int or kind is float or (kind is not bool and isinstance(value, _REAL))
@@ -115,14 +116,14 @@ def number(
 
 
 def truth(what: str, value: Any) -> bool:
-    """True or False, and nothing that merely counts as one of them."""
+    """Return True or False; values that merely count as one of them are refused."""
     if not isinstance(value, bool | np.bool_):
         raise InputError(f"{what} must be True or False, got {quoted(value)}")
     return bool(value)
 
 
 def check_id(what: str, value: Any) -> None:
-    """Refuse what cannot be found again: what has no hash, does not equal itself (NaN), or cannot be spelt out."""
+    """Refuse an id that cannot be found again: without a hash, not equal to itself (NaN), or impossible to spell out."""
     try:
         hash(value)
     except TypeError:
@@ -139,7 +140,7 @@ def check_id(what: str, value: Any) -> None:
 
 
 def whole_vector(what: str, values: Any, size: int) -> NDArray[np.int64]:
-    """So many whole numbers as an array of its own."""
+    """Return `size` whole numbers as a new array, shape (size,)."""
     array = np.asarray(values)
     if array.shape != (size,) or (size and array.dtype.kind not in "iu"):
         raise InputError(f"{what} must be {size} whole numbers, got {quoted(values)}")
@@ -147,7 +148,7 @@ def whole_vector(what: str, values: Any, size: int) -> NDArray[np.int64]:
 
 
 def ids(what: str, values: Any) -> tuple[Hashable, ...]:
-    """A collection of ids in its order; no text, which would be taken for its letters."""
+    """Return a collection of ids in its order; text is refused, as it would be taken for its letters."""
     if isinstance(values, _TEXT) or not isinstance(values, Iterable):
         raise InputError(f"{what} must be a collection of ids, got {quoted(values)}")
     found = tuple(values)
@@ -157,26 +158,26 @@ def ids(what: str, values: Any) -> tuple[Hashable, ...]:
 
 
 def text(what: str, value: Any) -> str:
-    """Text."""
+    """Return a text."""
     if not isinstance(value, str):
         raise InputError(f"{what} must be text, got {quoted(value)}")
     return value
 
 
 def texts(what: str, values: Any) -> list[str]:
-    """Texts in order, each once; one text alone would be taken for its letters."""
+    """Return texts in order, each once; one text alone is refused, as it would be taken for its letters."""
     return sorted({text(what, value) for value in ids(what, values)})
 
 
 def mapping(what: str, value: Any) -> Mapping[Any, Any]:
-    """The mapping itself."""
+    """Return the mapping itself."""
     if not isinstance(value, Mapping):
         raise InputError(f"{what} must be a mapping, got {quoted(value)}")
     return value
 
 
 def ordered(what: str, values: Any) -> tuple[Any, ...]:
-    """The values as a tuple; no text, and nothing without an order of its own."""
+    """Return the values as a tuple; text and unordered collections are refused."""
     if type(values) is tuple:
         return values
     if not isinstance(values, _UNORDERED):
@@ -188,7 +189,7 @@ def ordered(what: str, values: Any) -> tuple[Any, ...]:
 
 
 def wanted_labels(what: str, labels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Label -> allowed values, both in order."""
+    """Return the allowed values by label, both in order."""
     for label, allowed in mapping(what, labels).items():
         several = isinstance(allowed, _VALUES) and not isinstance(allowed, _TEXT)
         if not isinstance(label, str) or not several or not all(isinstance(value, str) for value in allowed):
@@ -197,19 +198,19 @@ def wanted_labels(what: str, labels: Mapping[str, Sequence[str]]) -> dict[str, t
 
 
 def numbers(what: str, values: Any) -> Floats:
-    """Numbers of any shape, as an array."""
+    """Return numbers of any shape as an array of floats."""
     try:
         given = np.asarray(values)
         if given.dtype.kind in "cmMUS":  # NumPy would make numbers of them
             raise TypeError
-        with np.errstate(over="ignore"):  # its longer floats become infinite, and callers say where that may be
+        with np.errstate(over="ignore"):  # longer floats become infinite; callers say where that is allowed
             return given.astype(np.float64, copy=False)
     except (TypeError, ValueError, OverflowError):  # a whole number may be beyond any float
         raise InputError(f"{what}: numbers that a float can hold expected, got {quoted(values)}") from None
 
 
 def amounts(what: str, values: Any, most: float = LARGEST_AMOUNT) -> Floats:
-    """Finite numbers from 0 to `most`, of any shape."""
+    """Return finite numbers from 0 to `most`, of any shape."""
     array = numbers(what, values)
     if not ((array >= 0) & (array < np.inf) & (array <= most)).all():
         raise InputError(f"{what}: finite numbers {'>= 0' if most == np.inf else f'from 0 to {most:g}'} expected")
@@ -217,7 +218,7 @@ def amounts(what: str, values: Any, most: float = LARGEST_AMOUNT) -> Floats:
 
 
 def part(what: str, value: Any) -> float:
-    """One number from 0 to 1."""
+    """Return a number from 0 to 1."""
     array = numbers(what, value)
     if array.ndim or not 0 <= array <= 1:
         raise InputError(f"{what}: a number from 0 to 1 expected, got {quoted(value)}")

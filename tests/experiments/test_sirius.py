@@ -10,26 +10,28 @@ import pytest
 
 from flowsched import JobSubmitted, MachineAdded, Task, TaskCompleted
 from flowsched.experiments import sirius as experiment
-from flowsched.experiments.sirius import _Kind, _Load, _Random
+from flowsched.experiments.sirius import fairness, model, placement, priority
+from flowsched.experiments.sirius.model import Kind, Load, RandomPlacement, Run
+from flowsched.experiments.sirius.plots import Figures
 
 
 def test_snp_by_hand() -> None:
     """Two jobs: one ideal, one that took four times as long as it could have: the geometric mean is 1/2."""
-    kind = _Kind("any", (1.0, 1.0))
-    load = _Load("two", [(0.0, kind, np.array([1.0, 2.0]), 0), (3.0, kind, np.array([1.0]), 0)])
-    run = experiment._Run(load, np.zeros(3), np.array([1.0, 2.0, 7.0]))
+    kind = Kind("any", (1.0, 1.0))
+    load = Load("two", [(0.0, kind, np.array([1.0, 2.0]), 0), (3.0, kind, np.array([1.0]), 0)])
+    run = Run(load, np.zeros(3), np.array([1.0, 2.0, 7.0]))
     assert run.spent.tolist() == [1.0, 2.0, 4.0]
     assert run.snp() == pytest.approx(math.sqrt(1 / 4))
 
 
 def test_speeds() -> None:
-    assert _Kind("g", (1, 1), gpu=True).speed("rack2") == pytest.approx(1 / 3)
-    assert _Kind("d", (1, 1), rack="rack2").speed("rack1") == 0.7
-    assert _Kind("d", (1, 1), rack="rack2").speed("rack2") == _Kind("c", (1, 1)).speed("rack1") == 1.0
+    assert Kind("g", (1, 1), gpu=True).speed("rack2") == pytest.approx(1 / 3)
+    assert Kind("d", (1, 1), rack="rack2").speed("rack1") == 0.7
+    assert Kind("d", (1, 1), rack="rack2").speed("rack2") == Kind("c", (1, 1)).speed("rack1") == 1.0
 
 
 def test_random_keeps_to_slots() -> None:
-    lots = _Random(seed=0, slots=1)
+    lots = RandomPlacement(seed=0, slots=1)
     lots.apply(*(MachineAdded(f"m{i}", {"cpu": 1}) for i in range(3)), JobSubmitted("j", [Task(i) for i in range(5)]))
     first = lots.schedule(0.0)
     lots.commit(first)
@@ -41,25 +43,25 @@ def test_random_keeps_to_slots() -> None:
 
 
 def test_capacity_and_placement_beat_random(tmp_path: Path) -> None:
-    outcome = experiment._Outcome()
-    load = experiment._jobs("mixed", experiment._BATCH + experiment._SERVICES, 12, 0.85, seed=1)
-    ours = experiment._simulate(load, experiment._sirius(), experiment._cores)
-    lots = experiment._simulate(load, _Random(1), experiment._unbounded)
+    outcome = Figures()
+    load = fairness.jobs_of_load("mixed", fairness.BATCH + fairness.SERVICES, 12, 0.85, seed=1)
+    ours = model.simulate(load, model.sirius(), model.cores)
+    lots = model.simulate(load, RandomPlacement(1), model.unbounded)
     assert 0 < lots.snp() < ours.snp() <= 1
     outcome.snp = {name: {"Sirius": ours.snp(), "random": lots.snp()} for name in ("batch", "service")}
-    outcome.gpu = experiment._placement(outcome, seed=0)
+    outcome.gpu = placement.measure_placement(outcome, seed=0)
     assert outcome.gpu["random"][10][0] > 1.5 * outcome.gpu["Sirius"][10][0]
     assert outcome.gpu["GPU machines only"][20][0] > outcome.gpu["Sirius"][20][0]
     assert outcome.gpu["Sirius"][20][1] == 0, "two tasks share a GPU, none waits"
-    outcome.priority = {"Sirius, equal priority": {kind.name: 1.0 for kind in experiment._LOADS}}
+    outcome.priority = {"Sirius, equal priority": {kind.name: 1.0 for kind in priority.LOADS}}
     assert len(experiment.plot(outcome, tmp_path)) == 4
 
 
 def test_priority_frees_the_short_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "_CORES", 5)
-    monkeypatch.setattr(experiment, "_EACH", 100)
-    outcome = experiment._Outcome()
-    found = experiment._priority(outcome, seed=0)
+    monkeypatch.setattr(model, "CORES", 5)
+    monkeypatch.setattr(priority, "_EACH", 100)
+    outcome = Figures()
+    found = priority.measure_priority(outcome, seed=0)
     assert not outcome.wrong
     assert found["Sirius, TPC-H first"]["TPC-H"] < 1.0
     assert found["Sirius, equal priority"]["TPC-H"] > 5.0

@@ -15,7 +15,8 @@ from flowsched.experiments.solver import changes, cold, failures, general, lemon
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.network import min_cost_flow
-from flowsched.network.dimacs import FlowProblem, write_dimacs
+from flowsched.network.dimacs import write_dimacs
+from flowsched.network.problem import FlowProblem
 
 GENERAL = {
     "goto": general.goto(64, 4, 1),

@@ -27,9 +27,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.exceptions import ConcurrentUseError, InputError
-from flowsched.hrm import Container, Outcome, ResourceUnit, cgroups
-from flowsched.hrm.cgroups import Cgroups, group_name
-from flowsched.hrm.processes import Family, boot_id, end, start_time
+from flowsched.hrm import Container, Outcome, ResourceUnit
+from flowsched.hrm.agent import cgroups
+from flowsched.hrm.agent.cgroups import Cgroups, group_name
+from flowsched.hrm.agent.processes import Family, boot_id, end, start_time
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
 
@@ -134,7 +135,7 @@ def settle(agent: Agent) -> list[Ended]:
     told = agent.wait(30)
     for queue in agent.queues.values():
         assert not len(queue) and queue.free == list(queue.capacity)
-    assert not agent._processes and not agent._commands
+    assert not agent._launcher and not agent._commands
     return told
 
 
@@ -230,11 +231,11 @@ def test_a_fault_while_starting_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     with Agent([UNIT], state=tmp_path / "state", cgroups=groups) as agent:
         with monkeypatch.context() as patch:
             if fault == "hold":
-                patch.setattr("flowsched.hrm.agent.hold", fail)
+                patch.setattr("flowsched.hrm.agent.launcher.hold", fail)
             elif fault == "pidfd":
-                patch.setattr(agent._selector, "register", fail)
+                patch.setattr(agent._launcher._selector, "register", fail)
             elif fault == "record":
-                patch.setattr(agent._custody, "add", fail)
+                patch.setattr(agent._launcher._custody, "add", fail)
             else:
                 patch.setattr(groups, "enter", fail)
             agent.submit("u", Container("a", vcore=2), run(f"open({str(out)!r}, 'w')"))
@@ -433,7 +434,7 @@ def test_a_container_does_nothing_before_it_is_released(tmp_path: Path) -> None:
     out = tmp_path / "out"
     code = """
 import os, signal, sys
-from flowsched.hrm.processes import hold
+from flowsched.hrm.agent.processes import hold
 held = hold(["touch", sys.argv[1]], (), os.environ)
 print(held.process.pid, flush=True)
 signal.pause()

@@ -20,7 +20,7 @@ from netmodel import ALGORITHMS
 from strategies import random_problem
 
 import flowsched as fs
-from flowsched.network import flow_network as module
+from flowsched.network import one_shot as module
 
 PATIENCE = 60
 

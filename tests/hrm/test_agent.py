@@ -14,7 +14,7 @@ import pytest
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.hrm import Claim, Container, Negotiator, Outcome, ResourceUnit, Store
 from flowsched.hrm.agent import Agent, Ended
-from flowsched.hrm.cgroups import Cgroups
+from flowsched.hrm.agent.cgroups import Cgroups
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
 

@@ -24,7 +24,7 @@ from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, ExpiredError, Refusal, Status, UnitState
 from flowsched.hrm.state.locks import Lease, Leases
 from flowsched.hrm.state.negotiator import Negotiator
-from flowsched.hrm.state.optimistic import Shares
+from flowsched.hrm.state.optimistic import FairShares
 from flowsched.hrm.state.schema import JS, LK, LQ, RT
 from flowsched.hrm.state.store import Store
 
@@ -409,14 +409,14 @@ def test_a_share_that_was_overtaken_is_computed_again(store: Store, monkeypatch:
     negotiator.submit("a", batch("a", 6), scheduler="s")
     negotiator.submit("b", batch("b", 6), scheduler="t")
     assert len(negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u0")]).accepted) == 2
-    looks, real = [], Shares.caps
+    looks, real = [], FairShares.caps
 
-    def caps(self: Shares, db: sa.Connection, tasks: Sequence[object]) -> dict[str, tuple[int, int]]:
+    def caps(self: FairShares, db: sa.Connection, tasks: Sequence[object]) -> dict[str, tuple[int, int]]:
         looks.append(len(tasks))
         # The first time as if those two had been claimed by somebody else a moment later.
         return {job: (cap, held if len(looks) > 1 else 0) for job, (cap, held) in real(self, db, tasks).items()}
 
-    monkeypatch.setattr(Shares, "caps", caps)
+    monkeypatch.setattr(FairShares, "caps", caps)
     granted = negotiator.commit("s", [Claim(f"a{i}", "u1") for i in range(2, 5)])
     assert (len(looks), len(granted.accepted)) == (2, 1) and {why for _, why in granted.refused} == {Refusal.SHARE}
     audit(store)

@@ -123,7 +123,7 @@ def test_a_full_disk_leaves_whole_records_and_a_log_that_says_so(
     monkeypatch.setattr(os, "write", full)
     with pytest.raises(fs.JournalError, match="could not be written \\(No space left on device\\)"):
         log.append(b"x" * 200)
-    monkeypatch.rollback()
+    monkeypatch.undo()
     with pytest.raises(fs.JournalError, match="start again from the journal"):
         log.append(b"y")
     log.close()

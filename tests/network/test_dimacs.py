@@ -16,7 +16,8 @@ from strategies import any_problems
 
 from flowsched.exceptions import DimacsError, InputError
 from flowsched.network import dimacs
-from flowsched.network.dimacs import FlowProblem, read_dimacs, write_dimacs
+from flowsched.network.dimacs import read_dimacs, write_dimacs
+from flowsched.network.problem import FlowProblem
 
 
 def assert_same(one: FlowProblem, other: FlowProblem) -> None:

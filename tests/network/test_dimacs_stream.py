@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.exceptions import CostRangeError, DimacsError, InfeasibleError, UnboundedError
-from flowsched.network.dimacs import FlowProblem
 from flowsched.network.dimacs_stream import IncrementalSession
+from flowsched.network.problem import FlowProblem
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data" / "flowlessly"
 SMALL = ["graph_4m_2crs_6j", "graph_4m_2crs_10j"]

@@ -13,7 +13,7 @@ from strategies import random_problem
 
 from flowsched.exceptions import InfeasibleError, UnboundedError
 from flowsched.network import INF, FlowNetwork
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 SIMPLEX = "network_simplex"
 

@@ -11,7 +11,7 @@ from netmodel import ALGORITHMS
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError, UnboundedError
 from flowsched.network import INF, certify, min_cost_flow
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 algorithms = pytest.mark.parametrize("algorithm", ALGORITHMS)
 

@@ -31,6 +31,61 @@ def test_the_names_of_the_contract_are_there() -> None:
         assert inspect.getdoc(thing), f"{name} has no docstring"
 
 
+PATHS = {
+    "flowsched": "Scheduler replay read_dimacs",
+    "flowsched._cs": "Network",
+    "flowsched.network": "INF FlowNetwork FlowResult FlowSolution certify min_cost_flow",
+    "flowsched.builder": "Builder",
+    "flowsched.scheduler": "Scheduler replay",
+    "flowsched.rounds": "Commit Delta Migrate Place Preempt Preemption Reason ReasonCode Round RoundStats Share",
+    "flowsched.journal": "Journal",
+    "flowsched.policy": "DRF OMEGA BatchShare CustomCost DeviceCost Fairness FragmentationCost Limits LoadCost Locality MaxMin PlacementCost Policy "
+    "PreemptionCost PreferenceCost PriorityCost Remaining SequenceShare ShareProvider StaticQuotas StrictPriority WaitCost WeightedMaxMin WeightedPriority",
+    "flowsched.policy.placement": "PlacementCost",
+    "flowsched.policy.providers": "Claims ShareProvider",
+    "flowsched.cluster": "MICRO Cluster Job Machine Resources Task User",
+    "flowsched.cluster.events": "Event MachineAdded TaskStarted",
+    "flowsched.cluster.model": "Task Machine",
+    "flowsched.exceptions": "FlowschedError InputError",
+    "flowsched.sharing": "Deployment DeploymentSequence Heartbeat Ledger Reclaimed sequence",
+    "flowsched.fgm": "Adjustment DemandEstimator FineGrained Level Plans Profile StageCost StageShare Stages Timeline Timelines by_progress compression "
+    "conformity divide_stages match max_compression missed theoretical_duration time_weighted_mean",
+    "flowsched.fgm.sampler": "Sampler",
+    "flowsched.hrm": "AMOUNTS Admission Claim Container Core Elastic ExpiredError Gpu Granted Hybrid JobState Lost Move Negotiator Node Outcome Prediction "
+    "Refusal Report ResourceUnit RunTimes StackedQueue Status Store TransferQueue UnitState WaitMatrix fair_shares predict_wait queue_length read_machine "
+    "rebalance sense split_machine",
+    "flowsched.hrm.schedulers": "Worker run_processes run_ray",
+    "flowsched.hrm.agent": "Agent",
+    "flowsched.sim": "QOS_PRIORITY UNDECIDED Arrival AuditError Execution ForeignLoad Load Metrics Percentiles Progress Schedules Simulation Trace Usage "
+    "Workload load_trace report write_report",
+    "flowsched.sim.baselines": "",
+    "flowsched.sim.engine": "Simulation",
+    "flowsched.sim.traces": "load_trace",
+    "flowsched.experiments": "run",
+    "flowsched.nx_backend": "scale_weights min_cost_flow network_simplex",
+    "flowsched.cli": "main",
+    "_flowsched_cli": "main",
+    "_flowsched_nx": "get_info",
+}
+"""Modules by which callers import, and names that each of them has."""
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_public_paths_stay(path: str) -> None:
+    extras = {
+        "flowsched.sim": "simpy",
+        "flowsched.hrm": "sqlalchemy",
+        "flowsched.nx_backend": "networkx",
+        "flowsched.fgm.sampler": "psutil",
+    }
+    for prefix, package in extras.items():
+        if path.startswith(prefix):
+            pytest.importorskip(package)
+    module = importlib.import_module(path)
+    missing = [name for name in PATHS[path].split() if not hasattr(module, name)]
+    assert not missing, f"{path} lacks {missing}"
+
+
 def test_public_names_are_those_of_their_modules() -> None:
     for name in flowsched.__all__:
         home = getattr(getattr(flowsched, name), "__module__", None)
@@ -91,7 +146,14 @@ def test_subpackages_come_when_they_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["flowsched", "flowsched.scheduler", "flowsched.sim.engine", "flowsched.network.flow_network"]
+    "module",
+    [
+        "flowsched",
+        "flowsched.scheduler",
+        "flowsched.sim.engine",
+        "flowsched.network.flow_network",
+        "flowsched.network.one_shot",
+    ],
 )
 def test_examples_of_docstrings(module: str) -> None:
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)

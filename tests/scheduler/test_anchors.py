@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -160,8 +160,8 @@ def test_no_more_victims_than_needed(worse: list[dict[str, float]], better: dict
     for task, gone in rnd.preemptions.items():
         demand = sched.cluster.task(task).group.cls.demand / 1e6
         assert (used[gone.machine] + demand > np.array([4, 5, 1]) + 1e-9).any(), f"{task} went for nothing"
-    if not rnd.waiting.keys() & {("better", 0)} and not rnd.preemptions:
-        assert len(rnd.migrations) <= 3
+    assert not (rnd.preemptions and ("better", 0) in rnd.waiting), "victims, and nothing starts"
+    assert {gone.by for gone in rnd.preemptions.values()} <= {("better", 0)}
 
 
 @EXAMPLES
@@ -393,7 +393,7 @@ def test_a_machine_kept_in_vain_is_given_back() -> None:
 def test_the_solver_does_not_hang() -> None:
     """or-tools#296: a limit is kept, and Python's other threads go on while the kernel works."""
     rng = np.random.default_rng(0)
-    n, m = 2_000, 40_000
+    n, m = 2_000, 200_000
     tail, head = rng.integers(0, n, m), rng.integers(0, n, m)
     supply = np.zeros(n, np.int64)
     supply[:500], supply[-500:] = 1_000, -1_000
@@ -402,24 +402,27 @@ def test_the_solver_does_not_hang() -> None:
     net.add_nodes(supply)
     net.add_arcs(tail, head, rng.integers(1, 2_000, m), rng.integers(-5, 1_000_000, m))
     net.add_arcs(ring, np.roll(ring, -1), 10**6, 2_000_000)
-    ticks: list[float] = []
-    over = threading.Event()
+    assert net.solve(time_limit=1e-4).stats["gap"] > 0, "the limit did not stop it"
+    ticks, over = 0, threading.Event()
 
     def tick() -> None:
+        nonlocal ticks
         while not over.is_set():
-            ticks.append(time.perf_counter())
+            ticks += 1
             time.sleep(0.001)
 
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)  # a thread runs only where another one gives way
     thread = threading.Thread(target=tick)
     thread.start()
     try:
-        net.solve(time_limit=1e-4)
-    except fs.TimeLimitError:
-        pass
-    finally:
+        before = ticks
         solution = net.solve()
+        during = ticks - before
+    finally:
+        sys.setswitchinterval(interval)
         over.set()
         thread.join()
     net.certify()
     assert solution.stats["gap"] == 0
-    assert len(ticks) > 1 and all(a <= b for a, b in pairwise(ticks))
+    assert during > 1, "the kernel keeps the interpreter to itself"

@@ -9,7 +9,7 @@ import oracles
 
 from flowsched.exceptions import InfeasibleError
 from flowsched.network import INF, FlowNetwork
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 ALGORITHMS = ("auto", "repair", "cost_scaling", "network_simplex")
 

@@ -14,7 +14,7 @@ import numpy as np
 from ortools.graph.python import min_cost_flow as ortools_mcf
 
 from flowsched.network import INF
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 OPTIMAL, INFEASIBLE, UNBOUNDED = "optimal", "infeasible", "unbounded"
 

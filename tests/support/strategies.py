@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from flowsched.network import INF
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 SCALES = (1, 3, 100, 10**6, 10**12)
 

@@ -47,7 +47,8 @@ from flowsched.builder.shares import Shares
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.transitions import Changes
-from flowsched.network.flow_network import INF, FlowNetwork
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
 __all__ = ["Builder"]

@@ -23,7 +23,7 @@ from flowsched.builder.racks import RackArcs
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.inventory import DOWN, UNLIMITED
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
 __all__ = ["ClassArcs"]

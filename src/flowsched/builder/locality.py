@@ -29,7 +29,7 @@ from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.racks import RackArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.policy import Policy
 
 __all__ = ["Entry", "LocalityArcs", "Near"]

@@ -16,7 +16,7 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.inventory import UNLIMITED
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 
 __all__ = ["MachineArcs"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 

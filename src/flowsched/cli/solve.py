@@ -20,9 +20,12 @@ from flowsched.exceptions import (
     UnboundedError,
 )
 from flowsched.files import replace
-from flowsched.network.dimacs import LIMIT, FlowProblem, read_dimacs
+from flowsched.network.certificate import certify
+from flowsched.network.dimacs import LIMIT, read_dimacs
 from flowsched.network.dimacs_stream import IncrementalSession
-from flowsched.network.flow_network import FlowResult, certify, min_cost_flow
+from flowsched.network.one_shot import min_cost_flow
+from flowsched.network.problem import FlowProblem
+from flowsched.network.results import FlowResult
 
 if TYPE_CHECKING:
     from typing import BinaryIO

@@ -1,11 +1,11 @@
-"""Time that no setting of a clock disturbs.
+"""Clocks that are not disturbed when the system's clock is set.
 
-A process judges itself by its own monotonic clock.
-It judges another by that one's counter of heartbeats: who is silent is who has not counted on for so long *while this
-process watched*, by its own monotonic clock.  So no two clocks are ever compared to find out who is there, and a clock that
-is set, of whatever machine, kills nobody and keeps nobody alive.
-Points in time that are written down (when a task began to run, when a queue is expected to be free) are of a clock that is
-read once, when the process begins, and counts on by the monotonic one.
+A process judges its own silence by its monotonic clock.
+It judges another process by that one's counter of heartbeats: the other is silent if the counter has stood still for so long
+*while this process watched*, by its own monotonic clock.  So clocks of two processes are never compared, and setting a clock of
+any machine neither expires a process nor keeps one alive.
+Times that are stored (the start of a task, the expected end of a queue) are of a clock that is read once, when the process
+begins, and counts on by the monotonic one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Clock = Callable[[], float]
 
 
 class Steady:
-    """The time of day as it was when this was made, and the seconds since."""
+    """The time of day when this was made, plus the monotonic seconds since."""
 
     def __init__(self, day: Clock = time.time, monotonic: Clock = time.monotonic) -> None:
         self._monotonic = monotonic
@@ -35,7 +35,7 @@ class Steady:
 class Forward:
     """Seconds that another clock has advanced; where it is set back, they stand still until it moves on.
 
-    For the clock of a simulation, whose every step forward is time that has passed.
+    For the clock of a simulation: every step forward is time that has passed.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class Forward:
 
 
 class Watch:
-    """Counters of others, and for how long each has stood still.
+    """Counters of other processes, and the time for which each has stood still.
 
     Parameters
     ----------
@@ -65,23 +65,23 @@ class Watch:
         self.ttl, self.monotonic = ttl, monotonic
         self._seen: dict[Hashable, tuple[float, float]] = {}
 
-    def note(self, who: Hashable, count: float) -> None:
-        """The counter was read or written now."""
-        known = self._seen.get(who)
+    def note(self, name: Hashable, count: float) -> None:
+        """Note a counter that was read or written now."""
+        known = self._seen.get(name)
         if known is None or known[0] != count:
-            self._seen[who] = count, self.monotonic()
+            self._seen[name] = count, self.monotonic()
 
-    def is_silent(self, who: Hashable, count: float) -> bool:
-        """Whether the counter, read now, has stood there for longer than the ttl."""
-        self.note(who, count)
-        return self.monotonic() - self._seen[who][1] > self.ttl
+    def is_silent(self, name: Hashable, count: float) -> bool:
+        """Return True if the counter, read now, has stood still for longer than the ttl."""
+        self.note(name, count)
+        return self.monotonic() - self._seen[name][1] > self.ttl
 
     def keep(self, those: Iterable[Hashable]) -> None:
-        """Forget all others."""
+        """Forget all counters but these."""
         left = set(those)
-        self._seen = {who: known for who, known in self._seen.items() if who in left}
+        self._seen = {name: known for name, known in self._seen.items() if name in left}
 
     def restart(self) -> None:
-        """Count from now: nobody could be heard meanwhile."""
+        """Count all silences from now, after a time without heartbeats from anywhere."""
         now = self.monotonic()
-        self._seen = {who: (count, now) for who, (count, _) in self._seen.items()}
+        self._seen = {name: (count, now) for name, (count, _) in self._seen.items()}

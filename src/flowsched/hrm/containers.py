@@ -1,4 +1,4 @@
-"""What runs on resource units, and what may become of it: values only."""
+"""Containers on resource units, their states, and the results of queue operations: values only."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Kind = Literal["batch", "stream"]
 
 @dataclass(frozen=True)
 class Container:
-    """What runs on one resource unit.
+    """A piece of work that runs on one resource unit.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Container:
     vcore, mem, gmem : number
         Cores, memory and GPU memory (MiB); a container that takes GPU memory runs on a unit with a GPU only.
     duration : float
-        How long it is expected to run.
+        Expected run time in seconds.
     kind : {"batch", "stream"}
     priority : int
         Lower is better; only among the batch containers that wait.
@@ -61,22 +61,22 @@ class Container:
 
 
 class Outcome(StrEnum):
-    """What became of a container that was submitted."""
+    """Result of submitting a container."""
 
     STARTED = "STARTED"
     QUEUED = "QUEUED"
     OVER_LIMIT = "OVER_LIMIT"
-    """It asks for more than the queue gives any container."""
+    """The container asks for more than the queue gives any."""
     QUEUE_FULL = "QUEUE_FULL"
     TOO_LATE = "TOO_LATE"
-    """It would wait as long as nobody may."""
+    """The predicted wait reaches the queue's limit."""
     NO_ROOM = "NO_ROOM"
-    """Streams hold what this stream container needs."""
+    """Other stream containers hold the amounts that this stream container needs."""
 
 
 @dataclass(frozen=True)
 class Admission:
-    """What an operation did: for the node to carry out, in the order evicted, paused, resumed, started."""
+    """Result of a queue operation, for the node to carry out in the order evicted, paused, resumed, started."""
 
     outcome: Outcome
     started: tuple[Container, ...] = ()
@@ -87,25 +87,25 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A container that runs since `start`; where it was paused meanwhile, as if it had started later."""
+    """A container that runs since `start`; a pause moves `start` later by its length."""
 
     container: Container
     start: float
 
     @property
     def end(self) -> float:
-        """When it is expected to end."""
+        """Expected end."""
         return self.start + self.container.duration
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """A container that had run so long when it was paused."""
+    """A paused container that had run for `elapsed` seconds."""
 
     container: Container
     elapsed: float
 
     @property
     def remaining(self) -> float:
-        """How long it is expected to run on."""
+        """Expected seconds of run time that are left."""
         return max(self.container.duration - self.elapsed, 0.0)

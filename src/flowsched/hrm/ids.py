@@ -1,9 +1,9 @@
-"""Ids that every store can carry, checked once, at the door.
+"""Ids that every store can carry, checked once, where they arrive.
 
 An id is text of at most `MOST` bytes in UTF-8, without NUL and without lone surrogates.
-So each backend takes what the others take, and gives back what it was given: SQLite would cut a text at NUL, PostgreSQL
-refuses NUL and an id that does not fit its index, and neither driver encodes a surrogate.
-What is refused here is refused before anything is done.
+So all backends take the same ids and return them unchanged: SQLite would cut a text at NUL, PostgreSQL refuses NUL and an id
+that does not fit its index, and neither driver encodes a surrogate.
+An id is refused before anything is done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flowsched.validate import ids as collection
 __all__ = ["MOST", "name", "names"]
 
 MOST = 1000
-"""Bytes: half of what fits into a row of PostgreSQL's index beside another column."""
+"""Most bytes of an id: half of the size that fits into a row of PostgreSQL's index beside another column."""
 
 
 def name(what: str, value: Any) -> str:
@@ -43,7 +43,7 @@ def name(what: str, value: Any) -> str:
 
 
 def names(what: str, values: Iterable[Any]) -> list[str]:
-    """Return the ids in order, each once; one text alone would be taken for its letters."""
+    """Return the ids in order, each once; one text alone is refused, as it would be taken for its letters."""
     return sorted({name(what, value) for value in collection(what, values)})
 
 

@@ -1,9 +1,9 @@
-"""When a container would start (HRM, Algorithm 1): for one unit with a heap, for thousands at once in arrays.
+"""Predicted start of a container (HRM, Algorithm 1): for one unit with a heap, for thousands at once in arrays.
 
-Both let the future of a unit happen: at each time at which running containers end, all that end then give back what
-they hold, and everybody who waits and fits starts, in order.  The container in question waits behind the others.  Nobody
-but it arrives, so its start is what the queue will do (`StackedQueue` follows the same rules).  The source recurses;
-here it is a loop, O(n log n) for n containers beside the look at the short list of those that wait.
+Both simulate the future of a unit.  At each time at which running containers end, they give back their resources, and every
+waiting container that fits starts, in order.  The container in question waits behind the others, and no other arrives, so its
+start is that of the real queue (`StackedQueue` follows the same rules).  The source recurses; here it is a loop, O(n log n) for
+n containers beside the scans of the short list of waiting ones.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prediction:
-    """Where a container would start first.
+    """The unit on which a container would start first.
 
     Parameters
     ----------
     wait : float
-        Seconds, infinite where it never fits.
+        Seconds, infinite if it never fits.
     index : int or None
-        Of the unit; the first of equals, None where it never fits.
+        Of the unit; the first of equals, None if it never fits.
     waits : ndarray of float64, shape (units,)
-        For every unit; of the shortest queues only where jobs are uniform, else infinite.
+        Wait by unit; if jobs are uniform, infinite for all but the shortest queues.
     """
 
     wait: float
@@ -67,15 +67,15 @@ class WaitMatrix:
         self.queues = queues
         self.recomputed = 0
         self.needs: list[Amounts] = []
-        self._columns: dict[Amounts, int] = {}
-        self._starts: Floats = np.zeros((n, 0))
-        self._seen = np.full(n, -1, np.int64)
-        self._next_end: Floats = np.full(n, np.inf)
-        self._limit: Ints = np.array([queue.limit for queue in queues], np.int64).reshape(n, 4)
-        self._waiting: Ints = np.zeros(n, np.int64)
+        self._columns: dict[Amounts, int] = {}  # needs[_columns[need]] == need
+        self._starts: Floats = np.zeros((n, 0))  # by unit and column: predicted start, -inf: at once, inf: never
+        self._seen = np.full(n, -1, np.int64)  # by unit: version of the queue that its row was computed from
+        self._next_end: Floats = np.full(n, np.inf)  # by unit: first expected end; the row is valid until then
+        self._limit: Ints = np.array([queue.limit for queue in queues], np.int64).reshape(n, 4)  # by unit: `limit`
+        self._waiting: Ints = np.zeros(n, np.int64)  # by unit: containers that wait or are paused
 
     def column(self, container: Container) -> int:
-        """The column of containers that need as much."""
+        """Return the column of containers with the same need, which is added if new."""
         column = self._columns.get(container.need)
         if column is None:
             column = self._columns[container.need] = len(self.needs)
@@ -85,24 +85,24 @@ class WaitMatrix:
         return column
 
     def waits(self, container: Container, now: float) -> Floats:
-        """Predicted wait of a batch container on every unit, shape (units,)."""
+        """Return the predicted wait of a batch container on every unit, shape (units,)."""
         column = self.column(container)
         self.update(now)
         waits: Floats = np.maximum(self._starts[:, column] - now, 0.0)
         return waits
 
     def waiting(self, now: float) -> Ints:
-        """How many wait on every unit, shape (units,)."""
+        """Return the number of waiting containers on every unit, shape (units,)."""
         self.update(now)
         return self._waiting
 
     def can_hold(self, container: Container) -> NDArray[np.bool_]:
-        """Whether the unit ever takes such a container, shape (units,)."""
+        """Return True for the units that can ever take such a container, shape (units,)."""
         fits: NDArray[np.bool_] = np.all(np.array(container.need) <= self._limit, axis=1)
         return fits
 
     def update(self, now: float) -> None:
-        """Compute the rows anew that changed or that are late."""
+        """Recompute the rows whose unit changed, or has a container that is late."""
         versions = np.fromiter((queue.version for queue in self.queues), np.int64, len(self.queues))
         rows = np.flatnonzero((versions != self._seen) | (self._next_end < now))
         if len(rows):
@@ -111,14 +111,14 @@ class WaitMatrix:
             self.recomputed += len(rows)
 
     def _simulate(self, queues: Sequence[StackedQueue], rows: Ints, now: float) -> Floats:
-        """Starts of all columns on these units, shape (len(queues), columns): `start_time` for all at once."""
+        """Return the starts of all columns on these units, shape (len(queues), columns): `start_time` for all at once."""
         n, columns = len(queues), len(self.needs)
         running = [queue.ends(now) for queue in queues]
         waiting = [queue.waiters(now) for queue in queues]
         r, w = max(map(len, running), default=0), max(map(len, waiting), default=0)
         ends: Floats = np.full((n, r + w), np.inf)
         give: Ints = np.zeros((n, r + w, 4), np.int64)
-        take: Ints = np.full((n, w, 4), 1 << 62, np.int64)  # nobody there: never fits
+        take: Ints = np.full((n, w, 4), 1 << 62, np.int64)  # empty place: never fits
         duration: Floats = np.zeros((n, w))
         for i, (run, wait) in enumerate(zip(running, waiting, strict=True)):
             if run:
@@ -147,10 +147,10 @@ class WaitMatrix:
             ends[alive] = np.where(ended, np.inf, ends[alive])
             for j in range(w):
                 begins = np.all(take[alive, j] <= free[alive], axis=1)
-                who = alive[begins]
-                free[who] -= take[who, j]
-                take[who, j] = 1 << 62
-                ends[who, r + j] = time[begins] + duration[who, j]
+                starting = alive[begins]
+                free[starting] -= take[starting, j]
+                take[starting, j] = 1 << 62
+                ends[starting, r + j] = time[begins] + duration[starting, j]
             fits = (needs[None, :, :] <= free[alive][:, None, :]).all(axis=2) & (starts[alive] == np.inf)
             starts[alive] = np.where(fits, time[:, None], starts[alive])
         starts[never] = np.inf
@@ -160,7 +160,7 @@ class WaitMatrix:
 def predict_wait(
     container: Container, units: Sequence[StackedQueue] | WaitMatrix, *, now: float = 0.0, uniform: bool = False
 ) -> Prediction:
-    """Where a container would start first, and after what wait: Algorithm 1.
+    """Predict the unit on which a container would start first, and its wait: Algorithm 1.
 
     Parameters
     ----------
@@ -170,8 +170,8 @@ def predict_wait(
         A matrix keeps what it has computed for the next call.
     now : float
     uniform : bool
-        All run equally long: without room anywhere the shortest queue wins (of equals, the one that moves first),
-        which takes no simulation.
+        All containers run equally long: without room anywhere the shortest queue wins (of equals, the one that moves
+        first), without simulation.
 
     Returns
     -------
@@ -199,7 +199,7 @@ def _least(waits: Floats) -> Prediction:
 
 
 def _shortest(container: Container, matrix: WaitMatrix, now: float) -> Prediction:
-    """The unit with room, else the shortest queue; its wait is that of the completion that makes room for this one."""
+    """Choose the unit with room, else the shortest queue; the wait ends with the completion that makes room."""
     lengths = np.array([len(queue.waiting) + len(queue.paused) for queue in matrix.queues], np.int64)
     waits: Floats = np.full(len(lengths), np.inf)
     possible = np.flatnonzero(matrix.can_hold(container))

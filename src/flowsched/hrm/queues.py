@@ -1,6 +1,6 @@
-"""Two queues over the resources of one unit: stream containers take what they need, batch containers wait their turn.
+"""Two queues over the resources of one unit: stream containers start at once, batch containers wait their turn.
 
-What may happen to a container::
+States of a container::
 
     batch   submit -> (waiting ->) running -> finish        stream   submit -> running -> finish
                          ^           | ^                             (or refused: streams never wait)
@@ -29,7 +29,7 @@ __all__ = ["StackedQueue", "queue_length"]
 
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:
-    """How many must wait so that none of `running` places idles until the next heartbeat: b >= r (mu tau - 1).
+    """Return the length of a queue that keeps all of `running` places busy until the next heartbeat: b >= r (mu tau - 1).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class StackedQueue:
         self.version = 0
         self._for_streams = list(self.capacity)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- state --------------------------------------------------------------------------------------------------
 
     def __contains__(self, id: Hashable) -> bool:
         return id in self.running or id in self.paused or any(c.id == id for c in self.waiting)
@@ -114,22 +114,22 @@ class StackedQueue:
 
     @property
     def room(self) -> Amounts:
-        """What a batch container may take at once: nothing while others wait."""
+        """Amounts that a batch container may take at once: none while others wait."""
         return (0, 0, 0, 0) if self.waiting or self.paused else _four(self.free)
 
     @property
     def stream_room(self) -> Amounts:
-        """What stream containers may still take: all but what other streams hold."""
+        """Amounts that a stream container may take: all that no other stream holds."""
         return _four(self._for_streams)
 
     def has_room(self, container: Container) -> bool:
-        """Whether a batch container would start at once."""
+        """Return True if a batch container would start at once."""
         return _fits(container.need, self.limit) and _fits(container.need, self.room)
 
     def predict(self, container: Container, now: float) -> float:
-        """How long the container would wait if it were submitted now and nothing else came: Algorithm 1.
+        """Predict the wait of a container that is submitted now, if no other arrives: Algorithm 1.
 
-        Infinite where it can never run.  For a stream container 0 or infinite.
+        Infinite if it can never run.  For a stream container 0 or infinite.
         """
         self._check(container, now)
         if not _fits(container.need, self.limit):
@@ -145,23 +145,23 @@ class StackedQueue:
         return max(start_time(self.free, self.ends(now), waiters, me) - now, 0.0)
 
     def ends(self, now: float) -> list[tuple[float, Amounts]]:
-        """When each running container is expected to end, and what it gives back; one that is late ends now."""
+        """Return the expected end of each running container and the amounts that it gives back; a late one ends now."""
         return [(max(r.end, now), r.container.need) for r in self.running.values()]
 
     def waiters(self, now: float) -> list[Waiter]:
-        """Who starts next: paused containers before waiting ones."""
+        """Return the containers that start next, in order: paused ones before waiting ones."""
         paused = [Waiter(_processor(p.container.need), p.container.need, p.remaining) for p in self.paused.values()]
         return paused + [Waiter(c.need, c.need, c.duration) for c in self.waiting]
 
-    # -- moving -------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------
 
     def submit(self, container: Container, now: float) -> Admission:
-        """A container arrives: it starts, waits or is refused, and a refusal changes nothing.
+        """Submit a container: it starts, waits or is refused, and a refusal changes nothing.
 
         Raises
         ------
         DuplicateIdError
-            It is here already.
+            The container is here already.
         """
         self._check(container, now)
         if container.id in self:
@@ -182,17 +182,17 @@ class StackedQueue:
         return Admission(Outcome.QUEUED)
 
     def finish(self, ids: Hashable | list[Hashable], now: float) -> Admission:
-        """Running containers ended (or died); those that can take their place start at once.
+        """Remove running containers that ended or died; start those that can take their place.
 
         Parameters
         ----------
         ids : id or list of ids
-            That end at the same time.
+            Of containers that end at the same time.
 
         Raises
         ------
         UnknownTaskError
-            One does not run here; then nothing happens.
+            A container does not run here; nothing was changed.
         """
         done: list[Hashable] = ids if isinstance(ids, list) else [ids]
         for id in ids_of("ids", done):
@@ -203,16 +203,16 @@ class StackedQueue:
         return self._dispatch(now)
 
     def wake(self, now: float) -> Admission:
-        """Everybody who fits goes on, though nothing ended: for queues that were filled by other means than `submit`."""
+        """Start every container that fits, though none ended: for queues that were filled by other means than `submit`."""
         return self._dispatch(now)
 
     def remove(self, id: Hashable, now: float) -> Admission:
-        """A container leaves, whatever it does.
+        """Remove a container, whatever its state.
 
         Raises
         ------
         UnknownTaskError
-            It is not here.
+            The container is not here.
         """
         check_id("id", id)
         if id in self.running:
@@ -228,9 +228,9 @@ class StackedQueue:
         raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} is not there")
 
     def restore(self, item: Running | Paused | Container) -> None:
-        """Put a container back in the state in which it was when this queue was taken down, unchecked.
+        """Put a container back in its former state, unchecked.
 
-        Those that run, those that are paused, and those that wait (of equal priority) each come in their order.
+        Running containers, paused ones, and waiting ones of equal priority are each given in their order.
         """
         self.version += 1
         if isinstance(item, Container):
@@ -253,13 +253,13 @@ class StackedQueue:
         paused = self._pause(container, now)
         self._start(container, now)
         after = self._dispatch(now)
-        # What was stopped for nothing (an eviction had freed enough) has gone on by now: tell the difference only.
+        # A container that was paused needlessly (an eviction had freed enough) has gone on by now: report the difference.
         still = [c for c in paused if c.id in self.paused]
         resumed = [c for c in after.resumed if c not in paused]
         return Admission(Outcome.STARTED, (container, *after.started), tuple(resumed), tuple(still), tuple(evicted))
 
     def _evict(self, newcomer: Container) -> list[Container]:
-        """Take memory and GPU memory back: from paused containers first, then from those that started last."""
+        """Take memory and GPU memory back, from paused containers first, then from those that started last."""
         evicted: list[Container] = []
         batch = [r.container for r in self.running.values() if r.container.kind == "batch"]
         paused = [r.container for r in self.paused.values()]
@@ -276,7 +276,7 @@ class StackedQueue:
                 del self.paused[container.id]
                 self._add(self.free, _memory(container.need), 1)
             evicted.append(container)
-        # They waited longest, so they go before all of their priority.
+        # Evicted containers have waited longest, so they go before all others of their priority.
         for container in evicted:
             at = next((i for i, c in enumerate(self.waiting) if c.priority >= container.priority), len(self.waiting))
             self.waiting.insert(at, container)
@@ -298,7 +298,7 @@ class StackedQueue:
         return paused
 
     def _dispatch(self, now: float) -> Admission:
-        """Everybody who fits goes on, in order."""
+        """Start every container that fits, in order."""
         self.version += 1
         resumed, started = [], []
         for id, pause in list(self.paused.items()):
@@ -343,10 +343,10 @@ def _four(amounts: Sequence[int]) -> Amounts:
 
 
 def _processor(need: Amounts) -> Amounts:
-    """The part that a pause gives back."""
+    """Return the part of a need that a pause gives back: cores and the place."""
     return (need[0], 0, 0, need[3])
 
 
 def _memory(need: Amounts) -> Amounts:
-    """The part that a paused container holds."""
+    """Return the part of a need that a paused container holds: memory and GPU memory."""
     return (0, need[1], need[2], 0)

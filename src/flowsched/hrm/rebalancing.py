@@ -1,4 +1,4 @@
-"""Between the units: the transfer queue of a machine, moving waiters to idle units, and stream jobs that grow and shrink."""
+"""Work between units: the transfer queue of a machine, moves to idle units, and stream jobs that grow and shrink."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]
 
 
 class TransferQueue:
-    """Takes requests to a machine and hands them to the queues of its units, where each starts first.
+    """Passes requests to a machine on to the queues of its units, each to the one where it starts first.
 
     Better priorities go first, then larger containers (memory of the GPU, cores, memory), then the older ones.
 
@@ -27,7 +27,7 @@ class TransferQueue:
     Attributes
     ----------
     held : list of Container
-        What no unit takes now.
+        Containers that no unit takes now.
     """
 
     def __init__(self, queues: Sequence[StackedQueue]) -> None:
@@ -35,12 +35,12 @@ class TransferQueue:
         self.held: list[Container] = []
 
     def submit(self, container: Container, now: float) -> list[tuple[StackedQueue, Container, Admission]]:
-        """A request arrives.
+        """Take a request, and pass on all that the queues take.
 
         Returns
         -------
         list of (queue, container, admission)
-            What could be handed on, as by `forward`.  A stream container is never held, nor one that fits nowhere ever:
+            Requests that were passed on, as by `forward`.  A stream container is never held, nor one that can never fit:
             if it is not in the list, it was refused.
         """
         self.held.append(container)
@@ -50,7 +50,7 @@ class TransferQueue:
         return done
 
     def forward(self, now: float) -> list[tuple[StackedQueue, Container, Admission]]:
-        """Hand on what the queues take by now."""
+        """Pass on the held requests that the queues take by now."""
         done, held = [], []
         for container in sorted(
             self.held, key=lambda c: (c.kind == "batch", c.priority, *(-c.need[i] for i in (2, 0, 1)))
@@ -69,7 +69,7 @@ class TransferQueue:
 
 @dataclass(frozen=True)
 class Move:
-    """A waiting container changes its unit."""
+    """A move of a waiting container to another unit."""
 
     container: Hashable
     old: Hashable
@@ -91,17 +91,17 @@ def rebalance(
     queues : sequence of StackedQueue
     now : float
     patience : float
-        Only containers whose predicted wait is at least this move, those that wait longest first; by 0 all that wait,
-        behind late ones, too, which are predicted to end now.
+        Only containers with a predicted wait of at least this move, the longest wait first.  At 0 all waiting ones move, also
+        behind late containers, which are predicted to end now.
     onto : sequence of StackedQueue, optional
-        Where they may move to, the first that has room; by default any of `queues`.
+        Targets, of which the first with room is taken; by default any of `queues`.
     may : callable
-        Whether a container may move.
+        Returns True for a container that may move.
 
     Returns
     -------
     list of Move
-        What was done; the containers run on their new units.
+        The containers run on their new units.
     """
     if not patience >= 0:
         raise InputError(f"patience: a number >= 0 expected, got {patience!r}")
@@ -123,7 +123,7 @@ def rebalance(
 
 
 def _start_of(queue: StackedQueue, container: Container, now: float) -> float:
-    """When a container that waits there is expected to start."""
+    """Return the predicted start of a container that waits in the queue."""
     waiters = queue.waiters(now)
     me = waiters[len(queue.paused) + queue.waiting.index(container)]
     return start_time(queue.free, queue.ends(now), waiters, me)
@@ -131,7 +131,7 @@ def _start_of(queue: StackedQueue, container: Container, now: float) -> float:
 
 @dataclass(frozen=True)
 class Elastic:
-    """How many containers a stream job should have, from how busy they are.
+    """Number of containers for a stream job, by their load.
 
     The load is the time that a micro-batch takes over the time between two of them: above 1 it falls behind.
 
@@ -160,7 +160,7 @@ class Elastic:
             )
 
     def target(self, containers: int, load: float) -> int:
-        """How many containers a job should have that has so many at that load."""
+        """Return the number of containers for a job that has `containers` of them at that load."""
         if not load >= 0:
             raise InputError(f"load: a number >= 0 expected, got {load!r}")
         wanted = containers

@@ -1,6 +1,6 @@
-"""How long containers run: from history, else a default that is corrected while they run.
+"""Expected run times of containers: from history, else a default that is corrected by every end.
 
-More than 60 % of jobs recur (HRM, section 3.4.2), so the name of a job says much.
+More than 60 % of jobs recur (HRM, section 3.4.2), so the name of a job predicts its run time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class RunTimes:
     Parameters
     ----------
     default : float
-        Seconds, before anything ended at all; after that, the mean of everything takes its place.
+        Seconds, for names without history; each end moves it towards the mean of all run times.
     weight : float
-        Of the newest run time in the moving mean of a name, above 0 and at most 1.
+        Weight of the newest run time in the moving mean of a name, above 0 and at most 1.
     """
 
     def __init__(self, default: float = 60.0, weight: float = 0.3) -> None:
@@ -34,19 +34,19 @@ class RunTimes:
         self._mean: dict[Hashable, float] = {}
 
     def observe(self, name: Hashable, seconds: float) -> None:
-        """A container of that name ended after so long."""
+        """Learn from a container of that name that ended after so many seconds."""
         if not 0 <= seconds < math.inf:
             raise InputError(f"seconds: a number >= 0 expected, got {seconds!r}")
         old = self._mean.get(name)
         self._mean[name] = seconds if old is None else old + self.weight * (seconds - old)
-        # The newest of all weighs less on the default than on its own name: names differ.
+        # One run time weighs less on the default than on its own name: names differ.
         self.default += 0.1 * self.weight * (seconds - self.default)
 
     def expect(self, name: Hashable) -> float:
-        """How long the next container of that name runs."""
+        """Return the expected run time of the next container of that name, in seconds."""
         return self._mean.get(name, self.default)
 
     def remaining(self, name: Hashable, elapsed: float) -> float:
-        """How long one goes on that has run so long: a late one is expected to take a power of two times as long."""
+        """Return the expected seconds that are left after `elapsed`: a late container is expected to take a power of two times as long."""
         expected = max(self.expect(name), 1e-9)
         return expected * 2.0 ** max(0, math.ceil(math.log2(max(elapsed, 1e-9) / expected))) - elapsed

@@ -1,12 +1,12 @@
 """Several schedulers over one shared state: as processes of this machine, or as Ray actors on many.
 
 Each is a `Worker`: a flow network of its own over a copy of the state, which is refreshed by what changed; it claims
-through the negotiator, and what is refused stays in its network and is solved again, warm.  Which tasks it works on is
-in the shared state, too, so one that dies leaves nothing behind but jobs that the others adopt.
+through the negotiator, and refused tasks stay in its network and are solved again, warm.  The assignment of jobs to schedulers
+is in the shared state, too, so a scheduler that dies leaves nothing behind but jobs that the others adopt.
 
-A worker's network is a copy and nothing else.  After a step that ended early, by whatever exception, the next one reads the
-copy again; what such a step had claimed is in the shared state, where the heartbeats find it.
-A store that is away for a while is waited for, `Store.patience` seconds long, and that is no time without work.
+A worker's network is only a copy.  After a step that ended early, by whatever exception, the next one reads the copy again;
+the claims of such a step are in the shared state, where the heartbeats find them.
+A worker waits for a store that is away, for `Store.patience` seconds, and does not count that as time without work.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["Tally", "Worker", "run_processes", "run_ray"]
 
 @dataclass(frozen=True)
 class Tally:
-    """What a scheduler has done.
+    """Counts of a scheduler's work.
 
     Parameters
     ----------
     name : str
     rounds : int
-        Of those that had something to place.
+        Number of rounds with tasks to place.
     granted, conflicts, shares : int
         Claims that were granted; refused because the unit had changed; refused because the job was at its share.
     streams_refused : int
@@ -58,7 +58,7 @@ class Tally:
 
     @property
     def conflict_ratio(self) -> float:
-        """Conflicts by claims."""
+        """Conflicts divided by claims."""
         asked = self.granted + self.conflicts
         return self.conflicts / asked if asked else 0.0
 
@@ -98,7 +98,7 @@ class Worker:
         negotiator.add_scheduler(name)
 
     def step(self) -> bool:
-        """Look, decide, claim and launch once; whether any job, of whomever, still has open tasks.
+        """Look, decide, claim and launch once; return True while any job of any scheduler has open tasks.
 
         Raises
         ------
@@ -112,7 +112,7 @@ class Worker:
             try:
                 more = self._step()
             except ExpiredError:
-                # Taken for dead: what was claimed and not launched is open again, and the jobs are others' by now.
+                # This scheduler was given up: claimed but not launched tasks are open again, and the jobs have other schedulers.
                 self.negotiator.add_scheduler(self.name)
                 return True
             except StoreError as error:
@@ -139,7 +139,7 @@ class Worker:
         rest = {*late, *(claim.task for part in granted for claim in part.accepted)}
         going = negotiator.launch(self.name, rest) if rest else []
         if claims:
-            # Should this process end before it has told the machines, these ask for them at their heartbeats.
+            # If this process ends before it has told the machines, they ask for the tasks at their heartbeats.
             granted.append(negotiator.commit(self.name, claims, launch=True))
             hybrid.settle(granted[-1])
             going += [claim.task for claim in granted[-1].accepted]
@@ -149,7 +149,7 @@ class Worker:
         return any(job.open for job in jobs)
 
     def _learn(self, jobs: Sequence[JobState]) -> None:
-        """The network holds the open tasks of my jobs: as many as the shared state says, or they are read again."""
+        """Bring the open tasks of the worker's jobs into the network; a job with another number of them is read again."""
         hybrid = self.hybrid
         held = dict.fromkeys((job.job for job in jobs), 0)
         for job in hybrid.open.values():
@@ -170,14 +170,14 @@ class Worker:
         )
 
     def _count(self, granted: Sequence[Granted], placed: bool, refresh: float, decide: float, commit: float) -> None:
-        whys = [why for part in granted for _, why in part.refused]
+        refusals = [refusal for part in granted for _, refusal in part.refused]
         old = self.tally
         self.tally = replace(
             old,
             rounds=old.rounds + placed,
             granted=old.granted + sum(len(part.accepted) for part in granted),
-            conflicts=old.conflicts + whys.count(Refusal.CONFLICT),
-            shares=old.shares + whys.count(Refusal.SHARE),
+            conflicts=old.conflicts + refusals.count(Refusal.CONFLICT),
+            shares=old.shares + refusals.count(Refusal.SHARE),
             streams_refused=old.streams_refused + sum(not part.accepted for part in granted[: len(granted) - placed]),
             seconds_refresh=old.seconds_refresh + refresh,
             seconds_decide=old.seconds_decide + decide,
@@ -203,7 +203,7 @@ def _work(url: str, name: str, seed: int, patience: float, shares: bool) -> Tall
 
 
 def _connect(url: str, patience: float = 60.0) -> Store:
-    """A store that was there a moment ago, so that it is worth waiting for."""
+    """Connect to a store that was there a moment ago, and may be away for a while."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -215,7 +215,7 @@ def _connect(url: str, patience: float = 60.0) -> Store:
 
 
 def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
-    """Let so many schedulers, each a process, place what is open in a shared state.
+    """Run `count` schedulers as processes until they have placed the open tasks of a shared state.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool =
         Of a `Store` that processes share.
     count : int
     patience : float
-        Each gives up when nothing was granted to it for so many seconds, not counting what the store was away.
+        A scheduler ends when nothing was granted to it for so many seconds, without the time that the store was away.
     shares : bool
         See `Negotiator`.
     """
@@ -236,7 +236,7 @@ def run_processes(url: str, count: int, *, patience: float = 1.0, shares: bool =
 
 
 def run_ray(url: str, count: int, *, patience: float = 1.0, shares: bool = True) -> list[Tally]:
-    """The same as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine.
+    """Run `count` schedulers as Ray actors, on the cluster that Ray is connected to (``ray.init``), or on this machine.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def run_ray(url: str, count: int, *, patience: float = 1.0, shares: bool = True)
 
 
 class _Actor:
-    """A worker that connects where it runs."""
+    """A worker that connects to the store from its own process."""
 
     def __init__(self, url: str, name: str, seed: int, shares: bool) -> None:
         self.worker = Worker(Negotiator(_connect(url), shares=shares), name, seed=seed)

@@ -13,10 +13,10 @@ __all__ = ["fair_shares"]
 
 
 def fair_shares(open_tasks: ArrayLike | Sequence[int], units: int) -> NDArray[np.int64]:
-    """How many of Q units each of K jobs gets: floor(min(Q / K, N_j)), and spare units evenly to jobs that want more.
+    """Divide Q units among K jobs: floor(min(Q / K, N_j)) each, and spare units evenly to jobs that want more.
 
-    Dealing ends when the shares sum to min(Q, sum N_j).  What is left after the last even deal goes, one unit each, to
-    the first jobs that want more.
+    The shares sum to min(Q, sum N_j).  Units left after the last even division go, one each, to the first jobs that want
+    more.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""When a container starts in one queue, by the rules of the queue alone: a heap of ends."""
+"""Predicted start of a container in one queue, by a heap of ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Waiter", "start_time"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """Somebody who waits: what starting takes, what ending gives back (more, for a paused one), and the time between."""
+    """A waiting container: amounts taken at its start, amounts given back at its end (more, if it is paused), and run time."""
 
     take: Amounts
     give: Amounts
@@ -24,7 +24,7 @@ class Waiter:
 def start_time(
     free: Sequence[int], ends: Sequence[tuple[float, Amounts]], waiters: Sequence[Waiter], me: Waiter
 ) -> float:
-    """When one of those who wait starts, infinite if never.
+    """Return the start of a waiting container, infinite if it never starts.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def start_time(
     waiters : sequence of Waiter
         In the order in which they may start.
     me : Waiter
-        One of them.
+        The container in question, one of `waiters`.
     """
     heap = [(end, i, give) for i, (end, give) in enumerate(ends)]
     heapq.heapify(heap)

@@ -1,4 +1,4 @@
-"""Reading a machine: this one, from the system, or any, from the XML that hwloc's ``lstopo`` writes."""
+"""Topology of a machine: of this one from the system, or of any from the XML that hwloc's ``lstopo`` writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GPU_DEVICE = re.compile(r"(cuda|nvml|rsmi|ze|opencl)\d")
 def read_machine(
     source: str | Path | None = None, *, id: Hashable | None = None, gmem: float | None = None, sys: str | Path = "/sys"
 ) -> Node:
-    """Cores, NUMA nodes, memory and GPUs of a machine.
+    """Read cores, NUMA nodes, memory and GPUs of a machine.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def read_machine(
     id : hashable, optional
         Of the machine; by default the file's stem, or this machine's host name.
     gmem : number, optional
-        MiB of each GPU whose memory is not told.
+        MiB of each GPU whose memory the source does not give.
     sys : path
-        Where the system tells of itself.
+        The system's sysfs.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def _psutil_cores(allowed: set[int] | None) -> tuple[list[Core], dict[int, float
 
 
 def _cpu_list(text: str) -> list[int]:
-    """``0-3,8`` as numbers."""
+    """Return the numbers of a list such as ``0-3,8``."""
     spans = [part.split("-") for part in text.strip().split(",") if part]
     return [cpu for span in spans for cpu in range(int(span[0]), int(span[-1]) + 1)]
 
@@ -160,7 +160,7 @@ def _read_xml(path: Path, id: Hashable | None, gmem: float | None) -> Node:
 
 
 def _gpu_devices(item: ElementTree.Element, near: int) -> Iterator[tuple[list[ElementTree.Element], int]]:
-    """The faces of each GPU (CUDA, NVML, OpenCL), with the CPUs of the innermost object around it that has some."""
+    """Return the devices of each GPU (CUDA, NVML, OpenCL), with the CPUs of the innermost object around it that has some."""
     near = _cpuset(item.get("cpuset")) or near
     inside = [child for child in item if child.tag == "object"]
     faces = [child for child in inside if child.get("type") == "OSDev" and _GPU_DEVICE.match(child.get("name", ""))]
@@ -194,7 +194,7 @@ def _info(item: ElementTree.Element, name: str) -> str | None:
 
 
 def _cpuset(text: str | None) -> int:
-    """Words of 32 bits, the most significant first, an empty one for 0."""
+    """Return a mask of CPUs as a number, from words of 32 bits, the most significant first; an empty one is 0."""
     value = 0
     for word in (text or "0").split(","):
         value = value << 32 | int(word or "0", 16)

@@ -26,10 +26,10 @@ Amounts = tuple[int, int, int, int]
 """Cores, memory, GPU memory (micro-units) and places."""
 
 AMOUNTS = Resources(("vcore", "mem", "gmem"), device=None)
-"""What a resource unit has and a container takes: cores, memory and GPU memory, the last two in MiB."""
+"""Resources of units and containers: cores, memory and GPU memory, the last two in MiB."""
 
 _MOST = 1 << 20
-"""More cores, GPUs or NUMA nodes of a machine than that are a slip of the pen."""
+"""Most cores, GPUs or NUMA nodes of a machine; a larger number is a slip of the pen."""
 
 How = Literal["shared", "bound", "even"]
 
@@ -89,7 +89,7 @@ class Node:
 
     @staticmethod
     def uniform(id: Hashable, cores: int, mem: float, gpus: int = 0, gmem: float = 0, numa: int = 1) -> Node:
-        """A machine as data: cores, memory and GPUs in equal parts on so many NUMA nodes.
+        """Make a machine with cores, memory and GPUs in equal parts on so many NUMA nodes.
 
         Raises
         ------
@@ -157,7 +157,7 @@ class ResourceUnit:
 
     @property
     def type(self) -> Literal["gpu", "cpu"]:
-        """ "gpu" if it has one: the type of its queues."""
+        """Type of the unit's queues: "gpu" or "cpu"."""
         return "cpu" if self.gpu is None else "gpu"
 
 

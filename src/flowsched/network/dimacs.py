@@ -28,7 +28,6 @@ import gzip
 import io
 import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -36,14 +35,25 @@ import numpy as np
 
 from flowsched.exceptions import DimacsError, InputError
 from flowsched.files import replace
+from flowsched.network.dimacs_records import (
+    MOST_NODES,
+    arc_line,
+    check_node,
+    integer,
+    malformed,
+    problem_line,
+    quoted_token,
+    read_numbers,
+)
+from flowsched.network.problem import FlowProblem
 from flowsched.validate import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import NDArray
 
-__all__ = ["LIMIT", "FlowProblem", "read_dimacs", "write_dimacs"]
+__all__ = ["LIMIT", "read_dimacs", "write_dimacs"]
 
 LIMIT = 2**30
 """Bytes of a file that are read, after decompression, unless the caller says otherwise."""
@@ -51,64 +61,6 @@ LIMIT = 2**30
 _PIECE = 1 << 22
 _SPARE = 2**20  # nodes and lines that any file may have
 _GZIP_MAGIC = b"\x1f\x8b"
-_INT64 = np.iinfo(np.int64)
-_MOST_NODES = 2**31 - 1  # a larger count is a slip of the pen, not a network that fits in memory
-
-
-@dataclass(frozen=True, eq=False)
-class FlowProblem:
-    """A minimum-cost flow problem as arrays; nodes and arcs are numbered from 0.
-
-    Parameters
-    ----------
-    tail, head : array_like of int, shape (m,)
-        The nodes that each arc leaves and enters.
-    capacity, cost : array_like of int, shape (m,)
-        Largest flow of each arc and its cost per unit.
-    supply : array_like of int, shape (n,)
-        What each node sends (positive) or takes (negative).
-    lower : array_like of int, shape (m,), optional
-        Least flow of each arc; 0 where it is left out.
-
-    Raises
-    ------
-    InputError
-        If the arrays of the arcs differ in length, or one of them is not a vector of integers.
-
-    Examples
-    --------
-    >>> problem = FlowProblem(tail=[0], head=[1], capacity=[5], cost=[2], supply=[3, -3])
-    >>> problem.lower
-    array([0])
-    """
-
-    tail: NDArray[np.int64]
-    head: NDArray[np.int64]
-    capacity: NDArray[np.int64]
-    cost: NDArray[np.int64]
-    supply: NDArray[np.int64]
-    lower: NDArray[np.int64] = None  # type: ignore[assignment]  # an array from __post_init__ on
-
-    def __post_init__(self) -> None:
-        arcs = len(np.atleast_1d(self.tail))
-        if self.lower is None:
-            object.__setattr__(self, "lower", np.zeros(arcs, np.int64))
-        for name in ("tail", "head", "capacity", "cost", "lower", "supply"):
-            values = _int_vector(name, getattr(self, name))
-            if name != "supply" and len(values) != arcs:
-                raise InputError(f"{name}: {len(values)} values for {arcs} arcs")
-            object.__setattr__(self, name, values)
-
-    def arguments(self) -> dict[str, NDArray[np.int64]]:
-        """Return the arrays by name, as ``min_cost_flow(**problem.arguments())`` takes them."""
-        return {
-            "tail": self.tail,
-            "head": self.head,
-            "capacity": self.capacity,
-            "cost": self.cost,
-            "supply": self.supply,
-            "lower": self.lower,
-        }
 
 
 def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any], *, limit: int = LIMIT) -> FlowProblem:
@@ -147,7 +99,7 @@ def read_dimacs(path_or_file: str | os.PathLike[str] | IO[Any], *, limit: int = 
         data = _decompress(data, limit)
     lines = 1 + data.count(b"\n")
     if lines > _SPARE + len(data) // 4:
-        raise _error(lines, f"{lines} lines in {len(data)} bytes: most of them are empty")
+        raise malformed(lines, f"{lines} lines in {len(data)} bytes: most of them are empty")
     return _parse(data)
 
 
@@ -158,8 +110,8 @@ def _parse(data: bytes) -> FlowProblem:
 
 
 def _most_nodes(size: int) -> int:
-    """How many nodes a file of so many bytes may have: an arc that connects one takes more than ten."""
-    return min(_MOST_NODES, _SPARE + size)
+    """Return the most nodes that a file of so many bytes may have: an arc that connects one takes more than ten."""
+    return min(MOST_NODES, _SPARE + size)
 
 
 def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO[Any]) -> None:
@@ -200,20 +152,6 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
         path_or_file.write(text)
     except TypeError:
         path_or_file.write(text.encode())
-
-
-def _int_vector(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Return ``values`` as an int64 vector, or say what is wrong with it."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise InputError(f"{name}: expected one dimension, got shape {array.shape}")
-    if array.size == 0:
-        return np.zeros(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected integers that fit in 64 bits, got {array.dtype}")
-    if array.dtype.kind == "u" and int(array.max()) > _INT64.max:
-        raise InputError(f"{name}[{int(array.argmax())}] = {int(array.max())} does not fit in 64 bits")
-    return array.astype(np.int64, copy=False)
 
 
 def _check_writable(problem: FlowProblem) -> None:
@@ -267,16 +205,16 @@ def _decompress(data: bytes, limit: int) -> bytes:
 
 def _too_large(pieces: list[bytes], limit: int) -> DimacsError:
     line = 1 + sum(piece.count(b"\n") for piece in pieces)
-    return _error(line, f"the file is larger than the limit of {limit} bytes (limit)")
+    return malformed(line, f"the file is larger than the limit of {limit} bytes (limit)")
 
 
-def _parse_bulk(lines: Sequence[bytes], most: int = _MOST_NODES) -> FlowProblem | None:
+def _parse_bulk(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem | None:
     """Parse a file that has nothing wrong or unusual in it; None for any other, which `_parse_lines` judges."""
     kinds = [line[:1] for line in lines]
     try:
         at_problem = kinds.index(b"p")
         _, kind, *counts = lines[at_problem].split()
-        nodes, arcs = map(_int, counts)
+        nodes, arcs = map(integer, counts)
         table_n = _table(b"n", 3, [line for line in lines[at_problem:] if line[:1] == b"n"])
         table_a = _table(b"a", 6, [line for line in lines[at_problem:] if line[:1] == b"a"])
     except (ValueError, OverflowError):
@@ -317,14 +255,7 @@ def _table(kind: bytes, width: int, lines: list[bytes]) -> NDArray[np.int64]:
     return np.ascontiguousarray(numbers.reshape(len(lines), width - 1).T)
 
 
-def _int(token: bytes) -> int:
-    """Read an integer as DIMACS spells it: Python's spelling, without its underscores."""
-    if b"_" in token:
-        raise ValueError
-    return int(token)
-
-
-def _parse_lines(lines: Sequence[bytes], most: int = _MOST_NODES) -> FlowProblem:
+def _parse_lines(lines: Sequence[bytes], most: int = MOST_NODES) -> FlowProblem:
     """Parse line by line; the reader of unusual files and the judge of malformed ones."""
     nodes = arcs = -1
     supply: dict[int, int] = {}
@@ -337,85 +268,27 @@ def _parse_lines(lines: Sequence[bytes], most: int = _MOST_NODES) -> FlowProblem
             continue
         if kind == b"p":
             if nodes >= 0:
-                raise _error(number, "a second problem line")
-            nodes, arcs = _problem_line(number, fields, most)
+                raise malformed(number, "a second problem line")
+            nodes, arcs = problem_line(number, fields, most)
         elif kind not in (b"n", b"a"):
-            raise _error(number, f"unknown record {_quote(kind)}, expected c, p, n or a")
+            raise malformed(number, f"unknown record {quoted_token(kind)}, expected c, p, n or a")
         elif nodes < 0:
-            raise _error(number, f"{_quote(kind)} record before the problem line")
+            raise malformed(number, f"{quoted_token(kind)} record before the problem line")
         elif kind == b"n":
-            node, value = _numbers(number, fields, ("id", "supply"))
-            _check_node(number, "node", node, nodes)
+            node, value = read_numbers(number, fields, ("id", "supply"))
+            check_node(number, "node", node, nodes)
             if node in supply:
-                raise _error(number, f"a second record of node {node}")
+                raise malformed(number, f"a second record of node {node}")
             supply[node] = value
         else:
             if len(rows) == arcs:
-                raise _error(number, f"more arcs than the {arcs} of the problem line")
-            rows.append(_arc_line(number, fields, nodes))
+                raise malformed(number, f"more arcs than the {arcs} of the problem line")
+            rows.append(arc_line(number, fields, nodes))
     if nodes < 0:
-        raise _error(last, "no problem line (p min NODES ARCS)")
+        raise malformed(last, "no problem line (p min NODES ARCS)")
     if len(rows) < arcs:
-        raise _error(last, f"the file ends after {len(rows)} of {arcs} arcs")
+        raise malformed(last, f"the file ends after {len(rows)} of {arcs} arcs")
     tail, head, lower, capacity, cost = np.array(rows, dtype=np.int64).reshape(-1, 5).T.copy()
     sent = np.zeros(nodes, np.int64)
     sent[np.array(list(supply), dtype=np.int64) - 1] = list(supply.values())
     return FlowProblem(tail - 1, head - 1, capacity, cost, sent, lower)
-
-
-def _problem_line(number: int, fields: list[bytes], most: int = _MOST_NODES) -> tuple[int, int]:
-    if len(fields) > 1 and fields[1] != b"min":
-        raise _error(number, f"problem type {_quote(fields[1])}, expected min")
-    nodes, arcs = _numbers(number, fields[:1] + fields[2:], ("number of nodes", "number of arcs"), "p min NODES ARCS")
-    if nodes < 0 or arcs < 0:
-        raise _error(number, f"a negative number of {'nodes' if nodes < 0 else 'arcs'}: {min(nodes, arcs)}")
-    if nodes > _MOST_NODES:
-        raise _error(number, f"{nodes} nodes are more than the {_MOST_NODES} that are supported")
-    if nodes > most:
-        raise _error(number, f"{nodes} nodes are more than a file of this size can connect, at most {most}")
-    return nodes, arcs
-
-
-def _arc_line(number: int, fields: list[bytes], nodes: int) -> list[int]:
-    row = _numbers(number, fields, ("tail", "head", "lower bound", "capacity", "cost"))
-    tail, head, lower, capacity, _ = row
-    _check_node(number, "tail", tail, nodes)
-    _check_node(number, "head", head, nodes)
-    if capacity < 0:
-        raise _error(number, f"capacity {capacity} is negative")
-    if lower < 0:
-        raise _error(number, f"lower bound {lower} is negative")
-    if lower > capacity:
-        raise _error(number, f"lower bound {lower} above capacity {capacity}")
-    return row
-
-
-def _numbers(number: int, fields: list[bytes], names: tuple[str, ...], form: str = "") -> list[int]:
-    """Return the integers that follow a record's letter, one for each name."""
-    if len(fields) - 1 != len(names):
-        kind = fields[0].decode()
-        form = form or f"{kind} {' '.join(name.upper().split()[0] for name in names)}"
-        raise _error(number, f"expected {form}, got {len(fields) - 1} fields after {kind!r}")
-    values = []
-    for name, field in zip(names, fields[1:], strict=True):
-        try:
-            value = _int(field)
-        except ValueError:
-            raise _error(number, f"{name} {_quote(field)} is not an integer") from None
-        if not _INT64.min <= value <= _INT64.max:
-            raise _error(number, f"{name} {quoted(value)} does not fit in 64 bits")
-        values.append(value)
-    return values
-
-
-def _check_node(number: int, name: str, node: int, nodes: int) -> None:
-    if not 1 <= node <= nodes:
-        raise _error(number, f"{name} {node} is not one of the nodes 1 to {nodes}")
-
-
-def _quote(token: bytes) -> str:
-    return quoted(token[:400].decode(errors="replace"))
-
-
-def _error(number: int, what: str) -> DimacsError:
-    return DimacsError(f"line {number}: {what}", number)

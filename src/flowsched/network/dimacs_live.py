@@ -52,9 +52,9 @@ class LiveProblem:
         self.ends: dict[int, tuple[int, int]] = {}  # arc -> tail, head
         self.carrying: dict[int, tuple[int, int, int]] = {}  # arc with flow -> tail, head, flow
         self.highest = 0  # number that a node has or had
-        self.typed = False  # whether any node came with a type
+        self.typed = False  # True once a node came with a type
         self.sink: int | None = None
-        self._balanced = False  # whether this round leaves the sink's supply to us
+        self._balanced = False  # True while no record of this round sets the sink's supply
         self._drift = 0  # what this round's supplies, the sink's apart, have changed in sum
         self._free: list[int] = []  # heap of removed numbers below _next; some may be taken again
         self._freed: set[int] = set()  # the same: a number that comes and goes is there once
@@ -74,7 +74,7 @@ class LiveProblem:
         self._next = nodes + 1
 
     def known(self, number: int) -> bool:
-        """Whether there is a node of this number; a latent one is added."""
+        """Return True if there is a node of this number; add it if it is latent."""
         if number in self.nodes:
             return True
         if number not in self._latent or number in self._freed:
@@ -169,7 +169,7 @@ class LiveProblem:
     # -- rounds ----------------------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Look for the sink, which is going to take over what the round's other supplies change."""
+        """Look for the sink, which balances the changes of the round's other supplies."""
         if self.sink is None:
             takers = [number for number, node in self.nodes.items() if node.supply < 0]
             self.sink = takers[0] if len(takers) == 1 else None
@@ -177,13 +177,13 @@ class LiveProblem:
         self._drift = 0
 
     def balance(self) -> None:
-        """Let the sink take over what the round's other supplies have changed, unless the round set its supply."""
+        """Balance the changes of the round's other supplies at the sink, unless the round set its supply."""
         if self._balanced and self._drift and self.sink is not None:
             sink = self.nodes[self.sink]
             sink.supply = self._supplies[sink.index] = sink.supply - self._drift
 
     def flush(self) -> None:
-        """Pass everything that waits on to the network."""
+        """Apply all waiting additions and changes to the network."""
         if self._added:
             self._add_arcs()
         if self._changed:
@@ -209,7 +209,7 @@ class LiveProblem:
                 self.carrying.pop(arc, None)
 
     def numbers(self, which: NDArray[np.bool_]) -> list[int]:
-        """Return the stream's numbers of the nodes that are marked, by the network's."""
+        """Return the stream's numbers of the nodes marked in `which`, a bool by the network's ids."""
         return [number for number, node in self.nodes.items() if which[node.index]]
 
     def assignments(self) -> Iterator[tuple[int, int]]:

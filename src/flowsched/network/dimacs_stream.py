@@ -50,20 +50,27 @@ from typing import TYPE_CHECKING, Final, Protocol
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, TimeLimitError, UnboundedError
-from flowsched.network.dimacs import _error, _numbers, _problem_line, _quote
 from flowsched.network.dimacs_live import LiveProblem
+from flowsched.network.dimacs_records import (
+    MOST_NODES,
+    check_bounds,
+    malformed,
+    problem_line,
+    quoted_token,
+    read_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from flowsched.network.flow_network import FlowNetwork, FlowSolution
+    from flowsched.network.flow_network import FlowNetwork
+    from flowsched.network.results import FlowSolution
 
 __all__ = ["IncrementalSession"]
 
 _TYPES: Final = 6
 _LEAST: Final = -(2**63)
 _MOST: Final = 2**63 - 1
-_MOST_NODES: Final = 2**31 - 1
 _LONGEST: Final = 2**20
 """Bytes of a line."""
 
@@ -78,13 +85,13 @@ _FIELDS: Final[dict[bytes, tuple[int, tuple[str, ...], str]]] = {
 
 
 class Writer(Protocol):
-    """Where the answers go: a text stream."""
+    """A text stream for the answers."""
 
     def write(self, text: str, /) -> object:
-        """Take some text."""
+        """Write some text."""
 
     def flush(self) -> object:
-        """Pass on what was taken."""
+        """Send the text written so far."""
 
 
 class IncrementalSession:
@@ -108,7 +115,7 @@ class IncrementalSession:
     Attributes
     ----------
     rounds : int
-        How many rounds were answered.
+        Number of rounds answered.
     network : FlowNetwork
         The problem after the last of them.
 
@@ -160,7 +167,7 @@ class IncrementalSession:
         Returns
         -------
         int
-            How many rounds were answered.
+            Number of rounds answered.
 
         Raises
         ------
@@ -193,31 +200,33 @@ class IncrementalSession:
         return self.rounds
 
     def _lines(self) -> Iterator[bytes] | Iterator[str]:
-        """The lines as they come.  A file is asked for no more than the longest line, which its end may never end."""
+        """Yield the lines as they come; of a file at most the longest line is read at once."""
         read = getattr(self._reader, "readline", None)
         if read is None:
             yield from self._reader
             return
         while line := read(_LONGEST + 1):
             if len(line) > _LONGEST:
-                raise _error(self._line + 1, f"the line is longer than {_LONGEST} bytes")
+                raise malformed(self._line + 1, f"the line is longer than {_LONGEST} bytes")
             yield line
 
     def _take(self, fields: list[bytes]) -> None:
         kind = fields[0]
         if kind == b"p":
             if self._started:
-                raise _error(self._line, "a second problem line")
-            nodes, self._declared = _problem_line(self._line, fields)
+                raise malformed(self._line, "a second problem line")
+            nodes, self._declared = problem_line(self._line, fields)
             self._problem.start(nodes)
             self._started = True
             return
         if kind not in _FIELDS:
-            raise _error(self._line, f"unknown record {_quote(kind)}, expected c, p, n, a, x, d or r")
+            raise malformed(self._line, f"unknown record {quoted_token(kind)}, expected c, p, n, a, x, d or r")
         if not self._started:
-            raise _error(self._line, f"{_quote(kind)} record before the problem line")
+            raise malformed(self._line, f"{quoted_token(kind)} record before the problem line")
         if self._due and kind != b"a":
-            raise _error(self._line, f"{_quote(kind)} record where {self._due} more arcs of a new node are due")
+            raise malformed(
+                self._line, f"{quoted_token(kind)} record where {self._due} more arcs of a new node are due"
+            )
         values = self._values(fields)
         if kind == b"n":
             self._take_node(values)
@@ -230,26 +239,26 @@ class IncrementalSession:
         elif self._problem.known(values[0]):
             self._problem.remove_node(values[0])
         else:
-            raise _error(self._line, f"node {values[0]} does not exist")
+            raise malformed(self._line, f"node {values[0]} does not exist")
 
     def _values(self, fields: list[bytes]) -> Sequence[int]:
         """Return the numbers of a record."""
         fewest, names, form = _FIELDS[fields[0]]
         count = len(fields) - 1
         if not fewest <= count <= len(names):
-            raise _error(self._line, f"expected {form}, got {count} fields after {_quote(fields[0])}")
+            raise malformed(self._line, f"expected {form}, got {count} fields after {quoted_token(fields[0])}")
         try:
             values = [int(field) for field in fields[1:]]
         except ValueError:
             values = []
         if not values or min(values) < _LEAST or max(values) > _MOST or b"_" in b"".join(fields):
-            return _numbers(self._line, fields, names[:count])  # which says what is wrong
+            return read_numbers(self._line, fields, names[:count])  # which says what is wrong
         return values
 
     def _take_node(self, values: Sequence[int]) -> None:
         number, supply, *kind = values
-        if not 1 <= number <= _MOST_NODES:
-            raise _error(self._line, f"node {number} is not one of the numbers 1 to {_MOST_NODES}")
+        if not 1 <= number <= MOST_NODES:
+            raise malformed(self._line, f"node {number} is not one of the numbers 1 to {MOST_NODES}")
         self._problem.set_node(number, supply, self._type(kind))
 
     def _take_newcomer(self, values: Sequence[int]) -> None:
@@ -257,7 +266,7 @@ class IncrementalSession:
         kind = self._type(rest[2:])
         self._due = rest[0] if len(rest) == 1 else rest[1]
         if self._due < 0:
-            raise _error(self._line, f"a negative number of arcs: {self._due}")
+            raise malformed(self._line, f"a negative number of arcs: {self._due}")
         self._newcomer = self._problem.new_number()
         self._problem.set_node(self._newcomer, supply, kind)
 
@@ -265,44 +274,36 @@ class IncrementalSession:
         tail, head, lower, capacity, cost, *_ = values
         if self._due:
             if (tail == 0) == (head == 0):
-                raise _error(self._line, f"arc {tail} {head} of a new node: one end, and only one, must be 0")
+                raise malformed(self._line, f"arc {tail} {head} of a new node: one end, and only one, must be 0")
             self._due -= 1
             tail, head = tail or self._newcomer, head or self._newcomer
         else:
             self._arcs += 1
         if self._declared is not None and self._arcs > self._declared:
-            raise _error(self._line, f"more arcs than the {self._declared} of the problem line")
-        self._check_bounds(lower, capacity)
+            raise malformed(self._line, f"more arcs than the {self._declared} of the problem line")
+        check_bounds(self._line, lower, capacity)
         self._problem.add_arc(self._node("tail", tail), self._node("head", head), lower, capacity, cost)
 
     def _take_change(self, values: Sequence[int]) -> None:
         tail, head, lower, capacity, cost, *rest = values
-        self._check_bounds(lower, capacity)
+        check_bounds(self._line, lower, capacity)
         arcs = self._problem.arcs_between(self._node("tail", tail), self._node("head", head))
         if len(arcs) > 1:
             if len(rest) < 2:
-                raise _error(self._line, f"{len(arcs)} parallel arcs {tail} {head}: OLD_COST must tell which")
+                raise malformed(self._line, f"{len(arcs)} parallel arcs {tail} {head}: OLD_COST must tell which")
             arcs = [arc for arc in arcs if self._problem.cost_of(arc) == rest[1]]
             if not arcs:
-                raise _error(self._line, f"none of the parallel arcs {tail} {head} costs {rest[1]}")
+                raise malformed(self._line, f"none of the parallel arcs {tail} {head} costs {rest[1]}")
         if arcs:
             self._problem.change_arc(arcs[0], lower, capacity, cost)
         else:
             self._problem.add_arc(tail, head, lower, capacity, cost)
 
-    def _check_bounds(self, lower: int, capacity: int) -> None:
-        if capacity < 0:
-            raise _error(self._line, f"capacity {capacity} is negative")
-        if lower < 0:
-            raise _error(self._line, f"lower bound {lower} is negative")
-        if lower > capacity:
-            raise _error(self._line, f"lower bound {lower} above capacity {capacity}")
-
     def _node(self, name: str, number: int) -> int:
         """Return the number of a node; one that was removed comes back."""
         if not self._problem.known(number):
             if not 1 <= number <= self._problem.highest:
-                raise _error(self._line, f"{name} {number} is not one of the nodes 1 to {self._problem.highest}")
+                raise malformed(self._line, f"{name} {number} is not one of the nodes 1 to {self._problem.highest}")
             self._problem.set_node(number, 0, None)
         return number
 
@@ -310,7 +311,7 @@ class IncrementalSession:
         if not given:
             return None
         if not 0 <= given[0] < _TYPES:
-            raise _error(self._line, f"type {given[0]} of a node is not one of 0 to {_TYPES - 1}")
+            raise malformed(self._line, f"type {given[0]} of a node is not one of 0 to {_TYPES - 1}")
         return given[0]
 
     def _end_round(self) -> None:
@@ -338,13 +339,13 @@ class IncrementalSession:
 
     def _check_complete(self) -> None:
         if not self._started:
-            raise _error(self._line, "no problem line (p min NODES ARCS)")
+            raise malformed(self._line, "no problem line (p min NODES ARCS)")
         if self._due:
-            raise _error(self._line, f"the round ends where {self._due} more arcs of a new node are due")
+            raise malformed(self._line, f"the round ends where {self._due} more arcs of a new node are due")
         if self._declared is not None and self._arcs < self._declared:
-            raise _error(self._line, f"the round ends after {self._arcs} of {self._declared} arcs")
+            raise malformed(self._line, f"the round ends after {self._arcs} of {self._declared} arcs")
         if self._assignments and not self._problem.typed:
-            raise _error(self._line, "assignments need the nodes' types (n NODE SUPPLY TYPE)")
+            raise malformed(self._line, "assignments need the nodes' types (n NODE SUPPLY TYPE)")
         self._declared = None
 
     def _answer(self, solution: FlowSolution, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Flow problems out of other people's arrays: matrices of SciPy's sparse kinds, and costs with fractions.
+"""Flow problems from other arrays: matrices of SciPy's sparse kinds, and costs with fractions.
 
 Matrices are read through their own methods, so that SciPy is not needed here.
 """
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
-from flowsched.network.dimacs import FlowProblem
-from flowsched.network.flow_network import _integers, min_cost_flow
+from flowsched.network.arguments import integers
+from flowsched.network.one_shot import min_cost_flow
+from flowsched.network.problem import FlowProblem
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    Int64Array = NDArray[np.int64]
+    from flowsched.network.results import Int64Array
 
 __all__ = ["assignment", "from_adjacency", "from_incidence", "scale_costs"]
 
@@ -55,7 +56,7 @@ def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
     >>> min_cost_flow(**problem.arguments()).cost
     11
     """
-    supplies = _integers("supply", supply)
+    supplies = integers("supply", supply)
     n = len(supplies)
     tail, head, room = _elements("capacity", capacity, (n, n))
     rows, columns, price = _elements("cost", cost, (n, n))
@@ -67,8 +68,8 @@ def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
         i = int(np.argmin(found))
         raise InputError(f"cost[{rows[i]}, {columns[i]}]: there is no such arc (capacity stores nothing there)")
     costs = np.zeros(len(arcs), np.int64)
-    costs[place] = _integers("cost", price)
-    return FlowProblem(tail, head, _integers("capacity", room), costs, supplies)
+    costs[place] = integers("cost", price)
+    return FlowProblem(tail, head, integers("capacity", room), costs, supplies)
 
 
 def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply: ArrayLike) -> FlowProblem:
@@ -100,7 +101,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     >>> min_cost_flow(**problem.arguments()).flow
     array([3, 1, 3])
     """
-    supplies = _integers("supply", supply)
+    supplies = integers("supply", supply)
     shape: tuple[int, ...] = getattr(incidence, "shape", ())
     m = shape[1] if len(shape) == 2 else 0
     rows, columns, signs = _elements("incidence", incidence, (len(supplies), m))
@@ -115,7 +116,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     tail, head = np.zeros(m, np.int64), np.zeros(m, np.int64)
     tail[columns[out]] = rows[out]
     head[columns[into]] = rows[into]
-    return FlowProblem(tail, head, _integers("capacity", capacity, m), _integers("cost", cost, m), supplies)
+    return FlowProblem(tail, head, integers("capacity", capacity, m), integers("cost", cost, m), supplies)
 
 
 def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
@@ -135,8 +136,8 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
     Raises
     ------
     InfeasibleError
-        Not all rows (columns) can be matched; ``cut`` marks rows, then columns, and maybe a node that stands for all that may
-        stay without a partner.
+        Not all rows (columns) can be matched; ``cut`` marks rows, then columns, and maybe a last node, the partner of
+        all that stay unmatched.
     InputError
         Not a matrix of integers (see `scale_costs`).
 
@@ -153,12 +154,12 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
     pairs = len(rows)
     tail, head = rows, n + columns
     supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
-    if n != m:  # the last node takes what rows have too much, or gives what columns lack
+    if n != m:  # the last node is the partner of the rows, or columns, that are too many
         rest = np.arange(n) if n > m else n + np.arange(m)
         ends = np.full(len(rest), n + m)
         tail, head = np.append(tail, rest if n > m else ends), np.append(head, ends if n > m else rest)
         supply = np.append(supply, m - n)
-    costs = np.append(_integers("cost", price), np.zeros(len(tail) - pairs, np.int64))
+    costs = np.append(integers("cost", price), np.zeros(len(tail) - pairs, np.int64))
     try:
         flow = min_cost_flow(tail, head, 1, costs, supply).flow[:pairs]
     except InfeasibleError as error:
@@ -168,7 +169,7 @@ def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
 
 
 def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Array, int]:
-    """Make integers of costs with fractions, for the solver is exact and takes no others.
+    """Scale costs with fractions to integers, as the exact solver needs them.
 
     Parameters
     ----------

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
-from flowsched.network.flow_network import FlowNetwork, _integers, min_cost_flow
+from flowsched.network.arguments import integers
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.one_shot import min_cost_flow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
-    Int64Array = NDArray[np.int64]
+    from flowsched.network.results import Int64Array
 
 __all__ = ["FlowStatus", "SimpleMinCostFlow"]
 
@@ -24,7 +26,7 @@ _MOST_NODES: Final = 2**31 - 2
 
 
 class FlowStatus(IntEnum):
-    """What a solve came to."""
+    """Outcome of a solve."""
 
     NOT_SOLVED = 0
     OPTIMAL = 1
@@ -40,8 +42,8 @@ class SimpleMinCostFlow:
     """A min-cost flow problem, built in bulk and solved.
 
     Names, arguments and results are those of ``ortools.graph.python.min_cost_flow.SimpleMinCostFlow``.  Three things differ:
-    a second `solve` starts from the first one's optimum; costs are exact and of any size; and what cannot be (a negative
-    capacity, an arc that does not exist, a flow that was not found) is an error where it is said, not a strange result.
+    a second `solve` starts from the first one's optimum; costs are exact and of any size; and wrong
+    arguments (a negative capacity, an arc that does not exist, a flow that was not found) are errors at once, not strange results.
 
     Examples
     --------
@@ -80,7 +82,7 @@ class SimpleMinCostFlow:
     def add_arcs_with_capacity_and_unit_cost(
         self, tails: ArrayLike, heads: ArrayLike, capacities: ArrayLike, unit_costs: ArrayLike
     ) -> Int64Array:
-        """Add arcs; nodes up to the highest number come with them.
+        """Add arcs; nodes up to the highest number are added with them.
 
         Parameters
         ----------
@@ -100,10 +102,10 @@ class SimpleMinCostFlow:
         CostRangeError
             Costs are so large that exact arithmetic could overflow.
         """
-        start = _integers("tails", tails)
-        end = _integers("heads", heads, len(start))
-        room = _integers("capacities", capacities, len(start))
-        cost = _integers("unit_costs", unit_costs, len(start))
+        start = integers("tails", tails)
+        end = integers("heads", heads, len(start))
+        room = integers("capacities", capacities, len(start))
+        cost = integers("unit_costs", unit_costs, len(start))
         if (room < 0).any():
             i = int(np.argmax(room < 0))
             raise InputError(f"capacities[{i}]: {room[i]} is negative")
@@ -111,13 +113,13 @@ class SimpleMinCostFlow:
             return self._network.add_arcs(start, end, room, cost)
 
     def set_node_supply(self, node: int, supply: int) -> None:
-        """Set what a node sends (> 0) or takes (< 0)."""
+        """Set the supply of a node: it sends (> 0) or takes (< 0)."""
         self.set_nodes_supplies([node], [supply])
 
     def set_nodes_supplies(self, nodes: ArrayLike, supplies: ArrayLike) -> None:
-        """Set what nodes send (> 0) or take (< 0); nodes up to the highest number come with them."""
-        numbers = _integers("nodes", nodes)
-        amounts = _integers("supplies", supplies, len(numbers))
+        """Set the supplies of nodes: they send (> 0) or take (< 0); nodes up to the highest number are added."""
+        numbers = integers("nodes", nodes)
+        amounts = integers("supplies", supplies, len(numbers))
         with self._nodes_for(nodes=numbers):
             self._network.set_supply(numbers, amounts)
 
@@ -154,7 +156,7 @@ class SimpleMinCostFlow:
         return int(self._network.cost([arc])[0])
 
     def supply(self, node: int) -> int:
-        """Return what a node sends."""
+        """Return the supply of a node."""
         return int(self._network.supply([node])[0])
 
     # -- its solution ----------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ class SimpleMinCostFlow:
         return FlowStatus.OPTIMAL
 
     def _none(self, status: FlowStatus) -> FlowStatus:
-        """There is no flow any more."""
+        """Forget the flow; return the status."""
         self._flow = None
         return status
 
@@ -215,7 +217,7 @@ class SimpleMinCostFlow:
 
     def flows(self, arcs: ArrayLike) -> Int64Array:
         """Return the flow on arcs."""
-        flow, numbers = self._solved(self._flow), _integers("arcs", arcs)
+        flow, numbers = self._solved(self._flow), integers("arcs", arcs)
         wrong = (numbers < 0) | (numbers >= len(flow))
         if wrong.any():
             i = int(np.argmax(wrong))
@@ -228,7 +230,7 @@ class SimpleMinCostFlow:
         return self._cost
 
     def maximum_flow(self) -> int:
-        """Return how much the flow sends."""
+        """Return the amount that the flow sends."""
         self._solved(self._flow)
         return self._sent
 
@@ -240,7 +242,7 @@ class SimpleMinCostFlow:
 
     @contextmanager
     def _nodes_for(self, **numbers: Int64Array) -> Iterator[None]:
-        """With nodes up to the highest number; they go again if what needs them fails."""
+        """Add nodes up to the highest number; remove them again if the block fails."""
         highest = -1
         for name, values in numbers.items():
             if len(values):

@@ -1,6 +1,6 @@
 """The state of a flow network as data: a flat mapping of names to integers and vectors of integers, nothing else.
 
-It is complete.  A network made of it has the same ids, flow, potentials and kept basis, and the same order of everything that a solve looks at, so all its
+The state is complete.  A network made of it has the same ids, flow, potentials and kept basis, and the same order of everything that a solve looks at, so all its
 later solves are those of the original, bit for bit.  What follows from the rest is left out (excesses, degrees, tails and heads, the layout of memory).
 
 n and m are the numbers of node and arc ids ever given; ids that are free again stand among them with zeros.  The half-arcs 2 a and 2 a + 1 are arc a seen from
@@ -30,7 +30,7 @@ its tail and from its head.
 ``hub``, ``hub_seen``  node that takes most of the flow, or -1, and the number of nodes when it was looked for
 ``cost_bound``         no |cost| is above it
 ``broken``             largest negative reduced cost that a change has caused since the last solution
-``reshaped``           1 if nodes or arcs came or went since
+``reshaped``           1 if nodes or arcs were added or removed since
 ``cold_solves``, ``warm_solves``, ``simplex_work``, ``repair_work``, ``budget``, ``patience``: counts, and what choices between algorithms go by
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not
 ``news``               what has changed since it was made: arcs, and ~v for the supply of node v, as often as it changed
@@ -49,8 +49,8 @@ its tail and from its head.
 ``basis_anchor``, ``basis_depth``, ``basis_worn``, ``basis_volume``, ``basis_negative``, ``basis_wide``, ``basis_top_cost``: see `_ns.pyx`
 =====================  =======================================================================================================
 
-`checked` looks at names, kinds and lengths.  What the words say is checked by the kernel, before it uses them (`_cs.Network.adopt`): ids, lists,
-bounds, balances, the invariant (I).
+`checked` looks at names, kinds and lengths.  The kernel checks the contents before it uses them (`_cs.Network.adopt`): ids, lists, bounds, balances,
+the invariant (I).
 """
 
 from __future__ import annotations
@@ -132,12 +132,12 @@ ARRAYS: Final[Mapping[str, tuple[type[np.int32] | type[np.int64], str]]] = {
 
 
 def checked(state: Any) -> dict[str, Any]:
-    """Return a state with vectors of its own, whose names, kinds, ranges and lengths are those that a state has.
+    """Return a copy of a state, after a check of names, kinds, ranges and lengths.
 
     Raises
     ------
     InputError
-        Names what is missing, not known, of another kind, out of range or of another length.
+        A part is missing, unknown, of another kind, out of range or of another length; the message names it.
     """
     if not isinstance(state, Mapping):
         raise InputError(f"state: a mapping expected, got {type(state).__name__}")

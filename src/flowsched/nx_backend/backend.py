@@ -18,7 +18,8 @@ import networkx as nx
 import numpy as np
 
 from flowsched.exceptions import CostRangeError, InfeasibleError, UnboundedError
-from flowsched.network.flow_network import INF, FlowNetwork, FlowResult
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.results import INF, FlowResult
 from flowsched.nx_backend.graph import ABSENT, DEMAND, FlowGraph, convert_from_nx, convert_to_nx
 from flowsched.nx_backend.numbers import capacities, decline, infinite, integers, scale_weights
 
@@ -214,7 +215,7 @@ class _Problem:
         return _solve(graph.tail, graph.head, self.capacity, cost, supply)
 
     def feasible(self, supply: Sequence[int]) -> bool:
-        """Whether some flow meets the supplies."""
+        """Return True if some flow meets the supplies."""
         try:
             _solve(self.graph.tail, self.graph.head, self.capacity, 0, supply)
         except InfeasibleError:
@@ -222,7 +223,7 @@ class _Problem:
         return True
 
     def bounded(self) -> bool:
-        """Whether no cycle of negative cost has infinite capacity."""
+        """Return True if no cycle of negative cost has infinite capacity."""
         try:
             self.solve([0] * len(self.graph))
         except UnboundedError:

@@ -80,11 +80,11 @@ class FlowGraph:
         return f"<FlowGraph: {len(self.nodes)} nodes, {len(self.tail)} edges>"
 
     def is_directed(self) -> bool:
-        """Whether edges have a direction."""
+        """Return True if edges have a direction."""
         return self._directed
 
     def is_multigraph(self) -> bool:
-        """Whether edges have keys."""
+        """Return True if edges have keys."""
         return self.keys is not None
 
     def node_column(self, name: Hashable) -> list[Any]:

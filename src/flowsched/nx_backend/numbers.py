@@ -1,4 +1,4 @@
-"""The numbers of NetworkX graphs as integers, or why they cannot be that."""
+"""Numbers of NetworkX graphs as integers, or the reason why they cannot be converted."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import networkx as nx
 import numpy as np
 
-from flowsched.network.flow_network import INF
+from flowsched.network.results import INF
 from flowsched.nx_backend.graph import ABSENT, FlowGraph
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def scale_weights(
 
 
 def infinite(value: Any) -> bool:
-    """Whether a value is a float infinity."""
+    """Return True if a value is a float infinity."""
     return isinstance(value, float | np.floating) and math.isinf(value)
 
 

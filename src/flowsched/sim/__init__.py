@@ -5,11 +5,12 @@ a scheduler; `Metrics` holds what was measured and `write_report` draws it.  Nee
 """
 
 from flowsched.sim.audit import AuditError
-from flowsched.sim.engine import UNDECIDED, Progress, Schedules, Simulation
+from flowsched.sim.engine import Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
 from flowsched.sim.traces.load import load_trace
+from flowsched.sim.values import UNDECIDED, Progress, Schedules
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [

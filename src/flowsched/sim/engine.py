@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
-from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Commit, Reason, ReasonCode, Round, RoundStats
@@ -22,55 +21,17 @@ from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution
 from flowsched.sim.metrics import Metrics, Recorder, reason_counts
+from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
 from flowsched.validate import mapping, number, quoted
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 
-UNDECIDED = "UNDECIDED"
-"""Reason code of the tasks that have waited through no round yet when the run ends."""
-
 _HOPELESS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _PATIENCE = 10
 """Rounds in a row that may change nothing, with nothing left to happen, before the run ends."""
-
-
-class Schedules(Protocol):
-    """What the engine asks of a scheduler; `flowsched.Scheduler` is one."""
-
-    def apply(self, *events: Event) -> Any:
-        """Hear what happened."""
-
-    def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide."""
-
-    def commit(self, round: Round, /) -> Commit:
-        """Make the decision so, but for what has become stale."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a simulation is; `time` in simulated seconds."""
-
-    time: float
-    rounds: int
-    tasks: int
-    completed: int
-    running: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    """A round that is not committed yet: made when, on how much news, in how many seconds."""
-
-    round: Round
-    time: float
-    news: int
-    apply: float
-    schedule: float
 
 
 class Simulation:
@@ -348,14 +309,14 @@ class Simulation:
         told = time.perf_counter()
         decided = self.scheduler.schedule(self._clock.now, self._time_limit)
         done = time.perf_counter()
-        decision = _Decision(decided, self._clock.now, news, told - begin, done - told)
+        decision = Decision(decided, self._clock.now, news, told - begin, done - told)
         delay = self._price(decision)
         if delay > 0:
             self._clock.after(delay, decision, self._commit)
         else:
             self._commit(decision)
 
-    def _price(self, decision: _Decision) -> float:
+    def _price(self, decision: Decision) -> float:
         """Simulated seconds until the decision takes effect."""
         if callable(self._charge):
             return self._charge(decision.round.stats)
@@ -369,7 +330,7 @@ class Simulation:
             news, self._world.news = self._world.news, []
             self.scheduler.apply(*news)
 
-    def _commit(self, decision: _Decision) -> None:
+    def _commit(self, decision: Decision) -> None:
         late = self._unheard = bool(self._world.news)
         begin = time.perf_counter()
         self._tell()
@@ -397,7 +358,7 @@ class Simulation:
         if self._world.count[WAITING] and not (self._idle_rounds >= _PATIENCE and self._clock.quiet):
             self._plan(self._tick(skip=2**self._idle_rounds - 1))
 
-    def _record(self, decision: _Decision, done: tuple[int, int, int], conflicts: int, seconds: float) -> None:
+    def _record(self, decision: Decision, done: tuple[int, int, int], conflicts: int, seconds: float) -> None:
         for name, n in zip(self._counts, (*done, conflicts), strict=True):
             self._counts[name] += n
         stats = decision.round.stats

@@ -13,9 +13,9 @@ import numpy as np
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.general import without_lower
 from flowsched.experiments.solver.ledger import Ledger, median
-from flowsched.network.dimacs import FlowProblem
 from flowsched.network.dimacs_stream import IncrementalSession
 from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["measure"]
 

@@ -12,8 +12,8 @@ from flowsched.experiments.solver import general, peers
 from flowsched.experiments.solver.instances import SchedFamily
 from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.experiments.solver.peers import Measured
-from flowsched.network.dimacs import FlowProblem
 from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["families", "memory", "reduced", "sched"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.instances import LiveNetwork, SchedFamily
 from flowsched.experiments.solver.ledger import Ledger, median
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["measure"]
 

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.network.dimacs import FlowProblem, read_dimacs
+from flowsched.network.dimacs import read_dimacs
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["Way", "families", "netgen", "recorded", "unit_paths", "without_lower"]
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.network.dimacs import FlowProblem
 from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["Change", "LiveNetwork", "Rounds", "SchedFamily", "StaticNodes", "Tasks", "task_arcs"]
 

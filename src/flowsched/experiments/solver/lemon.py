@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.network.dimacs import FlowProblem
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["METHODS", "absent", "solve"]
 

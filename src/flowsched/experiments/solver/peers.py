@@ -15,8 +15,9 @@ import numpy as np
 
 from flowsched.experiments.solver import lemon
 from flowsched.experiments.solver.instances import Ints, Rounds, StaticNodes, task_arcs
-from flowsched.network.dimacs import FlowProblem
-from flowsched.network.flow_network import FlowNetwork, min_cost_flow
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.one_shot import min_cost_flow
+from flowsched.network.problem import FlowProblem
 
 __all__ = [
     "LemonWarm",

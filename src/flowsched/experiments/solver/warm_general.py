@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from flowsched.experiments.solver import general, peers
 from flowsched.experiments.solver.ledger import Goal, Ledger, median
-from flowsched.network.dimacs import FlowProblem
-from flowsched.network.flow_network import FlowNetwork, min_cost_flow
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.one_shot import min_cost_flow
+from flowsched.network.problem import FlowProblem
 
 __all__ = ["measure"]
 

@@ -1,4 +1,4 @@
-"""What schedulers and the negotiator say to each other: values only."""
+"""Values that schedulers, machines and the negotiator exchange."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["Claim", "ExpiredError", "Granted", "JobState", "Lost", "Refusal", "R
 
 
 class ExpiredError(FlowschedError):
-    """A scheduler that had not been heard of for too long: what it had claimed is no longer its."""
+    """A scheduler has sent no heartbeat for too long, and has lost what it had claimed."""
 
 
 class Status(StrEnum):
-    """Where a task is."""
+    """State of a task."""
 
     OPEN = "OPEN"
     RUNNING = "RUNNING"
@@ -29,10 +29,10 @@ class Status(StrEnum):
 
 
 class Refusal(StrEnum):
-    """Why a claim was not granted."""
+    """Reason of a refused claim."""
 
     TAKEN = "TAKEN"
-    """The task is not open, or not known: somebody else was first."""
+    """The task is not open, or not known: another scheduler was first."""
     CONFLICT = "CONFLICT"
     """The unit has less than it had when the scheduler looked, or is gone."""
     SHARE = "SHARE"
@@ -50,7 +50,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Granted:
-    """What became of claims."""
+    """Result of claims: the accepted ones, and the refused ones with the reason."""
 
     accepted: tuple[Claim, ...]
     refused: tuple[tuple[Claim, Refusal], ...] = ()
@@ -58,20 +58,20 @@ class Granted:
 
 @dataclass(frozen=True)
 class Report:
-    """What a machine's heartbeat brought.
+    """Answer to a machine's heartbeat.
 
     Parameters
     ----------
     finished : tuple of str
-        Tasks whose end is booked; others that the machine named are not there, as far as is known.
+        Tasks whose end is recorded; others that the machine named are not known to be there.
     started : tuple of str
-        Tasks of its queues that follow those that ended.
+        Tasks of its queues that start in place of those that ended.
     granted : tuple of str
         Tasks that a unit had refused and now takes; their schedulers launch them.
     stale : tuple of str
-        Tasks that the machine has but should not: it was given up meanwhile, or they were moved.
+        Tasks that the machine has but must give up: it was declared lost meanwhile, or they were moved.
     missing : tuple of str
-        Tasks that were launched there and that it does not have: nobody told it.
+        Tasks that were launched there and that the machine does not have: their scheduler has not told it.
     """
 
     finished: tuple[str, ...]
@@ -83,7 +83,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Lost:
-    """Who was declared lost, and the tasks that are open again."""
+    """Schedulers and machines that were declared lost, and the tasks that are open again."""
 
     schedulers: tuple[str, ...]
     machines: tuple[str, ...]
@@ -98,11 +98,11 @@ class UnitState:
     ----------
     unit, machine : str
     capacity, free, stream_room : tuple of int
-        All that there is; what a container can have now; what a stream container can have if batch makes way.
+        All amounts of the unit; those free for a container now; those free for a stream container if batch ones give way.
     places : int
-        Left in the batch queue.
+        Free places in the batch queue.
     wait : float
-        Predicted wait of one more in the batch queue.
+        Predicted wait of one more container in the batch queue.
     alive : bool
     version : int
     """
@@ -120,7 +120,7 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A job as the shared state knows it."""
+    """A job in the shared state; `tasks`, `open`, `held` and `done` are counts of tasks."""
 
     job: str
     kind: Literal["batch", "stream"]

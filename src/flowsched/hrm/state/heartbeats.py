@@ -1,7 +1,7 @@
-"""What machines tell: heartbeats, ends of tasks, and what follows from them.
+"""Heartbeats of machines, ends of tasks, and their consequences.
 
-What was launched on a machine has ended when the machine says so, wherever the shared state has it in the unit's queues: the
-machine may have started it before what is claimed but not launched, and it may have ended before a stream paused it.
+A task that was launched on a machine has ended when the machine says so, whatever its state in the shared queues of the unit.
+The machine may have started it before tasks that are claimed but not launched, and it may have ended before a stream paused it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from flowsched.hrm.clocks import Clock
 from flowsched.hrm.containers import Container
 from flowsched.hrm.rebalancing import rebalance
 from flowsched.hrm.state.claims import Report, Status
-from flowsched.hrm.state.liveness import Beats, Schedulers
-from flowsched.hrm.state.optimistic import Shares
+from flowsched.hrm.state.liveness import HeartbeatCounters, SchedulerHeartbeats
+from flowsched.hrm.state.optimistic import FairShares
 from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import Books, OvertakenError, container_of
+from flowsched.hrm.state.unit_rows import OvertakenError, UnitRows, container_of
 
-__all__ = ["Machines"]
+__all__ = ["MachineHeartbeats"]
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
-    """Who ended, who takes their places, and whose wish is granted; where the machine's counter stands."""
+class _Changes:
+    """Changes by one heartbeat: ended tasks, tasks started in their place, granted wishes; and the machine's counter."""
 
     finished: tuple[str, ...]
     started: tuple[str, ...]
@@ -38,14 +38,14 @@ class _News:
     count: float = 0
 
 
-class Machines:
+class MachineHeartbeats:
     """Heartbeats of machines; the parameters are the negotiator's."""
 
     def __init__(
         self,
         store: Store,
-        schedulers: Schedulers,
-        shares: Shares,
+        schedulers: SchedulerHeartbeats,
+        shares: FairShares,
         ttl: float,
         patience: float,
         clock: Clock,
@@ -53,48 +53,48 @@ class Machines:
     ) -> None:
         self.store, self.schedulers, self.shares, self.clock = store, schedulers, shares, clock
         self.patience = patience
-        self.beats = Beats(store, MS.c.machine_id, ttl, monotonic)
+        self.beats = HeartbeatCounters(store, MS.c.machine_id, ttl, monotonic)
 
     def finish(self, tasks: Sequence[str]) -> list[str]:
-        """Tasks ended; see `Negotiator.finish`."""
+        """Record the end of tasks; see `Negotiator.finish`."""
 
         def work(db: sa.Connection) -> list[str]:
-            books = self._books(db, tasks, ())
-            _end(books, tasks)
-            return books.save()
+            unit_rows = self._unit_rows(db, tasks, ())
+            _end(unit_rows, tasks)
+            return unit_rows.save()
 
         return self.store.transact(work)
 
     def heartbeat(
         self, machine: str, finished: Sequence[str], present: set[str] | None, waiting: Sequence[str]
     ) -> Report:
-        """A machine's heartbeat; see `Negotiator.heartbeat`."""
+        """Answer a machine's heartbeat; see `Negotiator.heartbeat`."""
         heard = self.store.look(_HEARD, machine=machine)
         if not heard:
             raise UnknownMachineError(f"unknown machine {machine!r}")
         me = heard[0]
         late = waiting if self.patience < math.inf else ()
-        news = _News((), (), ())
+        changes = _Changes((), (), ())
         if finished or late or not me.alive or self.beats.is_due(machine):
             begin = self.beats.monotonic()
             grant = bool(me.wishes) and (bool(finished) or not me.alive)
             try:
-                news = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
+                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
             except OvertakenError:
-                # The rest of the news stands; wishes stay until their tasks are placed.
-                news = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
-            self.beats.note(machine, news.count, begin)
+                # The rest of the heartbeat stands; wishes stay until their tasks are placed.
+                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
+            self.beats.note(machine, changes.count, begin)
         stale: list[str] = []
         missing: list[str] = []
         if present is not None:
             known = {row.task_id: row.launched for row in self.store.look(_ON_MACHINE, machine=machine)}
             stale = sorted(present - known.keys())
             missing = sorted(task for task, launched in known.items() if launched and task not in present)
-        return Report(news.finished, news.started, news.granted, tuple(stale), tuple(missing))
+        return Report(changes.finished, changes.started, changes.granted, tuple(stale), tuple(missing))
 
     def _beat(
         self, db: sa.Connection, machine: str, finished: Sequence[str], waiting: Sequence[str], grant: bool
-    ) -> _News:
+    ) -> _Changes:
         me = MS.c.machine_id == machine
         beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
         count = db.execute(beat.where(me, MS.c.alive == 1)).scalar()
@@ -107,89 +107,93 @@ class Machines:
         wishes = self._wishes(db, machine) if grant else []
         idle = self._idle(db, machine, len(waiting)) if waiting else ()
         others = {*units, *idle, *(wish.wish for wish in wishes)}
-        books = self._books(db, (*finished, *waiting) if idle else finished, others)
-        ended = _end(books, finished)
-        ended += _end_others(books, finished, machine)
-        granted = self._grant(db, books, wishes, back)
-        self._rebalance(books, idle, waiting)
-        return _News(tuple(ended), tuple(books.save(alive=1 if back else None)), tuple(granted), count or 0)
+        unit_rows = self._unit_rows(db, (*finished, *waiting) if idle else finished, others)
+        ended = _end(unit_rows, finished)
+        ended += _end_others(unit_rows, finished, machine)
+        granted = self._grant(db, unit_rows, wishes, back)
+        self._rebalance(unit_rows, idle, waiting)
+        return _Changes(tuple(ended), tuple(unit_rows.save(alive=1 if back else None)), tuple(granted), count or 0)
 
     def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
-        """Units of other machines where nobody waits and there is room, those that have most of it first."""
+        """Return units of other machines without waiting tasks and with room, the most room first."""
         return db.execute(_IDLE, {"machine": machine, "most": most}).scalars().all()
 
-    def _rebalance(self, books: Books, idle: Sequence[str], waiting: Sequence[str]) -> None:
-        """Those that waited on the machine when it sent this, and would too long, go to idle units."""
-        there = [books.queues[unit] for unit in idle if books.alive(unit)]
-        here = [queue for unit, queue in books.queues.items() if unit not in idle]
+    def _rebalance(self, unit_rows: UnitRows, idle: Sequence[str], waiting: Sequence[str]) -> None:
+        """Move tasks that wait on the machine, as of its heartbeat, and would wait too long, to idle units."""
+        there = [unit_rows.queues[unit] for unit in idle if unit_rows.alive(unit)]
+        here = [queue for unit, queue in unit_rows.queues.items() if unit not in idle]
         if not there:
             return
         told = set(waiting)
 
         def may(container: Container) -> bool:
-            # A scheduler that has not launched it would send it to where it was.
-            row = books.task(str(container.id))
+            # A scheduler that has not launched the task would send it to its old unit.
+            row = unit_rows.task(str(container.id))
             return container.id in told and row is not None and bool(row.launched)
 
-        for move in rebalance(here, books.now, self.patience, onto=there, may=may):
-            books.move(str(move.container))
+        for move in rebalance(here, unit_rows.now, self.patience, onto=there, may=may):
+            unit_rows.move(str(move.container))
 
-    def _books(self, db: sa.Connection, tasks: Sequence[str], units: Sequence[str] | set[str]) -> Books:
-        """The books of the units that tasks are on, and of others."""
+    def _unit_rows(self, db: sa.Connection, tasks: Sequence[str], units: Sequence[str] | set[str]) -> UnitRows:
+        """Hold the rows of the units that these tasks are on, and of `units`."""
         on = db.execute(_units_of(self.store.dialect), {"ids": packed(tasks)}).scalars() if tasks else ()
-        return Books(self.store, db, {*units, *on}, self.clock())
+        return UnitRows(self.store, db, {*units, *on}, self.clock())
 
     def _wishes(self, db: sa.Connection, machine: str) -> list[Any]:
-        """Open tasks that a unit of the machine refused, of schedulers that are there: their rows are held."""
+        """Return the open tasks that a unit of the machine refused, of live schedulers; their rows are held."""
         query = _WISHES.add_columns(JS.c.scheduler.label("owner")).join(JS, JS.c.job_id == RT.c.job_id)
         owners = {row.owner for row in db.execute(query, {"machine": machine}) if row.owner is not None}
         held = self.schedulers.hold_those_alive(db, owners)
         if not held:
             return []
-        # Only now nobody gives these schedulers up, so what is granted to them will be launched.
+        # From here on these schedulers cannot be declared lost, so tasks granted to them will be launched.
         if self.store.dialect == "postgresql":
             query = query.with_for_update(of=RT, skip_locked=True)
         return [row for row in db.execute(query, {"machine": machine}) if row.owner in held]
 
-    def _grant(self, db: sa.Connection, books: Books, wishes: Sequence[Any], back: bool) -> list[str]:
-        """Who wished for a unit starts there, as far as there is room by now and the jobs' shares allow."""
-        books.caps = self.shares.caps(db, wishes)
-        left = {job: cap - held for job, (cap, held) in books.caps.items()}
-        for job in left.keys() & books.moves.keys():
-            left[job] -= books.moves[job]["held"]
+    def _grant(self, db: sa.Connection, unit_rows: UnitRows, wishes: Sequence[Any], back: bool) -> list[str]:
+        """Start tasks on the units that had refused them, as far as room and the jobs' shares allow; return them."""
+        unit_rows.caps = self.shares.caps(db, wishes)
+        left = {job: cap - held for job, (cap, held) in unit_rows.caps.items()}
+        for job in left.keys() & unit_rows.moves.keys():
+            left[job] -= unit_rows.moves[job]["held"]
         granted: list[str] = []
         for row in wishes:
-            queue, container = books.queues[row.wish], container_of(row)
+            queue, container = unit_rows.queues[row.wish], container_of(row)
             fits = all(a <= b for a, b in zip(container.need, queue.room, strict=True))
-            if fits and left[row.job_id] > 0 and (back or books.alive(row.wish)):
-                queue.submit(container, books.now)
-                books.enter(row, row.owner)
+            if fits and left[row.job_id] > 0 and (back or unit_rows.alive(row.wish)):
+                queue.submit(container, unit_rows.now)
+                unit_rows.enter(row, row.owner)
                 left[row.job_id] -= 1
                 granted.append(row.task_id)
         return sorted(granted)
 
 
-def _end(books: Books, tasks: Sequence[str]) -> list[str]:
-    """Those of the tasks that run end; who that was."""
+def _end(unit_rows: UnitRows, tasks: Sequence[str]) -> list[str]:
+    """End those of the tasks that run; return them."""
     ended: list[str] = []
-    left = [id for id in tasks if books.task(id) is not None]
-    # One that followed another may have ended, too, before this was told.
-    while now := [id for id in left if id in books.queues[books.task(id).queue_id].running]:
+    left = [id for id in tasks if unit_rows.task(id) is not None]
+    # A task that followed another one may have ended, too, before the heartbeat.
+    while now := [id for id in left if id in unit_rows.queues[unit_rows.task(id).queue_id].running]:
         for id in now:
-            books.queues[books.task(id).queue_id].finish(id, books.now)
+            unit_rows.queues[unit_rows.task(id).queue_id].finish(id, unit_rows.now)
         for id in now:
-            books.leave(id, Status.DONE)
+            unit_rows.leave(id, Status.DONE)
         left = [id for id in left if id not in now]
         ended += now
     return ended
 
 
-def _end_others(books: Books, tasks: Sequence[str], machine: str) -> list[str]:
-    """Those of the tasks that were launched on the machine, and do not run as far as is known here, have ended, too."""
-    ended = [id for id in tasks if (row := books.task(id)) and row.launched and books.machine(row.queue_id) == machine]
+def _end_others(unit_rows: UnitRows, tasks: Sequence[str], machine: str) -> list[str]:
+    """End those of the tasks that were launched on the machine but do not run in the shared state; return them."""
+    ended = [
+        id
+        for id in tasks
+        if (row := unit_rows.task(id)) and row.launched and unit_rows.machine(row.queue_id) == machine
+    ]
     for id in ended:
-        books.queues[books.task(id).queue_id].remove(id, books.now)
-        books.leave(id, Status.DONE)
+        unit_rows.queues[unit_rows.task(id).queue_id].remove(id, unit_rows.now)
+        unit_rows.leave(id, Status.DONE)
     return ended
 
 

@@ -1,10 +1,10 @@
-"""Who is there: schedulers and machines that are heard of, and giving up those that are not.
+"""Liveness of schedulers and machines by heartbeats, and release of the tasks of lost ones.
 
 A heartbeat adds one to its sender's counter; no time is written, and no two clocks are compared, see `clocks`.
-It is written only when the last one that this process wrote is an eighth of the time old, by its own clock, after which its
-sender counts as lost; so most of them only look.
-A process gives up those whose counter stood still for that time while it watched and the store was there, and only if the
-counter is still the same when they are given up.
+It is written only if the last one that this process wrote is older than an eighth of the ttl, by its own clock; so most
+heartbeats only read.
+A process declares a sender lost after its counter has stood still for the ttl, while this process watched and the store was
+there, and only if the counter is still the same then.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.state.claims import ExpiredError, Status
 from flowsched.hrm.state.schema import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import Books
+from flowsched.hrm.state.unit_rows import UnitRows
 
-__all__ = ["Beats", "Schedulers", "lost_machine", "lost_scheduler"]
+__all__ = ["HeartbeatCounters", "SchedulerHeartbeats", "lost_machine", "lost_scheduler"]
 
 
-class Beats:
-    """Counters of heartbeats in one table: those that this process writes, and those that it watches.
+class HeartbeatCounters:
+    """Counters of heartbeats in one table: some written by this process, all watched.
 
     Parameters
     ----------
@@ -46,21 +46,21 @@ class Beats:
         self._written: dict[str, float] = {}
 
     def is_due(self, name: str) -> bool:
-        """Whether a heartbeat should be written."""
+        """Return True if a heartbeat should be written."""
         written = self._written.get(name)
         return written is None or self.monotonic() - written > self.ttl / 8
 
     def note(self, name: str, count: float, begin: float) -> None:
-        """A heartbeat was written, in a transaction that began then."""
+        """Note a heartbeat that was written, in a transaction that began at `begin`."""
         self._written[name] = begin
         self._watch.note(name, count)
 
     def silent(self) -> dict[str, float]:
-        """Those that count as there and have stood still for too long, and where their counters stand."""
+        """Return the senders that count as alive but have been silent for too long, with their counters."""
         rows = self.key.table.c
         found = self.store.look(sa.select(self.key, rows.beats).where(rows.alive == 1).order_by(self.key))
         if self.store.outages != self._outages:
-            # Nobody could be heard while the store was not there.
+            # No heartbeat could arrive while the store was away.
             self._outages = self.store.outages
             self._watch.restart()
         counts = {row[0]: row.beats for row in found}
@@ -68,15 +68,15 @@ class Beats:
         return {name: count for name, count in counts.items() if self._watch.is_silent(name, count)}
 
 
-class Schedulers:
+class SchedulerHeartbeats:
     """Heartbeats of schedulers; the parameters are the negotiator's."""
 
     def __init__(self, store: Store, ttl: float, clock: Clock, monotonic: Clock) -> None:
         self.store, self.ttl, self.clock = store, ttl, clock
-        self.beats = Beats(store, SC.c.scheduler, ttl, monotonic)
+        self.beats = HeartbeatCounters(store, SC.c.scheduler, ttl, monotonic)
 
     def join(self, name: str) -> None:
-        """A scheduler comes, or comes back."""
+        """Add a scheduler, or let it come back."""
         begin = self.beats.monotonic()
 
         def work(db: sa.Connection) -> float:
@@ -89,7 +89,7 @@ class Schedulers:
         self.beats.note(name, self.store.transact(work, twice=True), begin)
 
     def hear(self, name: str) -> list[str]:
-        """A heartbeat; tasks that are on units for it and that it has not launched.
+        """Take a heartbeat; return the tasks that were granted to the scheduler and that it has not launched.
 
         Raises
         ------
@@ -113,13 +113,13 @@ class Schedulers:
             self.beats.note(name, count, begin)
 
     def hold(self, db: sa.Connection, name: str) -> bool:
-        """Hold the scheduler's row: it cannot be given up before this transaction ends; whether it should `renew`."""
+        """Hold the scheduler's row, so that it cannot be declared lost in this transaction; return True if it should `renew`."""
         alive = db.execute(self.store.lock_rows(_SCHEDULER, shared=True), {"name": name_of("scheduler", name)}).scalar()
         self._check(name, alive)
         return self.beats.is_due(name)
 
     def hold_those_alive(self, db: sa.Connection, names: set[str]) -> set[str]:
-        """Hold the rows of those of some schedulers that are there; who they are."""
+        """Hold the rows of those of the schedulers that are alive; return their names."""
         query = self.store.lock_rows(_those_alive(self.store.dialect), shared=True)
         return set(db.execute(query, {"ids": packed(names)}).scalars()) if names else set()
 
@@ -147,7 +147,7 @@ def _those_alive(dialect: str) -> sa.Select[Any]:
 
 
 def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
-    """Take back what a scheduler claimed and did not launch; the tasks that are open again.
+    """Open the tasks that a scheduler claimed and did not launch; return them.
 
     Nothing happens if its counter has moved on from `count`.
     """
@@ -157,17 +157,17 @@ def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, 
         return []
     half = [RT.c.scheduler == name, RT.c.launched == 0, RT.c.queue_id.is_not(None)]
     units = set(db.execute(sa.select(RT.c.queue_id).where(*half)).scalars())
-    books = Books(store, db, units, now)
+    unit_rows = UnitRows(store, db, units, now)
     # Read again: the rows are held only now.
     opened = list(db.execute(sa.select(RT.c.task_id).where(*half).order_by(RT.c.task_id)).scalars())
-    _open_again(books, opened)
+    _open_again(unit_rows, opened)
     db.execute(sa.update(JS).where(JS.c.scheduler == name).values(scheduler=None))
     db.execute(sa.delete(LQ).where(LQ.c.owner == name))
     return opened
 
 
 def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, now: float) -> list[str]:
-    """Open all tasks of a machine again, and give its units to nobody until it is back; the tasks.
+    """Open all tasks of a machine, and close its units until it is back; return the tasks.
 
     Nothing happens if its counter has moved on from `count`.
     """
@@ -176,16 +176,16 @@ def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, no
     ).rowcount:
         return []
     units = list(db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == name)).scalars())
-    books = Books(store, db, units, now)
-    opened = sorted(task for unit in units for task in books.tasks(unit))
-    _open_again(books, opened, alive=0)
+    unit_rows = UnitRows(store, db, units, now)
+    opened = sorted(task for unit in units for task in unit_rows.tasks(unit))
+    _open_again(unit_rows, opened, alive=0)
     store.count_up(db, UNITS_CHANGED)
     return opened
 
 
-def _open_again(books: Books, tasks: list[str], alive: int | None = None) -> None:
+def _open_again(unit_rows: UnitRows, tasks: list[str], alive: int | None = None) -> None:
     for id in tasks:
-        books.queues[books.task(id).queue_id].remove(id, books.now)
+        unit_rows.queues[unit_rows.task(id).queue_id].remove(id, unit_rows.now)
     for id in tasks:
-        books.leave(id, Status.OPEN)
-    books.save(alive=alive)
+        unit_rows.leave(id, Status.OPEN)
+    unit_rows.save(alive=alive)

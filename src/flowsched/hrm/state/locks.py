@@ -1,11 +1,11 @@
-"""The lock of the pessimistic path: first come first served, and it expires when its holder is gone.
+"""The lock of the pessimistic path: a lease, first come first served, that expires when its owner is gone.
 
-Who wants it draws a ticket; the smallest ticket holds it.  Tickets are drawn under the lock of the ticket machine's row, so
-that a smaller one never appears later.
-An owner counts its ticket on while it waits for the lock.  It gives the ticket up for lost itself when its last renewal began
-longer ago than the ttl, by its own clock.  Another one deletes it after watching the same count for longer than the ttl, by
-that one's own clock, and only if the count is still the same.  The owner's time began before the count was written, so it
-is over before anybody else can have seen it end, whatever time their clocks show.
+A scheduler that wants the lock draws a ticket; the smallest ticket holds it.  Tickets are drawn under the lock of the ticket
+machine's row, so a smaller one never appears later.
+An owner increments its ticket's counter while it waits.  It gives the ticket up itself if its last renewal began longer ago
+than the ttl, by its own clock.  Another process deletes the ticket after it has watched the same count for longer than the ttl,
+by its own clock, and only if the count is still the same.  The owner's time began before the count was written, so it is over
+before another process can have seen it end, whatever their clocks show.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Lease", "Leases"]
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A drawn ticket."""
+    """A drawn ticket of a lock."""
 
     name: str
     ticket: int
@@ -36,13 +36,13 @@ class Lease:
 
 
 class Leases:
-    """Locks by name.
+    """Locks by name, each held by its smallest live ticket.
 
     Parameters
     ----------
     store : Store
     ttl : float
-        Seconds after which a ticket expires whose owner does not renew it.
+        Seconds without a renewal after which a ticket expires.
     monotonic : callable
         This process's own time.
     """
@@ -71,7 +71,7 @@ class Leases:
                     raise TimeLimitError(f"lock {name!r}: not free within {timeout:g} s")
                 if self.monotonic() > renew:
                     if not self.renew(lease):
-                        # It came too late: others have gone before by now, so this one is at the end again.
+                        # The renewal came too late: others have gone before by now, so a new ticket is drawn.
                         self.release(lease)
                         lease = self.draw(name, owner)
                     renew = self.monotonic() + self.ttl / 3
@@ -98,7 +98,7 @@ class Leases:
         return lease
 
     def renew(self, lease: Lease) -> bool:
-        """The owner is still there; whether that was in time."""
+        """Renew a ticket; return True if that was in time."""
         now = self.monotonic()
         if not self._in_time(lease):
             return False
@@ -115,9 +115,9 @@ class Leases:
         self.store.transact(lambda db: db.execute(sa.delete(LQ).where(*_mine(lease))), twice=True)
 
     def sweep(self) -> None:
-        """Throw tickets away that stood still for too long while this process watched."""
+        """Delete tickets that stood still for too long while this process watched."""
         if self.store.outages != self._outages:
-            # Nobody could renew while the store was not there.
+            # No ticket could be renewed while the store was away.
             self._outages = self.store.outages
             self._watch.restart()
         rows = self.store.look(sa.select(LQ))
@@ -129,15 +129,15 @@ class Leases:
                 self.store.transact(lambda db, gone=gone: db.execute(gone), twice=True)  # type: ignore[misc]
 
     def is_first(self, lease: Lease) -> bool:
-        """Whether this ticket is the one that holds the lock now."""
+        """Return True if this ticket holds the lock now."""
         return self._comes_first(lease, self.store.look(_up_to(lease)))
 
     def holds(self, db: sa.Connection, lease: Lease) -> bool:
-        """The same within a transaction."""
+        """Return True if this ticket holds the lock, within a transaction."""
         return self._comes_first(lease, db.execute(_up_to(lease)).all())
 
     def _comes_first(self, lease: Lease, rows: Sequence[Any]) -> bool:
-        """Whether it is there, in time, and all before it are lost."""
+        """Return True if the ticket is among the rows and in time, and all before it are lost."""
         there = False
         for row in rows:
             other = Lease(row.name, row.ticket, row.owner)
@@ -151,7 +151,7 @@ class Leases:
         return self._watch.is_silent(lease, beats) or not self._in_time(lease)
 
     def _in_time(self, lease: Lease) -> bool:
-        """Whether the last renewal was not too long ago; of others' tickets nothing is known here."""
+        """Return True unless this process's last renewal is too long ago; True for tickets of other processes."""
         renewed = self._renewed.get(lease)
         return renewed is None or self.monotonic() - renewed < self.ttl
 

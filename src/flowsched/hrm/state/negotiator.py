@@ -1,13 +1,13 @@
-"""The negotiator: what schedulers may do to the shared state, and what becomes of those who fall silent.
+"""The negotiator: the protocol of schedulers and machines on the shared state.
 
-Batch jobs claim optimistically: who has decided on a copy of the state sends claims, each unit is one conditional
-update, and what has become stale is refused while the rest stands.  Stream jobs claim pessimistically: under a lock,
-on fresh state, all or nothing.  Every call is one transaction (or, for streams, one that changes anything), so a
-process may die at any point.  Source: HRM, sections 4.3 to 4.5.
+Batch jobs claim optimistically.  A scheduler decides on a copy of the state and sends claims; each unit is one conditional
+update, and stale claims are refused while the rest stands.  Stream jobs claim pessimistically: under a lock, on fresh state,
+all or nothing.  Every call is one transaction (for streams, one that changes anything), so a process may die at any point.
+Source: HRM, sections 4.3 to 4.5.
 
-Ids are checked here, at the door, and nothing else that a database would choke on gets past it: see `ids`.
+Ids are checked here, before a database could refuse them: see `ids`.
 A negotiator serves one call at a time; a second one, by a thread, a signal handler, a finaliser or a `Place`, is refused.
-Signal handlers run while a call waits for the store; what they raise undoes the transaction.
+Signal handlers run while a call waits for the store; an exception of theirs undoes the transaction.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -26,15 +25,17 @@ from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ids import names
+from flowsched.hrm.state import queries
+from flowsched.hrm.state.arrivals import checked_containers, insert_tasks, insert_units, rows_of_units
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
-from flowsched.hrm.state.heartbeats import Machines
-from flowsched.hrm.state.liveness import Schedulers, lost_machine, lost_scheduler
+from flowsched.hrm.state.heartbeats import MachineHeartbeats
+from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.locks import Leases
-from flowsched.hrm.state.optimistic import Optimistic, Shares
-from flowsched.hrm.state.pessimistic import Place, Streams
-from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.optimistic import FairShares, Optimistic
+from flowsched.hrm.state.pessimistic import Pessimistic, Place
+from flowsched.hrm.state.schema import JS, RT
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import OvertakenError, container_of, state_of
+from flowsched.hrm.state.unit_rows import OvertakenError
 from flowsched.hrm.units import ResourceUnit
 from flowsched.validate import mapping, number, ordered, whole
 
@@ -43,7 +44,7 @@ __all__ = ["Negotiator"]
 _UNLIMITED = 1 << 40
 
 _MOST = 2**31 - 1
-"""What PostgreSQL's INTEGER holds; no store is asked to hold more."""
+"""Largest number of a column INTEGER of PostgreSQL, and so of every store."""
 
 
 class Negotiator:
@@ -54,23 +55,23 @@ class Negotiator:
     store : Store, optional
         By default one in this process.
     ttl : float
-        Seconds after which a scheduler or a lock that is not heard of counts as lost; up to an eighth less for a
-        scheduler or a machine, because not every heartbeat is written (see `presence`).  The negotiator that declares it
-        lost must have watched for so long: `expire` is to be called on one that lives, now and then.
+        Seconds without a heartbeat after which a scheduler or a lock counts as lost; up to an eighth less for a
+        scheduler or a machine, because not every heartbeat is written (see `liveness`).  The negotiator that declares it
+        lost must have watched for so long: call `expire` regularly, on one that lives.
     machine_ttl : float, optional
         The same for machines; by default `ttl`.
     max_wait : float
-        A queue whose predicted wait is not below this takes nobody.
+        A queue takes a task only if its predicted wait is below this.
     patience : float
-        A launched container that waits on a machine, and is predicted to wait at least so long, moves to an idle unit at its
-        machine's heartbeat, if there is one.
+        A launched container that waits on a machine, with a predicted wait of at least so long, moves to an idle unit at
+        its machine's heartbeat, if there is one.
     shares : bool
-        Whether batch jobs are held to their fair shares.
+        True: the fair shares of batch jobs bind.
     clock : callable, optional
-        The time in seconds; that of a simulation, or (default) of the system, as it was when this was made, and steadily on.
+        The time in seconds: of a simulation, or by default of the system when this was made, and steadily on.
     monotonic : callable, optional
-        By which this process tells how long itself or another has been silent; by default the system's monotonic clock,
-        or, of a simulation, `clock` where it moves forward.
+        The clock that measures silence; by default the system's monotonic clock or, in a simulation, `clock` where it
+        moves forward.
     """
 
     def __init__(
@@ -101,16 +102,16 @@ class Negotiator:
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, own)
         self._calls = Exclusive("Negotiator")
-        self._bounds = bounds = Shares(self.store, shares)
-        self._schedulers = Schedulers(self.store, ttl, clock, own)
+        self._shares = bounds = FairShares(self.store, shares)
+        self._schedulers = SchedulerHeartbeats(self.store, ttl, clock, own)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
-        self._streams = Streams(self.store, self._schedulers, self.leases)
-        self._machines = Machines(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
+        self._pessimistic = Pessimistic(self.store, self._schedulers, self.leases)
+        self._machines = MachineHeartbeats(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
 
-    # -- what there is ------------------------------------------------------------------------------------------
+    # -- additions ----------------------------------------------------------------------------------------------
 
     def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
-        """Units join; their machines count as heard of now.
+        """Add units; their machines count as alive from now.
 
         Parameters
         ----------
@@ -121,32 +122,10 @@ class Negotiator:
         """
         whole("length", length, 0, _UNLIMITED)
         now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
-        rows: list[dict[str, Any]] = []
-        machines: dict[str, None] = {}
-        for unit in ordered("units", units):
-            if not isinstance(unit, ResourceUnit):
-                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
-            id = name_of("units: id", unit.id)
-            machine = name_of(f"unit {id!r}: machine", unit.machine)
-            machines[machine] = None
-            amounts = dict(zip(("vcore", "mem", "gmem", "places"), (*unit.capacity.tolist(), places), strict=True))
-            every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
-            rows.append(
-                {
-                    "ru_id": id, "machine_id": machine, "type": unit.type, **every,
-                    "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
-                }
-            )  # fmt: skip
+        rows = rows_of_units(units, length, places, now)
 
         def work(db: sa.Connection) -> None:
-            known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
-            new = [{"machine_id": machine, "beats": 0, "alive": 1} for machine in machines if machine not in known]
-            if new:
-                db.execute(sa.insert(MS), new)
-            if rows:
-                db.execute(sa.insert(RS), rows)
-            self.store.count_up(db, UNITS_CHANGED)
-            fresh[:] = [machine for machine in machines if machine not in known]
+            fresh[:] = insert_units(self.store, db, rows)
 
         fresh: list[str] = []
         with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
@@ -156,7 +135,7 @@ class Negotiator:
                 self._machines.beats.note(machine, 0, begin)
 
     def add_scheduler(self, name: str) -> None:
-        """A scheduler joins, or comes back; what it had claimed before it was lost is open again."""
+        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
         name = name_of("scheduler", name)
         with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
             self._schedulers.join(name)
@@ -164,14 +143,14 @@ class Negotiator:
     def submit(
         self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
     ) -> None:
-        """A job arrives, or (one that is known) more tasks of it.
+        """Add a job, or more tasks of a known job.
 
         Parameters
         ----------
         containers : sequence of Container
             All batch or all stream.
         scheduler : str, optional
-            Whose it is; None for whoever calls `adopt`.
+            Owner of the job; None leaves it to the first one that calls `adopt`.
 
         Raises
         ------
@@ -180,32 +159,12 @@ class Negotiator:
         """
         job = name_of("job", job)
         owner = None if scheduler is None else name_of("scheduler", scheduler)
-        containers = ordered("containers", containers)
-        for i, container in enumerate(containers):
-            if not isinstance(container, Container):
-                raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
-            name_of(f"job {job!r}: containers[{i}]: id", container.id)
+        containers = checked_containers(job, containers)
         whole(f"job {job!r}: stages", stages, 1, _MOST)
-        kinds = {container.kind for container in containers}
-        if len(kinds) != 1:
-            raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
-        kind, now = kinds.pop(), self._now()
-        rows = [
-            {
-                "task_id": c.id, "job_id": job, "kind": c.kind, "priority": c.priority,
-                **dict(zip(("vcore", "mem", "gmem"), c.need, strict=False)), "gpu": int(c.need[2] > 0),
-                "time": c.duration, "status": Status.OPEN, "launched": 0, "since": now, "seq": 0,
-            }
-            for c in containers
-        ]  # fmt: skip
+        now = self._now()
 
         def work(db: sa.Connection) -> None:
-            gpus = sum(c.need[2] > 0 for c in containers)
-            more = {"tasks": JS.c.tasks + len(rows), "gpus": JS.c.gpus + gpus, "open": JS.c.open + len(rows)}
-            db.execute(sa.insert(RT), rows)
-            if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
-                fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
-                db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, held=0, done=0, **fresh))
+            insert_tasks(db, job, containers, owner, stages, now)
 
         with self._calls, interruptible(), self.store.named("Negotiator.submit"):
             self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
@@ -221,69 +180,42 @@ class Negotiator:
     def _now(self) -> float:
         return number("clock", self.clock())
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------------------------
 
     def units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
-        """The units that changed.
+        """Return the units that changed.
 
         Parameters
         ----------
         known : mapping of str to int, optional
-            Version by unit of what the caller has; others are told, too.  None for everything.
+            Version by unit of the caller's copy; units that are not in it are returned, too.  None for all.
         """
 
         if known is not None:
             mapping("known", known)
         with self._calls, interruptible(), self.store.named("Negotiator.units"):
-            return self._units(known)
-
-    def _units(self, known: Mapping[str, int] | None = None) -> list[UnitState]:
-        now = self._now()
-        if known is None:
-            return [state_of(row, now) for row in self.store.look(_UNITS)]
-        versions = self.store.look(_VERSIONS)
-        changed = [row.ru_id for row in versions if known.get(row.ru_id) != row.version]
-        if not changed:
-            return []
-        query = _UNITS.where(among(self.store.dialect, RS.c.ru_id))
-        return [state_of(row, now) for row in self.store.look(query, ids=packed(changed))]
+            return queries.units(self.store, self._now(), known)
 
     def jobs(self, scheduler: str | None = None) -> list[JobState]:
-        """Jobs with tasks that are not done, oldest first; of one scheduler if told."""
-        query = sa.select(JS).where(JS.c.open + JS.c.held > 0).order_by(JS.c.start, JS.c.job_id)
-        if scheduler is not None:
-            query = query.where(JS.c.scheduler == name_of("scheduler", scheduler))
+        """Return jobs with tasks that are not done, of one scheduler or all; oldest first."""
+        owner = None if scheduler is None else name_of("scheduler", scheduler)
         with self._calls, interruptible(), self.store.named("Negotiator.jobs"):
-            rows = self.store.look(query)
-        return [
-            JobState(r.job_id, r.kind, r.scheduler, r.start, r.stages, r.tasks, r.open, r.held, r.done) for r in rows
-        ]
+            return queries.jobs(self.store, owner)
 
     def tasks(self, job: str, *statuses: Status) -> list[Container]:
-        """Tasks of a job in these states (default: OPEN), in the order of their ids."""
+        """Return the tasks of a job in these states (default: OPEN), in the order of their ids."""
         name_of("job", job)
         with self._calls, interruptible(), self.store.named("Negotiator.tasks"):
-            return self._tasks(job, *statuses)
-
-    def _tasks(self, job: str, *statuses: Status) -> list[Container]:
-        where = [RT.c.job_id == job, RT.c.status.in_(statuses or (Status.OPEN,))]
-        query = sa.select(RT).where(*where).order_by(RT.c.task_id)
-        return [container_of(row) for row in self.store.look(query)]
+            return queries.tasks(self.store, job, statuses or (Status.OPEN,))
 
     def on_machine(self, machine: str) -> list[tuple[str, Container]]:
-        """Unit and container of all tasks that were launched on a machine, those that run first."""
-        mine = (
-            sa.select(RT)
-            .join(RS, RS.c.ru_id == RT.c.queue_id)
-            .where(RS.c.machine_id == name_of("machine", machine), RT.c.launched == 1)
-        )
+        """Return unit and container of all tasks that were launched on a machine; running ones first."""
+        name_of("machine", machine)
         with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
-            found = self.store.look(mine)
-        rows = sorted(found, key=lambda r: (r.status == Status.WAITING, r.seq, r.task_id))
-        return [(row.queue_id, container_of(row)) for row in rows]
+            return queries.on_machine(self.store, machine)
 
     def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
-        """Take over jobs that are nobody's; their ids."""
+        """Take over jobs without a scheduler; return their ids."""
 
         name_of("scheduler", scheduler)
         whole("most", most, 0, _MOST)
@@ -304,18 +236,18 @@ class Negotiator:
     def commit(self, scheduler: str, claims: Iterable[Claim], *, launch: bool = False) -> Granted:
         """Claim units for open batch tasks.
 
-        Each unit's claims are granted or refused together; others do not matter to them.  A task that is refused for
+        Each unit's claims are granted or refused together, independently of other units.  A task that is refused for
         want of room stays open, and the unit remembers it: see `heartbeat`.
 
         Parameters
         ----------
         launch : bool
-            Launch what is granted in the same transaction, see `launch`.
+            Launch the granted tasks in the same transaction, see `launch`.
 
         Raises
         ------
         ExpiredError
-            The scheduler had not been heard of for too long.
+            The scheduler had sent no heartbeat for too long.
         """
         asked = ordered("claims", claims)
         for i, claim in enumerate(asked):
@@ -341,16 +273,16 @@ class Negotiator:
         return granted
 
     def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
-        """How many more tasks batch jobs may hold by their shares; nothing of those that no share binds."""
+        """Return the number of further tasks that batch jobs may hold by their shares; jobs that no share binds are left out."""
         wanted = names("jobs", jobs)
         with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
-            return self._bounds.left(wanted)
+            return self._shares.left(wanted)
 
     def launch(self, scheduler: str, tasks: Iterable[str]) -> list[str]:
-        """The scheduler lets tasks that it was granted go to their machines; those that it had not yet, and that are its.
+        """Hand granted tasks over to their machines; return those that are the scheduler's and were not launched before.
 
-        Until then they are taken back if the scheduler is lost; from then on they are the machine's, which hears of
-        them at its next heartbeat, too, if the scheduler could not tell it.
+        Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine, which
+        learns of them at its next heartbeat, too, if the scheduler could not tell it.
         """
         given = {"ids": packed(names("tasks", tasks))}
         name_of("scheduler", scheduler)
@@ -363,7 +295,7 @@ class Negotiator:
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            # In the order of their ids, as everybody takes rows.
+            # In the order of their ids, in which all transactions take rows.
             ready = sa.select(RT.c.task_id).where(*mine).order_by(RT.c.task_id)
             found = list(db.execute(self.store.lock_rows(ready), given).scalars())
             db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
@@ -400,16 +332,16 @@ class Negotiator:
             self.store.named("Negotiator.stream"),
             self.leases.hold("stream", scheduler, timeout) as lease,
         ):
-            tasks = self._tasks(job)
-            where = place(tasks, self._units()) if tasks else {}
+            tasks = queries.tasks(self.store, job, (Status.OPEN,))
+            where = place(tasks, queries.units(self.store, self._now())) if tasks else {}
             for unit in () if where is None else mapping("place", where).values():
                 name_of("place: unit", unit)
-            return self._streams.claim(scheduler, tasks, where, lease)
+            return self._pessimistic.claim(scheduler, tasks, where, lease)
 
-    # -- what happens -------------------------------------------------------------------------------------------
+    # -- progress -----------------------------------------------------------------------------------------------
 
     def finish(self, tasks: Iterable[str]) -> list[str]:
-        """Running tasks ended; those of their units' queues that take their places.
+        """Record the end of running tasks; return the tasks of their units' queues that start in their place.
 
         Tasks that do not run (any more) are passed over.
         """
@@ -418,12 +350,12 @@ class Negotiator:
             return self._machines.finish(given) if given else []
 
     def beat(self, scheduler: str) -> list[str]:
-        """A scheduler's heartbeat; tasks that it was granted and has not launched, among them granted wishes.
+        """Take a scheduler's heartbeat; return the tasks that it was granted and has not launched, among them granted wishes.
 
         Raises
         ------
         ExpiredError
-            It comes too late.
+            The heartbeat comes too late.
         """
 
         with self._calls, interruptible(), self.store.named("Negotiator.beat"):
@@ -436,7 +368,7 @@ class Negotiator:
         present: Iterable[str] | None = None,
         waiting: Iterable[str] = (),
     ) -> Report:
-        """A machine's heartbeat.
+        """Take a machine's heartbeat.
 
         Parameters
         ----------
@@ -445,7 +377,7 @@ class Negotiator:
         present : iterable of str, optional
             All tasks that are there now.
         waiting : iterable of str
-            Those of them that have not started.  The machine starts none of them until it has the answer, because they
+            Present tasks that have not started.  The machine starts none of them before it has the answer, because they
             may be moved away: then they are stale here, and missing on their new machine at its next heartbeat.
 
         Returns
@@ -459,10 +391,10 @@ class Negotiator:
             return self._machines.heartbeat(machine, ended, there, waits)
 
     def expire(self) -> Lost:
-        """Declare lost who has not been heard of for too long, and open again what they held.
+        """Declare silent schedulers and machines lost, and open their tasks.
 
-        A lost machine's tasks are open again, all of them.  A lost scheduler's are that it had claimed but not
-        launched; its jobs are nobody's (see `adopt`), its place in the lock's queue is given up.
+        All tasks of a lost machine are open again.  Of a lost scheduler, the tasks that it had claimed but not launched are
+        open again; its jobs have no scheduler (see `adopt`), and its place in the lock's queue is given up.
         """
         opened: list[str] = []
         lost: list[Sequence[str]] = []
@@ -470,13 +402,8 @@ class Negotiator:
             for beats, give_up in ((self._schedulers.beats, lost_scheduler), (self._machines.beats, lost_machine)):
                 silent = beats.silent()
                 lost.append(list(silent))
-                for who, count in silent.items():
-                    work = partial(give_up, self.store, name=who, count=count, now=self._now())
+                for name, count in silent.items():
+                    work = partial(give_up, self.store, name=name, count=count, now=self._now())
                     opened += self.store.transact(work)
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
-
-
-_UNITS = sa.select(RS).order_by(RS.c.ru_id)
-
-_VERSIONS = sa.select(RS.c.ru_id, RS.c.version)

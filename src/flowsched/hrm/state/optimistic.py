@@ -13,35 +13,35 @@ from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, Status
 from flowsched.hrm.state.schema import JS, LK, RS, RT, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
-from flowsched.hrm.state.unit_rows import Books, count_jobs, take
+from flowsched.hrm.state.unit_rows import UnitRows, count_jobs, take
 
-__all__ = ["Optimistic", "Shares"]
+__all__ = ["FairShares", "Optimistic"]
 
 _Size = tuple[int, int, int]
 """Cores, memory and GPU memory of a container."""
 
 
-class Shares:
-    """What jobs may hold.
+class FairShares:
+    """Fair shares of batch jobs: the most tasks that each may hold.
 
-    Q of the fair share is how many such containers run and wait on the units that are there; the jobs that share it are
-    those with tasks of that type, GPU or CPU.  Of a job whose tasks are of several sizes the one counts that most
-    units take, and its tasks of the other type are free: a share should not keep anybody from what nobody else can use.
+    Q of the fair share is the number of such containers that run and wait on the live units; the jobs that share it are
+    those with tasks of that type, GPU or CPU.  For a job with tasks of several sizes, the size counts that most units take.
+    Its tasks of the other type are free: a share must not withhold resources that no other job can use.
 
     Parameters
     ----------
     store : Store
     bind : bool
-        False: as much as they want.
+        False: no share binds.
     """
 
     def __init__(self, store: Store, bind: bool) -> None:
         self.store, self.bind = store, bind
-        # Version, shapes of units, and how many containers of a size they take: one value, for threads.
+        # Version, shapes of units, and number of containers that they take, by size: one value, for threads.
         self._units: tuple[int, Sequence[Any], dict[_Size, int]] = (-1, (), {})
 
     def caps(self, db: sa.Connection, tasks: Sequence[Any]) -> dict[str, tuple[int, int]]:
-        """Most tasks that each of these batch tasks' jobs may hold, and how many it holds."""
+        """Return, for the job of each of these batch tasks, the most tasks that it may hold, and the number that it holds."""
         sizes: dict[str, set[_Size]] = {}
         for task in tasks:
             if task.kind == "batch":
@@ -53,20 +53,20 @@ class Shares:
         if not self.bind:
             return counts
         self._learn(db, rows[0].version or 0)
-        everybody: Sequence[Any] | None = None
+        sharers: Sequence[Any] | None = None
         for job, those in sizes.items():
             units, gpu = max((self._units_for(size), size[2] > 0) for size in those)
             mine, other = ("gpu_wants", "cpu_wants") if gpu else ("cpu_wants", "gpu_wants")
-            # Nobody wants for anything where there is enough for all.
+            # No share binds where there is enough for all.
             if getattr(rows[0], mine) > units:
-                everybody = db.execute(_EVERYBODY).all() if everybody is None else everybody
-                i = [row.job_id for row in everybody].index(job)
-                share = fair_shares([getattr(row, mine) for row in everybody], units)[i]
-                counts[job] = (int(share) + getattr(everybody[i], other), counts[job][1])
+                sharers = db.execute(_SHARERS).all() if sharers is None else sharers
+                i = [row.job_id for row in sharers].index(job)
+                share = fair_shares([getattr(row, mine) for row in sharers], units)[i]
+                counts[job] = (int(share) + getattr(sharers[i], other), counts[job][1])
         return counts
 
     def left(self, jobs: Sequence[str]) -> dict[str, int]:
-        """How many more tasks each of these batch jobs may hold; those that are not named, as many as they want."""
+        """Return the number of further tasks that each of these batch jobs may hold; jobs that are left out are not bound."""
 
         def work(db: sa.Connection) -> dict[str, int]:
             caps = self.caps(db, db.execute(_sizes(self.store.dialect), {"ids": packed(jobs)}).all())
@@ -75,12 +75,12 @@ class Shares:
         return self.store.read(work) if jobs and self.bind else {}
 
     def _learn(self, db: sa.Connection, version: int) -> None:
-        """What units there are, which hardly ever changes."""
+        """Read the shapes of the units again, if units have joined or gone."""
         if version != self._units[0]:
             self._units = (version, db.execute(_SHAPES).all(), {})
 
     def _units_for(self, size: _Size) -> int:
-        """How many such containers run and wait on the units that are alive."""
+        """Return the number of containers of a size that run and wait on the live units."""
         _, shapes, fitting = self._units
         known = fitting.get(size)
         if known is None:
@@ -98,7 +98,7 @@ _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_
 
 
 def _wants(jobs: Any) -> tuple[sa.Label[int], sa.Label[int]]:
-    """How many tasks that are not done take a GPU, and how many do not: at most, in a job that has both."""
+    """Columns of the tasks that are not done, with and without a GPU; upper bounds in a job that has both."""
     wants = jobs.c.open + jobs.c.held
     ofs = {"gpu_wants": jobs.c.gpus, "cpu_wants": jobs.c.tasks - jobs.c.gpus}
     gpu, cpu = (sa.case((wants < of, wants), else_=of).label(name) for name, of in ofs.items())
@@ -109,7 +109,7 @@ def _live(jobs: Any) -> sa.ColumnElement[bool]:
     return sa.and_(jobs.c.kind == "batch", jobs.c.open + jobs.c.held > 0)
 
 
-_EVERYBODY = sa.select(JS.c.job_id, *_wants(JS)).where(_live(JS)).order_by(JS.c.start, JS.c.job_id)
+_SHARERS = sa.select(JS.c.job_id, *_wants(JS)).where(_live(JS)).order_by(JS.c.start, JS.c.job_id)
 
 
 @cache
@@ -128,13 +128,13 @@ def _sizes(dialect: str) -> sa.Select[Any]:
 
 
 class Optimistic:
-    """Claims within a transaction; the parameters are the negotiator's."""
+    """Claims of batch tasks within a transaction; the parameters are the negotiator's."""
 
-    def __init__(self, store: Store, shares: Shares, max_wait: float, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, shares: FairShares, max_wait: float, clock: Callable[[], float]) -> None:
         self.store, self.shares, self.max_wait, self.clock = store, shares, max_wait, clock
 
     def claim(self, db: sa.Connection, scheduler: str, claims: Sequence[Claim], *, launch: bool) -> Granted:
-        """Grant what the units have and the jobs' shares allow; see `Negotiator.commit`."""
+        """Grant claims as far as units and the jobs' shares allow; see `Negotiator.commit`."""
         now = self.clock()
         found = db.execute(self.store.lock_rows(_open(self.store.dialect)), {"ids": packed({c.task for c in claims})})
         rows = {row.task_id: row for row in found}
@@ -174,7 +174,7 @@ class Optimistic:
         now: float,
         launch: bool,
     ) -> None:
-        """The tasks whose room was taken are there; their rows and the units' are held."""
+        """Write the placed tasks; their rows and the units' are held."""
         told = {"scheduler": scheduler, "since": now, "launched": int(launch)}
         states = {False: {"status": Status.RUNNING, "seq": 0}, True: {"status": Status.WAITING, "seq": int(now * 1e6)}}
         placed = [{"id": c.task, "unit": c.unit, **states[c.queued], **told} for c in accepted]
@@ -183,16 +183,16 @@ class Optimistic:
         count_jobs(self.store, db, {job: {"open": -n, "held": n} for job, n in counts.items()}, caps)
 
     def _wake(self, db: sa.Connection, idle: set[str], now: float) -> None:
-        """Who was to wait on a unit that has become idle starts: nothing will end there that could make it."""
+        """Start tasks that were to wait on a unit that is idle: no end there would start them."""
         if idle:
-            books = Books(self.store, db, idle, now)
-            for queue in books.queues.values():
+            unit_rows = UnitRows(self.store, db, idle, now)
+            for queue in unit_rows.queues.values():
                 queue.wake(now)
-            books.save()
+            unit_rows.save()
 
 
 def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[str, Any]:
-    """A unit's claims as what they take together."""
+    """Return the sums that a unit's claims take together, see `take`."""
     runs = [rows[c.task] for c in claims if not c.queued]
     queued = [rows[c.task] for c in claims if c.queued]
     need = {name: sum(getattr(row, name) for row in runs) for name in ("vcore", "mem", "gmem")}

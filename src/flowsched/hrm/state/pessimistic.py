@@ -8,32 +8,32 @@ import sqlalchemy as sa
 
 from flowsched.hrm.containers import Container, Outcome
 from flowsched.hrm.state.claims import Claim, ExpiredError, Granted, Refusal, Status, UnitState
-from flowsched.hrm.state.liveness import Schedulers
+from flowsched.hrm.state.liveness import SchedulerHeartbeats
 from flowsched.hrm.state.locks import Lease, Leases
 from flowsched.hrm.state.schema import RT
 from flowsched.hrm.state.store import Store, among, packed
-from flowsched.hrm.state.unit_rows import Books, container_of
+from flowsched.hrm.state.unit_rows import UnitRows, container_of
 
-__all__ = ["Place", "Streams"]
+__all__ = ["Pessimistic", "Place"]
 
 Place = Callable[[Sequence[Container], Sequence[UnitState]], Mapping[str, str] | None]
-"""Given the open tasks and the fresh state of all units: unit by task, or None if there is no way."""
+"""Function of the open tasks and the fresh state of all units: unit by task, or None if no placement exists."""
 
 
 class _RefusedError(Exception):
-    """Undoes the transaction of a stream job that cannot have everything."""
+    """Undoes the transaction of a stream job that cannot have all its claims."""
 
 
-class Streams:
+class Pessimistic:
     """Claims of stream jobs; the parameters are the negotiator's."""
 
-    def __init__(self, store: Store, schedulers: Schedulers, leases: Leases) -> None:
+    def __init__(self, store: Store, schedulers: SchedulerHeartbeats, leases: Leases) -> None:
         self.store, self.schedulers, self.leases = store, schedulers, leases
 
     def claim(
         self, scheduler: str, tasks: Sequence[Container], where: Mapping[str, str] | None, lease: Lease
     ) -> Granted:
-        """Grant what was found under the lock, or nothing; see `Negotiator.stream`."""
+        """Grant all claims that were made under the lock, or none; see `Negotiator.stream`."""
         claims = [Claim(str(c.id), where[str(c.id)]) for c in tasks] if where else []
         if len(claims) < len(tasks):
             return Granted((), tuple((Claim(str(c.id), ""), Refusal.CONFLICT) for c in tasks))
@@ -49,13 +49,13 @@ class Streams:
         query = sa.select(RT).where(among(self.store.dialect, RT.c.task_id), RT.c.status == Status.OPEN)
         found = db.execute(self.store.lock_rows(query.order_by(RT.c.task_id)), {"ids": packed(c.task for c in claims)})
         rows = {row.task_id: row for row in found}
-        books = Books(self.store, db, {claim.unit for claim in claims}, self.schedulers.clock())
+        unit_rows = UnitRows(self.store, db, {claim.unit for claim in claims}, self.schedulers.clock())
         for claim in claims:
             row = rows.get(claim.task)
-            if row is None or row.kind != "stream" or not books.alive(claim.unit):
+            if row is None or row.kind != "stream" or not unit_rows.alive(claim.unit):
                 raise _RefusedError
-            books.enter(row, scheduler)
-            if books.queues[claim.unit].submit(container_of(row), books.now).outcome is not Outcome.STARTED:
+            unit_rows.enter(row, scheduler)
+            if unit_rows.queues[claim.unit].submit(container_of(row), unit_rows.now).outcome is not Outcome.STARTED:
                 raise _RefusedError
-        books.save()
+        unit_rows.save()
         return Granted(tuple(claims))

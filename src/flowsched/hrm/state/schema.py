@@ -2,20 +2,19 @@
 
 Two are the source's (HRM, section 4.1): RS has a row for every resource unit, RT one for every task.  Beside them are
 the jobs, the machines and schedulers with their last heartbeats, the tickets of the lock for stream jobs, and counters.
-Amounts are micro-units (`units.AMOUNTS`), times seconds of whatever clock the negotiator is given, ids as `ids` has them.
-Who is there is told by counters of heartbeats and by no time, see `clocks`.
+Amounts are micro-units (`units.AMOUNTS`), times are seconds of the negotiator's clock, ids are as in `ids`.
+Liveness follows from counters of heartbeats and from no stored time, see `clocks`.
 
 Invariants, which every transaction keeps:
 
-* RS.free_x = capacity - what tasks RUNNING there take - for memory and GPU memory, what PAUSED ones take;
-* RS.stream_x = capacity - what stream tasks RUNNING there take;  RS.waiting, RS.paused: tasks in that state there;
+* RS.free_x = capacity - needs of tasks RUNNING there - for memory and GPU memory, needs of PAUSED ones;
+* RS.stream_x = capacity - needs of stream tasks RUNNING there;  RS.waiting, RS.paused: tasks in that state there;
 * a task is on a unit (RT.queue_id) if and only if it is RUNNING, PAUSED or WAITING, and then RT.scheduler put it there;
 * JS.open, JS.held and JS.done count the job's tasks that are OPEN, on a unit, and DONE.
 
-The row of RS is also the lock of the tasks that are on the unit: who moves them holds it.  Who takes an OPEN task holds
-its own row, and that of the scheduler that it is for, so a scheduler that is given up has got all that it will get.
-Rows are taken in the order MS, SC, RT (open ones), RS, RT (those on units), JS, LK, each sorted, so nobody waits in a
-circle.
+The row of RS is also the lock of the tasks on the unit: a transaction that moves them holds it.  A transaction that takes an
+OPEN task holds the task's own row and that of its scheduler, so a scheduler that is declared lost receives no more tasks.
+Rows are taken in the order MS, SC, RT (open ones), RS, RT (those on units), JS, LK, each sorted, so there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ __all__ = ["AMOUNT_NAMES", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "TABLES", "
 TABLES = sa.MetaData()
 
 AMOUNT_NAMES = ("vcore", "mem", "gmem", "places")
-"""Of the four amounts, as columns; with ``free_`` and ``stream_`` before them, too."""
+"""Columns of the four amounts; also with the prefixes ``free_`` and ``stream_``."""
 
 
 def _amounts(prefix: str) -> list[sa.Column[Any]]:
@@ -37,7 +36,7 @@ def _amounts(prefix: str) -> list[sa.Column[Any]]:
 
 
 def _heard_of(table: str, key: str) -> sa.Table:
-    """Those that send heartbeats: how many were written, and whether they count as there."""
+    """Make a table of senders of heartbeats: number of heartbeats written, and 1 while the sender counts as alive."""
     return sa.Table(
         table,
         TABLES,
@@ -63,7 +62,7 @@ RS = sa.Table(
     sa.Column("alive", sa.Integer, nullable=False),
     sa.Column("version", sa.BigInteger, nullable=False),
 )
-"""Resource units: what they have, what is free, and when one more in the batch queue would start."""
+"""Resource units: capacity, free amounts, and the predicted start of one more task in the batch queue."""
 
 RT = sa.Table(
     "hrm_rt",
@@ -81,13 +80,13 @@ RT = sa.Table(
     sa.Column("queue_id", sa.String, index=True),
     sa.Column("scheduler", sa.String),
     sa.Column("launched", sa.Integer, nullable=False),
-    sa.Column("since", sa.Float, nullable=False),  # of a PAUSED one: how long it has run
+    sa.Column("since", sa.Float, nullable=False),  # of a PAUSED task: seconds that it has run
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("wish", sa.String, index=True),
     sa.Index("hrm_rt_job", "job_id", "status"),
     sa.Index("hrm_rt_scheduler", "scheduler", "launched"),
 )
-"""Tasks: demand, expected run time, status, where they are, and the unit that refused an open one."""
+"""Tasks: demand, expected run time, status, unit, and the unit that refused an open task."""
 
 JS = sa.Table(
     "hrm_js",
@@ -103,7 +102,7 @@ JS = sa.Table(
     sa.Column("held", sa.Integer, nullable=False),
     sa.Column("done", sa.Integer, nullable=False),
 )
-"""Jobs: whose they are, and how many of their tasks are where."""
+"""Jobs: scheduler, and counts of their tasks by state."""
 
 MS = _heard_of("hrm_ms", "machine_id")
 """Machines and their heartbeats."""
@@ -117,10 +116,10 @@ LK = sa.Table(
     sa.Column("name", sa.String, primary_key=True),
     sa.Column("next", sa.BigInteger, nullable=False),
 )
-"""Counters: the lock's ticket machine, and how often units have come or gone."""
+"""Counters: the lock's ticket machine, and the changes of units."""
 
 UNITS_CHANGED = "units"
-"""The name of the second."""
+"""Name of the counter of changes of units."""
 
 LQ = sa.Table(
     "hrm_lq",
@@ -130,4 +129,4 @@ LQ = sa.Table(
     sa.Column("owner", sa.String, nullable=False),
     sa.Column("until", sa.Float, key="beats", nullable=False),  # the column's name is that of older files
 )
-"""Who holds or awaits the lock: the smallest ticket; who is silent for too long loses it to those that see that."""
+"""Tickets of locks: the smallest holds the lock; one that is silent for too long is deleted by a process that has watched."""

@@ -1,13 +1,13 @@
-"""Where the shared state lies: in this process, in an SQLite file, or in PostgreSQL; see `tables` for what it holds.
+"""The store of the shared state: in this process, in an SQLite file, or in PostgreSQL; see `schema` for its tables.
 
-A transaction's price is its round trips and one wait for the disk.  So what concerns many rows is one statement, whose
-rows travel as one parameter (JSON, which both databases take apart): see `given`.
+The cost of a transaction is its round trips and one wait for the disk.  So a change of many rows is one statement, with the
+rows in one parameter (JSON, which both databases take apart): see `given`.
 
-What a driver raises comes out as `StoreError`, named by the operation; nothing else of a database's reaches a caller.
-What others are in the way of, and what failed because the connection was lost, is done again until `Store.patience` is
-over, as long as it is certain that nothing of it was done, or harmless to do it twice.  A connection that is lost during
-the commit itself leaves that open, and the error says so.
-A thread that is inside a transaction does not begin another: that is refused, because it might wait for itself.
+An exception of a driver becomes `StoreError`, with the name of the operation; no other error of a database reaches a caller.
+A transaction that conflicts with others, or whose connection is lost, is tried again for `Store.patience` seconds, if it is
+certain that nothing of it was done, or harmless to do it twice.  After a connection that was lost during the commit itself this
+is not known, and the error says so.
+A thread inside a transaction cannot begin another one, because it might wait for itself.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _CREATION = 0x666C6F77
 
 
 class _Attempt:
-    """One try of a transaction: whether its commit was sent."""
+    """One try of a transaction; `committing` is True once its commit was sent."""
 
     committing = False
 
 
 class _Named:
-    """The operation that this thread is about; the outermost counts."""
+    """Scope that names the operation of this thread; the outermost name counts."""
 
     def __init__(self, thread: threading.local, operation: str) -> None:
         self._thread, self._operation = thread, operation
@@ -72,14 +72,14 @@ class Store:
         ``"sqlite://"`` keeps them in this process; ``"sqlite:///state.db"`` in a file that processes of this machine
         share; ``"postgresql://user@host:port/name"`` on a server that machines share.
     patience : float
-        Seconds for which a transaction that others are in the way of, or whose connection is lost, is tried again.  The
-        first connection is not: a wrong address or password is told at once.
+        Seconds for which a transaction that conflicts with others, or whose connection is lost, is tried again.  The first
+        connection is not: a wrong address or password is an error at once.
 
     Attributes
     ----------
     dialect : {"sqlite", "postgresql"}
     outages : int
-        Times that the connection was lost.
+        Number of times that the connection was lost.
 
     Raises
     ------
@@ -104,12 +104,12 @@ class Store:
         self._name = parsed.render_as_string(hide_password=True)
         self._thread = threading.local()
         self.dialect = parsed.get_backend_name()
-        # One connection is all there is to a database in memory, so threads take turns.
+        # A database in memory has one connection, so threads take turns.
         self._guard: AbstractContextManager[Any] = nullcontext()
         self._memory = self.dialect == "sqlite" and parsed.database in (None, "", ":memory:")
         if self.dialect == "sqlite":
-            # Waiting for the lock SQLite sleeps longer and longer, up to a tenth of a second in which the file may be
-            # nobody's.  After so many seconds it gives up, and `_retry` has it begin with the short ones again.
+            # While SQLite waits for the lock it sleeps longer and longer, up to a tenth of a second in which the file
+            # may be free.  After `timeout` it gives up, and `_retry` begins with short sleeps again.
             arguments = {"timeout": 0.03, "check_same_thread": False}
             if self._memory:
                 self.engine = sa.create_engine(parsed, poolclass=sa.pool.StaticPool, connect_args=arguments)
@@ -134,7 +134,7 @@ class Store:
 
     @property
     def address(self) -> str | None:
-        """Where others find it, without a password; None for one in this process."""
+        """The URL without a password; None for a store in this process."""
         return None if self._memory else self._name
 
     def _create(self, db: sa.Connection) -> None:
@@ -145,11 +145,11 @@ class Store:
     # -- transactions -------------------------------------------------------------------------------------------
 
     def named(self, operation: str) -> AbstractContextManager[None]:
-        """Errors within are told as of this operation."""
+        """Name the operation in errors that are raised within."""
         return _Named(self._thread, operation)
 
     def transact(self, work: Callable[[sa.Connection], T], *, twice: bool = False) -> T:
-        """Do something in one transaction that may write: all of it happens or nothing.
+        """Do work in one transaction that may write: all of it happens or nothing.
 
         Parameters
         ----------
@@ -157,24 +157,24 @@ class Store:
             Called with the connection; again after a deadlock, while the database is locked, or when the connection was
             lost, so it should change nothing else.
         twice : bool
-            It may be done twice: then it is done again, too, where nobody knows whether it was committed.
+            It may be done twice: then it is tried again also if the commit may have happened.
 
         Raises
         ------
         StoreError
-            The database failed, or is not to be had within `patience`.
+            The database failed, or could not be reached within `patience`.
         ConcurrentUseError
             This thread is inside a transaction on this store.
         """
-        # A reader that turns writer would be refused at once where others write: say so from the start.
+        # SQLite refuses a reader that becomes a writer while others write, so the transaction begins as a writer.
         return self._retry(lambda once: self._once(self.engine, work, "BEGIN IMMEDIATE", once), twice=twice)
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Look at one consistent state."""
+        """Do work that only reads, on one consistent state."""
         return self._retry(lambda once: self._once(self._several, work, "BEGIN", once), twice=True)
 
     def look(self, query: sa.Select[Any], **parameters: Any) -> Sequence[sa.Row[Any]]:
-        """The rows of a single query, which is consistent in itself."""
+        """Return the rows of a single query, which is consistent in itself."""
 
         def ask(_: _Attempt) -> Sequence[sa.Row[Any]]:
             with self._guard, self._single.connect() as db:
@@ -219,7 +219,7 @@ class Store:
             self._thread.inside = False
 
     def _is_lost(self, error: Exception, cause: object) -> bool:
-        """Whether there is no connection: none could be made, or it broke."""
+        """Return True if there is no connection: none could be made, or it broke."""
         if self.dialect == "sqlite":
             return False
         state = getattr(cause, "sqlstate", None)
@@ -240,18 +240,18 @@ class Store:
     # -- within a transaction -----------------------------------------------------------------------------------
 
     def lock_rows(self, query: sa.Select[Any], *, skip: bool = False, shared: bool = False) -> sa.Select[Any]:
-        """A query whose rows nobody else may change; SQLite's transactions are alone as it is."""
+        """Lock the rows of a query against other transactions; SQLite's are exclusive anyway."""
         return query.with_for_update(skip_locked=skip, read=shared) if self.dialect == "postgresql" else query
 
     def change(
         self, db: sa.Connection, statement: sa.Update, rows: Sequence[Mapping[str, Any]], key: sa.Column[Any] | None
     ) -> Sequence[sa.Row[Any]]:
-        """Execute a statement on rows that are `given`; what it returns.
+        """Execute a statement on rows that are `given`; return its rows.
 
         Parameters
         ----------
         key : Column or None
-            The statement's key, by which the rows are locked first, in order; None where they already are.
+            The statement's key, by which the rows are locked first, in order; None if they already are.
         """
         if not rows:
             return ()
@@ -261,13 +261,13 @@ class Store:
         return found.all() if found.returns_rows else ()
 
     def count_up(self, db: sa.Connection, name: str) -> int:
-        """The next number of a counter, from 1; held until the transaction ends."""
+        """Return the next number of a counter, from 1; the counter is locked until the transaction ends."""
         return int(db.execute(_counting(self.dialect), {"name": name}).scalar_one())
 
-    # -- all of it ----------------------------------------------------------------------------------------------
+    # -- the whole ----------------------------------------------------------------------------------------------
 
     def clear(self) -> None:
-        """Forget everything but how far is counted, so that nobody takes what comes for what was."""
+        """Delete everything but the counters, so that later versions and tickets differ from earlier ones."""
 
         def work(db: sa.Connection) -> None:
             for table in TABLES.tables.values():
@@ -284,19 +284,19 @@ class Store:
 
 
 def packed(values: Iterable[Any]) -> str:
-    """Rows for `given`, or ids for `among`, as the parameter that these take."""
+    """Return rows for `given`, or ids for `among`, as their parameter."""
     return json.dumps(list(values))
 
 
 @cache
 def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine[Any]]) -> tuple[Any, list[Any]]:
-    """Rows that a statement takes as its parameter ``rows``, packed.
+    """Return the rows that a statement takes as its parameter ``rows``, packed.
 
     Parameters
     ----------
     dialect : str
     key : Column
-        Of the table that they are joined to; each row's is ``id``.
+        Key of the table that the rows are joined to; each row has it as ``id``.
     **columns : type
         SQLAlchemy types by name.
 
@@ -318,7 +318,7 @@ def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine
     document = sa.cast(text, sa.JSON)
     told = [sa.column(name, kind) for name, kind in types.items()]
     rows = sa.func.json_to_recordset(document).table_valued(*told, name="given").render_derived(with_types=True)
-    # Said twice, because the server does not know how few these rows are and would read the whole table.
+    # The condition stands twice, because the server would overestimate these rows and read the whole table.
     ids = sa.func.json_to_recordset(document).table_valued(sa.column("id", sa.String), name="ids")
     few = sa.select(ids.render_derived(with_types=True).c.id).scalar_subquery()
     return rows, [key == rows.c.id, key == sa.any_(sa.func.array(few))]
@@ -326,7 +326,7 @@ def given(dialect: str, key: sa.Column[Any], **columns: type[sa.types.TypeEngine
 
 @cache
 def among(dialect: str, key: sa.Column[Any]) -> sa.ColumnElement[bool]:
-    """Whether a column is one of the ids that the statement takes as its parameter ``ids``, packed."""
+    """Return the condition that a column is one of the ids in the statement's parameter ``ids``, packed."""
     text = sa.bindparam("ids", type_=sa.Text)
     if dialect == "sqlite":
         return key.in_(sa.select(sa.func.json_each(text).table_valued("value").c.value))
@@ -346,7 +346,7 @@ def _counting(dialect: str) -> Any:
 
 
 def _prepare_sqlite(connection: Any, _: Any) -> None:
-    # Transactions begin where `Store._once` says, not where the driver guesses.
+    # Transactions begin in `Store._once`, not where the driver would begin them.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")

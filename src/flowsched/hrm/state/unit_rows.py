@@ -1,6 +1,6 @@
-"""Rows of the shared state as stacked queues, and back: whoever holds a unit's row moves tasks by the queue's own rules.
+"""Rows of the shared state as stacked queues, and back: a holder of a unit's row moves tasks by the queue's own rules.
 
-The optimistic path needs no queue: `take` is a conditional update of each unit, which the database does or does not do.
+The optimistic path needs no queue: `take` is a conditional update of each unit.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["Books", "OvertakenError", "container_of", "count_jobs", "state_of", "take"]
+__all__ = ["OvertakenError", "UnitRows", "container_of", "count_jobs", "state_of", "take"]
 
 
 def container_of(row: Any) -> Container:
-    """The container that a row of RT tells of."""
+    """Return the container of a row of RT."""
     amounts = (row.vcore / MICRO, row.mem / MICRO, row.gmem / MICRO)
     return Container(row.task_id, row.job_id, *amounts, duration=row.time, kind=row.kind, priority=row.priority)
 
 
 def state_of(row: Any, now: float) -> UnitState:
-    """The unit that a row of RS tells of."""
-    # Where somebody waits nobody starts at once.
+    """Return the unit of a row of RS, as of `now`."""
+    # No container starts at once where others wait.
     blocked = row.waiting or row.paused
     room = (0, 0, 0, 0) if blocked else (row.free_vcore, row.free_mem, row.free_gmem, row.free_places)
     return UnitState(
@@ -50,19 +50,19 @@ def state_of(row: Any, now: float) -> UnitState:
 def take(
     store: Store, db: sa.Connection, asked: Sequence[Mapping[str, Any]], now: float, max_wait: float
 ) -> tuple[set[str], set[str]]:
-    """Take room and queue places of units, of each if it has them: compare and set.
+    """Take amounts and queue places of units, of each unit if it has them: compare and set.
 
     Parameters
     ----------
     asked : sequence of dict
-        ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places`` for those that run at once, which they do only where
-        nobody waits (all 0 for none); ``queued``: places in the queue, only where the predicted wait is below
-        `max_wait`; ``busy``: seconds that those in the queue will run; ``longest``: those that run at once.
+        ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
+        none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
+        `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once.
 
     Returns
     -------
     taken, idle : set of str
-        Units that had it; those of them where some wait and nobody runs.
+        Units that granted it; those of them where some tasks wait and none runs.
     """
     rows = [{**row, "now": now, "latest": min(now + max_wait, 1e300)} for row in asked]
     done = store.change(db, _taking(store.dialect), rows, RS.c.ru_id)
@@ -87,7 +87,7 @@ def _taking(dialect: str) -> sa.Update:
         values["free_" + name] = column - ask.c[name]
     start = sa.case((RS.c.wtime > ask.c.now, RS.c.wtime), else_=ask.c.now + ask.c.longest)
     waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest)
-    # The source's simple formula: what they add is shared by the places that work it off.
+    # The source's simple formula: the added run time is divided by the number of containers that run.
     running = RS.c.places - RS.c.free_places + ask.c.places
     workers = sa.case((running > 0, sa.cast(running, sa.Float)), else_=1.0)
     values["wtime"] = start + ask.c.busy / workers
@@ -100,7 +100,7 @@ def _taking(dialect: str) -> sa.Update:
 
 
 class OvertakenError(Exception):
-    """Undoes a transaction that another one of the same job overtook: it is to be done again."""
+    """Undoes a transaction that another one of the same job has overtaken; it is done again."""
 
 
 def count_jobs(
@@ -113,7 +113,7 @@ def count_jobs(
     moves : mapping of str to mapping
         Change by job, then by column.
     caps : mapping of str to (int, int)
-        What jobs may hold, and held when that was found out: see `Shares.caps`.
+        The most tasks that jobs may hold, and the number held when that was read: see `FairShares.caps`.
 
     Raises
     ------
@@ -138,8 +138,8 @@ def _counting(dialect: str) -> sa.Update:
     return sa.update(JS).where(*joined, JS.c.held <= rows.c.most).values(counts).returning(JS.c.job_id)
 
 
-class Books:
-    """The queues of some units, whose rows this transaction holds until it ends.
+class UnitRows:
+    """The queues of some units; this transaction holds their rows until it ends.
 
     Parameters
     ----------
@@ -151,11 +151,11 @@ class Books:
     Attributes
     ----------
     queues : dict of str to StackedQueue
-        Of those that are there, by id.
+        Queues of the units that exist, by id.
     moves : dict of str to Counter
         Changes of the jobs' counts so far.
     caps : mapping of str to (int, int)
-        What must still hold of the jobs' counts when they are written, see `count_jobs`.
+        Bounds on the jobs' counts that are checked when they are written, see `count_jobs`.
     """
 
     def __init__(self, store: Store, db: sa.Connection, units: Collection[str], now: float) -> None:
@@ -163,11 +163,11 @@ class Books:
         self.queues: dict[str, StackedQueue] = {}
         self.moves: dict[str, Counter[str]] = {}
         self.caps: Mapping[str, tuple[int, int]] = {}
-        self._rows: dict[str, Any] = {}
-        self._tasks: dict[str, Any] = {}
-        self._came: dict[str, str] = {}
-        self._gone: list[dict[str, Any]] = []
-        self._moved: set[str] = set()
+        self._rows: dict[str, Any] = {}  # by unit: its row of RS, as read
+        self._tasks: dict[str, Any] = {}  # by task on a unit, as the queues stand: its row of RT, as read
+        self._came: dict[str, str] = {}  # by task that entered: the scheduler that it is for
+        self._gone: list[dict[str, Any]] = []  # new values of tasks that left
+        self._moved: set[str] = set()  # tasks that changed their unit
         if not units:
             return
         ids = {"ids": packed(units)}
@@ -180,50 +180,50 @@ class Books:
             _put(self.queues[task.queue_id], task)
 
     def alive(self, unit: str) -> bool:
-        """Whether the unit is there and its machine is heard of."""
+        """Return True if the unit exists and its machine is alive."""
         return unit in self._rows and self._rows[unit].alive == 1
 
     def machine(self, unit: str) -> str:
-        """The machine of a unit."""
+        """Return the machine of a unit."""
         return str(self._rows[unit].machine_id)
 
     def task(self, id: str) -> Any:
-        """The row of a task that is on one of the units, as it was read."""
+        """Return the row of a task on one of the units as it was read, else None."""
         return self._tasks.get(id)
 
     def tasks(self, unit: str) -> list[str]:
-        """Who is on a unit."""
+        """Return the tasks on a unit."""
         return [id for id, row in self._tasks.items() if row.queue_id == unit]
 
     def enter(self, row: Any, scheduler: str) -> None:
-        """An OPEN task was put into a unit's queue, for a scheduler."""
+        """Note an OPEN task that was put into a unit's queue, for a scheduler."""
         self._tasks[row.task_id] = row
         self._came[row.task_id] = scheduler
         self._move(row.job_id, open=-1, held=1)
 
     def leave(self, id: str, status: Status) -> None:
-        """A task was taken out of its queue: it is DONE, or OPEN again."""
+        """Note a task that was taken out of its queue, and is DONE or OPEN again."""
         row = self._tasks.pop(id)
         self._move(row.job_id, held=-1, **{"done" if status is Status.DONE else "open": 1})
         scheduler = None if status is Status.OPEN else row.scheduler
         self._gone.append({"id": id, "status": status, "scheduler": scheduler, "since": self.now})
 
     def move(self, id: str) -> None:
-        """A task was moved from one of the queues to another one, where it runs; its machine is to hear of it."""
+        """Note a task that was moved between the queues and runs now; its machine learns of it."""
         self._moved.add(id)
 
     def save(self, alive: int | None = None) -> list[str]:
-        """Write what became of the queues.
+        """Write the queues back to the rows.
 
         Parameters
         ----------
         alive : int, optional
-            What the units become.
+            New value of the units' column ``alive``.
 
         Returns
         -------
         list of str
-            Tasks that were here, were not moved, and started or went on.
+            Tasks that were on the units before, were not moved, and started or went on.
 
         Raises
         ------
@@ -258,7 +258,7 @@ class Books:
             queue.waiting[-1] if queue.waiting else next((r.container for r in reversed(queue.running.values())), None)
         )
         wait = 0.0 if last is None else queue.predict(_batch(last), self.now)
-        # Never, as far as anybody knows: far away, but a number that can be added to.
+        # An infinite wait is stored as a large number, because the updates add to it.
         out["wtime"] = self.now + min(wait, 1e9)
         return out
 
@@ -281,7 +281,7 @@ _PLACE = {"status": sa.String, "since": sa.Float, "seq": sa.BigInteger}
 
 @cache
 def _moving(dialect: str) -> sa.Update:
-    """Nothing but these: a scheduler may launch a task that is on a unit without holding the unit's row."""
+    """Update of the place alone: a scheduler may launch a task on a unit without holding the unit's row."""
     rows, joined = given(dialect, RT.c.task_id, **_PLACE, unit=sa.String)
     return sa.update(RT).where(*joined).values({**{name: rows.c[name] for name in _PLACE}, "queue_id": rows.c.unit})
 
@@ -316,7 +316,7 @@ def _queue(row: Any) -> StackedQueue:
 
 
 def _put(queue: StackedQueue, row: Any) -> None:
-    """A task into the state of the queue that the row tells; those that wait come in their order."""
+    """Put a task into the queue, in the state of its row; waiting tasks are given in their order."""
     container = container_of(row)
     if row.status == Status.WAITING:
         queue.restore(container)
@@ -327,7 +327,7 @@ def _put(queue: StackedQueue, row: Any) -> None:
 
 
 def _positions(queue: StackedQueue) -> Iterable[tuple[str, Status, float, int]]:
-    """Task, status, since when, and its rank, of everybody there."""
+    """Yield id, status, time of the status, and rank of every task in the queue."""
     for id, run in queue.running.items():
         yield str(id), Status.RUNNING, run.start, 0
     for seq, (id, pause) in enumerate(queue.paused.items()):
@@ -337,5 +337,5 @@ def _positions(queue: StackedQueue) -> Iterable[tuple[str, Status, float, int]]:
 
 
 def _batch(container: Container) -> Container:
-    """One more like it that may wait."""
+    """Return a batch container with the same need."""
     return Container(None, None, container.vcore, container.mem, container.gmem, container.duration)

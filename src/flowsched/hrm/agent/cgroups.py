@@ -1,11 +1,11 @@
-"""Control groups (version 2) of units and containers: what affinity and process groups cannot do.
+"""Control groups (version 2) of units and containers, beyond affinity and process groups.
 
-A unit's group holds its processes to its CPUs and memory, where the kernel gives it the controllers for that.  A
-container's group, inside, also holds what has left its process group: it is frozen, and ends, with it.
+A unit's group limits its processes to its CPUs and memory, where the kernel provides the controllers.  A container's
+group, inside it, also contains processes that have left the process group: they are frozen, and end, with it.
 
 A group's name is made from an id so that every id has one, no two ids have the same, and none is the name of a file of the
 kernel's, of another folder, or longer than a name may be: see `group_name`.
-A unit's group is one agent's at a time.  What another one has left in it is ended before it is used.
+A unit's group belongs to one agent at a time.  The remains of another agent in it are ended before it is used.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from flowsched.exceptions import InputError
-from flowsched.hrm.locks import Lock
+from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["Cgroups", "end_group", "group_name"]
 
 _PLAIN = frozenset((string.ascii_letters + string.digits + "_-").encode())
-"""Bytes that stand for themselves.  A dot does not: the kernel's files all have one, and so have "." and ".."."""
+"""Bytes that stand for themselves; a dot does not, because the kernel's files and "." and ".." have one."""
 
 _LONGEST = 200
 
@@ -36,17 +36,17 @@ class Cgroups:
     Parameters
     ----------
     root : path
-        An existing group whose subgroups this process may make.  Of the controllers cpuset and memory those that it
-        hands down are used.
+        An existing group in which this process may make subgroups.  The controllers cpuset and memory are used if it
+        delegates them.
     """
 
     def __init__(self, root: str | Path) -> None:
         self.root = Path(root)
-        self._locks: dict[Path, Lock] = {}
+        self._locks: dict[Path, FolderLock] = {}
 
     @staticmethod
     def find() -> Cgroups | None:
-        """Those of the system, if there are any that this process may use."""
+        """Return the control groups of the system, None if this process may not use them."""
         for root in (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified")):
             if (root / "cgroup.controllers").exists() and os.access(root / "cgroup.procs", os.W_OK):
                 return Cgroups(root)
@@ -54,21 +54,21 @@ class Cgroups:
 
     @property
     def controllers(self) -> set[str]:
-        """Those that subgroups have."""
+        """Names of the controllers that subgroups have."""
         return set((self.root / "cgroup.subtree_control").read_text().split())
 
     def prepare(self, unit: ResourceUnit) -> None:
-        """Make the unit's group, and end what is left in it.
+        """Make the unit's group, and end all remains in it.
 
         Raises
         ------
         InputError
-            It is another agent's.
+            The group is another agent's.
         """
         group = self.group(unit)
         group.mkdir(parents=True, exist_ok=True)
         if group not in self._locks:
-            lock = Lock.take(group)
+            lock = FolderLock.take(group)
             if lock is None:
                 raise InputError(f"unit {unit.id!r}: its control group is another agent's: {group}")
             self._locks[group] = lock
@@ -85,19 +85,19 @@ class Cgroups:
                 (group / name).write_text(limit)
 
     def enter(self, unit: ResourceUnit, id: str, pid: int) -> None:
-        """A process, and what it starts from now on, is the container."""
+        """Put a process, with all that it will start, into the container's group."""
         group = self.group(unit, id)
         group.mkdir(exist_ok=True)
-        # It may have ended by now.
+        # The process may have ended by now.
         with suppress(ProcessLookupError):
             (group / "cgroup.procs").write_text(str(pid))
 
     def freeze(self, unit: ResourceUnit, id: str, pause: bool) -> None:
-        """Stop all of the container, or let it go on."""
+        """Stop all processes of the container, or let them go on."""
         (self.group(unit, id) / "cgroup.freeze").write_text(str(int(pause)))
 
     def leave(self, unit: ResourceUnit, id: str) -> None:
-        """The container has ended: what it left behind is killed."""
+        """Kill the remains of a container that has ended."""
         end_group(self.group(unit, id))
 
     def remove(self, unit: ResourceUnit) -> None:
@@ -111,13 +111,13 @@ class Cgroups:
                 lock.release()
 
     def group(self, unit: ResourceUnit, id: str | None = None) -> Path:
-        """The folder of a unit's group, or of a container's."""
+        """Return the folder of a unit's group, or of a container's."""
         mine = self.root / f"flowsched-{group_name(unit.id)}"
         return mine if id is None else mine / group_name(id)
 
 
 def group_name(id: object) -> str:
-    """A folder's name for an id.
+    """Return a folder's name for an id.
 
     Letters, digits, "_" and "-" stand for themselves, other bytes of its UTF-8 are "%" and two hexadecimal digits; the empty
     id is "%", and one that would be long is "%h" and its SHA-256, which no other id can be written as.
@@ -130,14 +130,14 @@ def group_name(id: object) -> str:
 
 
 def end_group(group: Path) -> None:
-    """Kill all that is in a group and remove it."""
+    """Kill all processes in a group and remove it."""
     if group.exists():
         (group / "cgroup.kill").write_text("1")
         _remove(group)
 
 
 def _remove(group: Path) -> None:
-    """The kernel is done with those that were killed a moment later."""
+    """Remove a group; the kernel frees it a moment after its processes were killed."""
     with suppress(FileNotFoundError):
         for below in list(group.iterdir()):
             if below.is_dir():

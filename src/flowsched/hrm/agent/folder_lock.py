@@ -1,4 +1,4 @@
-"""Locks of folders: held until they are released or the process ends, however it ends, and not by what is forked from it."""
+"""Locks of folders, held until they are released or the process ends in any way; forked processes do not hold them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import os
 from pathlib import Path
 from weakref import WeakSet
 
-__all__ = ["Lock"]
+__all__ = ["FolderLock"]
 
 
-class Lock:
-    """The lock of a folder, held until it is released or the process ends; not by processes that are forked from this."""
+class FolderLock:
+    """The lock of a folder, held until it is released or the process ends; a forked process does not hold it."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         _LOCKS.add(self)
 
     @staticmethod
-    def take(folder: Path) -> Lock | None:
-        """The lock, or None where another one holds it or the folder is gone."""
+    def take(folder: Path) -> FolderLock | None:
+        """Take the lock; return None if it is held elsewhere or the folder is gone."""
         try:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Another one may have removed it before it was locked.
+            # The folder may have been removed before it was locked.
             there = os.stat(folder, follow_symlinks=False)
             if (there.st_dev, there.st_ino) == (os.fstat(fd).st_dev, os.fstat(fd).st_ino):
-                return Lock(fd)
+                return FolderLock(fd)
         except (BlockingIOError, FileNotFoundError):
             pass
         except BaseException:
@@ -42,13 +42,13 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Let another one have it."""
+        """Release the lock."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
-_LOCKS: WeakSet[Lock] = WeakSet()
+_LOCKS: WeakSet[FolderLock] = WeakSet()
 
 
 def _forked() -> None:

@@ -1,13 +1,13 @@
-"""Processes of containers: how they begin, how they are recognised, and how all of one container's are ended.
+"""Processes of containers: started, recognised, and ended together.
 
-A container's first process waits at a gate until it is released; it ends there if its keeper dies.  So what it may do is
-written down before it may do it.
-A process is its pid together with the time at which it started: another process with the same pid is another process.
-Signals go through a descriptor of the process, which is checked after it was opened, so that a pid's next owner gets none.
-A container's processes are its first one; the session of that, for as long as that process holds the session's number; and
-all that have the container's token in their environment, wherever they moved.  What leaves the session *and* clears its
-environment, or passes itself on to new processes faster than it can be looked at, is held by a control group only.
-They are stopped before they are killed: one that is stopped makes no others, so a look that finds nothing new finds all.
+A container's first process waits at a gate until it is released; it ends there if the agent dies.  So it is recorded before
+it can do anything.
+A process is identified by its pid and its start time; another process may have the same pid later.
+Signals go through a descriptor of the process, which is checked after it was opened, so that the pid's next owner gets none.
+The processes of a container are its first one; the session of that, for as long as that process holds the session's number;
+and all that have the container's token in their environment, wherever they moved.  Only a control group catches a process that
+leaves the session *and* clears its environment, or forks faster than it can be observed.
+Processes are stopped before they are killed: a stopped one makes no others, so a look that finds nothing new has found all.
 
 Linux only.
 """
@@ -30,10 +30,10 @@ from flowsched.exceptions import TimeLimitError
 __all__ = ["TOKEN", "Family", "Held", "boot_id", "end", "hold", "signal_group", "start_time"]
 
 TOKEN = "FLOWSCHED_CONTAINER"
-"""The environment variable that tells whose a process is."""
+"""Environment variable that marks the processes of a container."""
 
 _LOOKS = 20
-"""On a machine where others end all the time."""
+"""Empty looks in a row that suffice on a machine where other processes end all the time."""
 
 _GATE = """
 import os, sys, _signal
@@ -72,14 +72,14 @@ class Held:
     _key: int
 
     def release(self) -> None:
-        """Let it become the command."""
+        """Let the process become the command."""
         try:
             os.write(self._key, b"g")
         finally:
             self._close()
 
     def abandon(self) -> None:
-        """It ends, having done nothing."""
+        """End the process, which has done nothing."""
         self._close()
         self.process.kill()
         self.process.wait()
@@ -128,29 +128,29 @@ def hold(command: Sequence[str], cpus: Sequence[int], environment: Mapping[str, 
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is: pids and start times of another one mean nothing."""
+    """Return the id of this boot; pids and start times are valid within one boot only."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def start_time(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None if there is none."""
+    """Return the start time of a process in clock ticks since boot; None if there is no such process."""
     stat = _stat(pid)
     return None if stat is None else stat.start
 
 
 def signal_group(pid: int, number: int) -> None:
-    """Signal the process group of a child that was not waited for, and whose number is therefore its own."""
+    """Signal the process group of a child that was not waited for, so that its pid is still its own."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def end(families: Sequence[Family], patience: float = 30.0) -> None:
-    """End all processes of some containers, and come back when none is left but such as are waited for by their parents.
+    """End all processes of some containers; return when only zombies are left, which wait for their parents.
 
     Raises
     ------
     TimeLimitError
-        One is still there after so many seconds: the kernel does not let it go.
+        A process is still there after `patience` seconds.
     """
     deadline = time.monotonic() + patience
     stopped: set[tuple[int, int]] = set()
@@ -163,7 +163,7 @@ def end(families: Sequence[Family], patience: float = 30.0) -> None:
             _signal(pid, start, signal.SIGSTOP if new else signal.SIGKILL)
         stopped |= new
         empty = 0 if there else empty + 1
-        # One that ended while this looked may have left a child that was not there when it began to look.
+        # A process that ended during the look may have left a child that was not there at its begin.
         if not there and (doubt <= doubts or empty == _LOOKS):
             return
         if time.monotonic() > deadline:
@@ -176,7 +176,7 @@ def end(families: Sequence[Family], patience: float = 30.0) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Stat:
-    """What /proc tells of a process."""
+    """Data of a process from /proc."""
 
     state: str
     session: int
@@ -194,10 +194,10 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _look(families: Sequence[Family]) -> tuple[set[tuple[int, int]], frozenset[int]]:
-    """The processes (pid, start) of the containers that run; and those that were ending while this looked."""
+    """Return the running processes (pid, start) of the containers, and the pids that ended during the look."""
     oldest = min(family.start for family in families)
     first = {(family.pid, family.start) for family in families}
-    # The number of a session is nobody else's as long as the process that made it is there.
+    # The number of a session is not used again as long as the process that made it is there.
     sessions = {family.pid for family in families if start_time(family.pid) == family.start}
     tokens = {f"{TOKEN}={family.token}".encode() for family in families}
     me, there, ending = os.getpid(), set(), set()
@@ -223,7 +223,7 @@ def _environment(pid: int) -> Sequence[bytes]:
 
 
 def _signal(pid: int, start: int, number: int) -> None:
-    """Signal this process, and no other one that has its pid by now."""
+    """Signal this process, but no later one with its pid."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -1,12 +1,12 @@
-"""What an agent has started, on disk: so that its successor can end what it leaves behind.
+"""Records of started containers on disk, by which the next agent can end the remains of this one.
 
 Every agent has a folder that it locks for as long as it lives; the lock goes with the process, however that ends.
 A record is in the folder before the container's process is released, and until all of the container's processes are gone.
-An agent that begins takes each folder whose lock is free, ends what its records tell, and removes it; only then does it
-have a folder of its own.  So no container runs beside one that is left from before.
-A record names a process by pid, start time, token and boot: what does not agree in these is not touched.
+A new agent takes each folder with a free lock, ends the recorded processes, and removes the folder; only then does it make
+a folder of its own.  So no container runs beside the remains of an earlier one.
+A record names a process by pid, start time, token and boot; a process that differs in one of these is not touched.
 
-What an agent signals is what these folders say, so they are believed only if nobody else may write there.
+The records decide which processes are signalled, so they are used only if no other user may write there.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 from uuid import uuid4
 
 from flowsched.exceptions import InputError
-from flowsched.hrm.cgroups import end_group
-from flowsched.hrm.locks import Lock
-from flowsched.hrm.processes import Family, boot_id, end
+from flowsched.hrm.agent.cgroups import end_group
+from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.hrm.agent.processes import Family, boot_id, end
 
 __all__ = ["Custody", "default_folder"]
 
 
 def default_folder() -> Path:
-    """The folder of all agents of this user."""
+    """Return the folder of all agents of this user."""
     return Path(tempfile.gettempdir()) / f"flowsched-agents-{os.geteuid()}"
 
 
@@ -50,21 +50,21 @@ class Custody:
     InputError
         An agent of that key is at work, or others may write into the folder.
     TimeLimitError
-        What an agent left behind does not end.
+        The remains of an agent do not end.
     """
 
     def __init__(self, base: Path, key: str | None = None) -> None:
         _prepare(base)
         mine = base / (uuid4().hex if key is None else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest())
         self._boot = boot_id()
-        # One agent begins at a time, so a folder that is locked belongs to one that lives.
+        # One agent begins at a time, so a locked folder belongs to a live one.
         turn = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for folder in sorted(base.iterdir()):
                 self._inherit(folder)
             mine.mkdir(mode=0o700, exist_ok=True)
-            lock = Lock.take(mine)
+            lock = FolderLock.take(mine)
             if lock is None:
                 raise InputError(f"state: another agent of this machine is at work, see {mine}")
         finally:
@@ -72,8 +72,8 @@ class Custody:
         self.folder, self._lock = mine, lock
 
     def _inherit(self, folder: Path) -> None:
-        """End what a dead agent has left, and remove its folder."""
-        if not folder.is_dir() or (lock := Lock.take(folder)) is None:
+        """End the remains of a dead agent, and remove its folder."""
+        if not folder.is_dir() or (lock := FolderLock.take(folder)) is None:
             return
         try:
             records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == self._boot]
@@ -86,7 +86,7 @@ class Custody:
             lock.release()
 
     def add(self, id: str, family: Family, group: Path | None) -> None:
-        """A container is about to be released."""
+        """Record a container before its release."""
         record = {
             "id": id,
             "boot": self._boot,
@@ -96,29 +96,29 @@ class Custody:
             "group": None if group is None else str(group),
         }
         path = self.folder / f"{family.token}.json"
-        # A record that is cut off tells of a process that was not released.
+        # A record that was not completed is of a process that was not released.
         (path.with_suffix(".new")).write_text(json.dumps(record))
         os.replace(path.with_suffix(".new"), path)
 
     def remove(self, family: Family) -> None:
-        """All of a container has ended."""
+        """Remove the record of a container whose processes have ended."""
         for suffix in (".json", ".new"):
             with suppress(FileNotFoundError):
                 (self.folder / f"{family.token}{suffix}").unlink()
 
     def families(self) -> list[Family]:
-        """All that is recorded."""
+        """Return the recorded families."""
         records = map(_read, self.folder.glob("*.json"))
         return [Family(record["pid"], record["start"], record["token"]) for record in records if record["boot"]]
 
     def close(self) -> None:
-        """Nothing is left."""
+        """Remove the folder, after all containers have ended."""
         _remove(self.folder)
         self._lock.release()
 
 
 def _prepare(base: Path) -> None:
-    """The folder is there, is ours, and nobody else writes into it."""
+    """Make the folder; InputError unless it is this user's and no other may write into it."""
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = os.stat(base, follow_symlinks=False)
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid() or about.st_mode & 0o022:
@@ -133,7 +133,7 @@ def _read(path: Path) -> dict[str, Any]:
         return nothing
     kinds: dict[str, Any] = {"boot": str, "pid": int, "start": int, "token": str, "group": (str, type(None))}
     good = isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in kinds.items())
-    # A short token would be found in a stranger's environment.
+    # A short token could occur in the environment of an unrelated process.
     return record if good and len(record["token"]) == 32 and record["pid"] > 1 else nothing
 
 

@@ -1,0 +1,231 @@
+"""The model of run time on 20 machines: programs, loads of jobs, and one simulated run of a load.
+
+20 machines in two racks, 24 cores each; those of rack 1 have a GPU.  The worth of a core, of a GPU and of data in the other
+rack are assumptions; waiting times, and the tasks that share a machine, are measured.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster, Machine, Task
+from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
+from flowsched.cluster.records import Group
+from flowsched.policy import LoadCost, Policy
+from flowsched.rounds.values import Commit, Place, Round, RoundStats
+from flowsched.scheduler import Scheduler
+from flowsched.sim import Arrival, Simulation, Workload
+from flowsched.sim.baselines import Shares
+from flowsched.sim.execution import Execution
+
+__all__ = [
+    "CONTENTION",
+    "CORES",
+    "NAME",
+    "OFF_GPU",
+    "OFF_RACK",
+    "RESOURCES",
+    "Floats",
+    "Kind",
+    "Load",
+    "RandomPlacement",
+    "Run",
+    "Utility",
+    "cores",
+    "oldest_first",
+    "simulate",
+    "sirius",
+    "unbounded",
+]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+NAME = "sirius"
+RESOURCES = ("cpu",)
+CORES = 24
+"""Cores of a machine."""
+CONTENTION = 0.5
+"""Slowdown beyond sharing where tasks outnumber cores, see `Execution`."""
+OFF_RACK = 0.7
+"""Speed of a task whose data are in the other rack."""
+OFF_GPU = 1 / 3
+"""Speed of a GPU task without a GPU."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A program: the range of its tasks' seconds, and the machines where they run at full speed."""
+
+    name: str
+    seconds: tuple[float, float]
+    gpu: bool = False
+    rack: str | None = None
+
+    def speed(self, rack: str) -> float:
+        """Speed on a machine of a rack; the machines of rack 1 have the GPUs."""
+        if self.gpu and rack != "rack1":
+            return OFF_GPU
+        return OFF_RACK if self.rack is not None and rack != self.rack else 1.0
+
+
+def _machines(slots: Callable[[str], int | None]) -> list[Machine]:
+    racks = [f"rack{1 + i // 10}" for i in range(20)]
+    return [Machine(f"m{i:02}", {"cpu": CORES}, rack, slots=slots(rack)) for i, rack in enumerate(racks)]
+
+
+@dataclass(frozen=True)
+class Utility:
+    """Placement by utility: the speed of a task on a machine, negated and scaled to costs in [0, 1]."""
+
+    weight: float = 1.0
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost of one more task of each class on each machine, shape (classes, rows)."""
+        kinds = {cls.index: cls.kind for cls in cluster.waiting}
+        racks = [cluster.by_row[row].machine.rack for row in rows.tolist()]
+        cost = np.zeros((len(classes), len(rows)))
+        for i, cls in enumerate(classes.tolist()):
+            kind = kinds.get(cls)
+            if isinstance(kind, Kind):
+                cost[i] = [1.0 - kind.speed(str(rack)) for rack in racks]
+        return cost
+
+
+class RandomPlacement:
+    """Placement of every task at once on a random machine, with at most `slots` tasks each, or any number."""
+
+    def __init__(self, seed: int, slots: int | None = None) -> None:
+        self._rng = np.random.default_rng(seed)
+        self._slots = slots
+        self._free: dict[Hashable, int] = {}
+        self._where: dict[Hashable, Hashable] = {}
+        self._waiting: dict[Hashable, None] = {}
+
+    def apply(self, *events: Event) -> None:
+        """Take events."""
+        for event in events:
+            if isinstance(event, MachineAdded):
+                self._free[event.id] = 1 << 40 if self._slots is None else self._slots
+            elif isinstance(event, JobSubmitted):
+                self._waiting.update(dict.fromkeys(task.id for task in event.tasks))
+            elif (task := getattr(event, "task", None)) is not None:
+                if isinstance(task, Task):
+                    self._waiting[task.id] = None
+                elif task in self._where:
+                    self._free[self._where.pop(task)] += 1
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Draw a machine for each waiting task."""
+        begin = time.perf_counter()
+        free = dict(self._free)
+        places: dict[Hashable, Hashable] = {}
+        for task in self._waiting:
+            open_ = [machine for machine, room in free.items() if room > 0]
+            if not open_:
+                break
+            machine = open_[int(self._rng.integers(len(open_)))]
+            free[machine] -= 1
+            places[task] = machine
+        deltas = tuple(Place(task, machine, ()) for task, machine in places.items())
+        stats = RoundStats(0, 0, 0, 0, 0.0, 0.0, time.perf_counter() - begin)
+        return Round(now, places, {}, {}, {}, {}, deltas, stats)
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
+        """Start the tasks of a round."""
+        for task, machine in round.placements.items():
+            self._free[machine] -= 1
+            self._where[task] = machine
+            del self._waiting[task]
+        return Commit(round.deltas, {})
+
+
+@dataclass(frozen=True)
+class Load:
+    """Jobs that arrive: time, program, durations of the tasks, and priority."""
+
+    name: str
+    jobs: Sequence[tuple[float, Kind, Floats, int]]
+
+    def workload(self, machines: Sequence[Machine]) -> tuple[Workload, Execution]:
+        """Workload and execution for the simulator."""
+        arrivals = []
+        kinds: dict[Hashable, Kind] = {}
+        for j, (at, kind, seconds, priority) in enumerate(self.jobs):
+            ids = [(j, i) for i in range(len(seconds))]
+            kinds.update(dict.fromkeys(ids, kind))
+            tasks = [Task(task, {"cpu": 1}, kind=kind) for task in ids]
+            arrivals.append(Arrival(at, JobSubmitted(j, tasks, user=kind.name, priority=priority), seconds.tolist()))
+        racks = {machine.id: str(machine.rack) for machine in machines}
+        execution = Execution(
+            compressible=("cpu",), contention=CONTENTION, speed=lambda task, machine: kinds[task].speed(racks[machine])
+        )
+        return Workload(self.name, arrivals, machines, resources=RESOURCES, units={"cpu": "cores"}), execution
+
+
+@dataclass(frozen=True)
+class Run:
+    """Result of a run: waits and ends by task, in the order of arrival."""
+
+    load: Load
+    waits: Floats
+    ends: Floats
+
+    @property
+    def _job(self) -> Ints:
+        return np.repeat(np.arange(len(self.load.jobs)), [len(seconds) for _, _, seconds, _ in self.load.jobs])
+
+    @property
+    def spent(self) -> Floats:
+        """Seconds of each task from arrival to end."""
+        arrived = np.array([at for at, _, _, _ in self.load.jobs])
+        spent: Floats = self.ends - arrived[self._job]
+        return spent
+
+    def of(self, name: str, values: Floats) -> float:
+        """Mean over the tasks of a program."""
+        mine = np.array([kind.name == name for _, kind, _, _ in self.load.jobs])
+        return float(values[mine[self._job]].mean())
+
+    def snp(self) -> float:
+        """Geometric mean over jobs of ideal / actual run time (equation 11)."""
+        spent, job = self.spent, self._job
+        ideal = np.array([seconds.max() for _, _, seconds, _ in self.load.jobs])
+        actual = np.array([spent[job == j].max() for j in range(len(ideal))])
+        return float(np.exp(np.log(ideal / actual).mean()))
+
+
+def simulate(load: Load, scheduler: Any, slots: Callable[[str], int | None]) -> Run:
+    """Run a load to its end; `slots` gives the slots of the machines of a rack."""
+    machines = _machines(slots)
+    workload, execution = load.workload(machines)
+    metrics = Simulation(scheduler, workload, execution=execution).run()
+    if metrics.tasks["completed"] != workload.n_tasks:
+        raise AssertionError(f"{load.name}: {metrics.tasks['completed']} of {workload.n_tasks} tasks were completed")
+    return Run(load, metrics.waits, metrics.ends)
+
+
+def cores(rack: str) -> int | None:
+    """One slot for each core."""
+    return CORES
+
+
+def unbounded(rack: str) -> int | None:
+    """Any number of slots."""
+    return None
+
+
+def sirius(**given: Any) -> Scheduler:
+    """A scheduler with the source's costs: utility, load and waiting; `given` are other parts of the policy."""
+    return Scheduler(Policy(placement=(Utility(1.0), LoadCost("spread", 0.2)), **given), resources=RESOURCES)
+
+
+def oldest_first(group: Group, shares: Shares) -> tuple[float, ...]:
+    """Order of a queue by priority, then by time waited, as Borg's and Kubernetes' are."""
+    return group.cls.priority, group.waiting[0].turn

@@ -1,0 +1,340 @@
+"""A node agent: the stacked queues of one machine with real processes.
+
+A container is a session of processes bound to its unit's CPUs.  When one ends, the next in its unit's queue starts at once,
+whatever the heartbeat; a stream container stops batch processes (SIGSTOP) or, for their memory, kills them, as
+`StackedQueue` says.  Linux only: it waits on process descriptors, so it sleeps until something ends.
+
+Every container has one owner, and ends once:
+
+* A container has ended when its first process has.  The processes that it left behind are ended then, and only afterwards is
+  the unit free.
+* A process is released after it is recorded (`custody`); the record is removed after the process has ended.  A new agent ends
+  the remains of an earlier one before it starts anything, so no container runs twice at the same time.
+* A container that cannot be started has ended, with an error.  `step` reports every end, whatever else goes wrong.  So unit
+  and process are released on every path.
+* Containers that have ended by themselves leave the queues before any other change.  One that ends in between is reported as
+  ended; it is neither paused for ever nor run again.
+* An agent serves one call at a time, in the process that made it; a second call is refused.  Signal handlers run while it
+  waits, never while it starts or ends a container.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowsched._guard import Exclusive, interruptible
+from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, InputError, UnknownIdError
+from flowsched.hrm.agent.cgroups import Cgroups
+from flowsched.hrm.agent.commands import Ended, checked, command_of
+from flowsched.hrm.agent.custody import default_folder
+from flowsched.hrm.agent.launcher import Launcher
+from flowsched.hrm.containers import Admission, Container, Outcome
+from flowsched.hrm.ids import name as name_of
+from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.units import ResourceUnit
+from flowsched.validate import ordered
+
+if TYPE_CHECKING:
+    from flowsched.hrm.state.negotiator import Negotiator
+
+__all__ = ["Agent"]
+
+
+class Agent:
+    """Runs containers on the units of one machine.
+
+    Parameters
+    ----------
+    units : sequence of ResourceUnit
+    length, most : int, optional
+        Of every queue, see `StackedQueue`.
+    negotiator : Negotiator, optional
+        The shared state, for `heartbeat`.
+    command : callable, optional
+        The command line of a task that the shared state launches here.
+    cgroups : Cgroups, optional
+        Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
+    state : path, optional
+        The folder where agents record what they have started, for those that come after them.  All agents of a machine that
+        work on one shared state should be given the same one, or none: the default is the user's, in the folder of
+        temporary files.
+
+    Raises
+    ------
+    InputError
+        The units are of several machines, another agent of this machine works on this shared state, or others may write
+        into `state`.
+    TimeLimitError
+        The remains of an earlier agent do not end.
+
+    Notes
+    -----
+    Used in a ``with`` statement of the main thread, an agent also ends its containers on SIGTERM, if the program has no
+    handler of its own: SystemExit is raised.  Where an agent is killed, its containers run until the next one begins.
+
+    Examples
+    --------
+    >>> import sys
+    >>> with Agent([ResourceUnit("u", vcore=1)]) as agent:
+    ...     print(agent.submit("u", Container("hello", vcore=1), [sys.executable, "-c", "pass"]).outcome.value)
+    ...     print(agent.wait(timeout=30.0))
+    STARTED
+    [Ended(id='hello', status=0, error='')]
+    """
+
+    def __init__(
+        self,
+        units: Sequence[ResourceUnit],
+        *,
+        length: int | None = None,
+        most: int | None = None,
+        negotiator: Negotiator | None = None,
+        command: Callable[[str], Sequence[str]] | None = None,
+        cgroups: Cgroups | None = None,
+        state: str | os.PathLike[str] | None = None,
+    ) -> None:
+        for unit in ordered("units", units):
+            if not isinstance(unit, ResourceUnit):
+                raise InputError(f"units: a ResourceUnit expected, got {unit!r}")
+        if len({unit.machine for unit in units}) != 1:
+            raise InputError("units: all of one machine expected")
+        self.machine = name_of("machine", str(units[0].machine))
+        self.queues = {
+            name_of("units: id", str(unit.id)): StackedQueue(unit, length=length, most=most) for unit in units
+        }
+        self._negotiator, self._command = negotiator, command
+        self._calls = Exclusive("Agent")
+        self._pid = os.getpid()
+        self._commands: dict[str, Sequence[str] | Ended] = {}
+        self._unit_of: dict[str, str] = {}
+        self._over: list[Ended] = []
+        """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
+        self._ended: list[Ended] = []
+        """Out of their queues, not reported by `step` yet."""
+        self._unreported: list[str] = []
+        self._before: Any = None
+        self._closed = False
+        shared = None if negotiator is None else negotiator.store.address
+        key = None if shared is None else f"{shared}\0{self.machine}"
+        with self._calls, interruptible():
+            self._launcher = Launcher(units, cgroups, default_folder() if state is None else Path(state), key)
+
+    def __enter__(self) -> Agent:
+        own = threading.current_thread() is threading.main_thread()
+        if own and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, _leave)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.close()
+        finally:
+            if self._before is not None and signal.getsignal(signal.SIGTERM) is _leave:
+                signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def pid(self, id: str) -> int | None:
+        """Return the process of a container that runs or is paused, else None."""
+        return self._launcher.pid(id)
+
+    # -- arrivals -----------------------------------------------------------------------------------------------
+
+    def submit(self, unit: str, container: Container, command: Sequence[str]) -> Admission:
+        """Submit a container to a unit: its process starts, or it waits, or the queue refuses it.
+
+        The next `step` reports one that cannot be started.
+        """
+        with self._call():
+            return self._submit(unit, container, command)
+
+    def _submit(self, unit: str, container: Container, command: Sequence[str] | Ended) -> Admission:
+        if unit not in self.queues:
+            raise UnknownIdError(f"unknown unit {unit!r}")
+        if not isinstance(container, Container):
+            raise InputError(f"container: a Container expected, got {container!r}")
+        id = name_of("container: id", str(container.id))
+        if not isinstance(command, Ended):
+            command = checked(id, command)
+        if id in self._commands:
+            raise DuplicateIdError(f"container {id!r} is already there")
+        self._settle()
+        admission = self.queues[unit].submit(container, time.monotonic())
+        if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
+            self._commands[id], self._unit_of[id] = command, unit
+            self._carry_out(unit, admission)
+        return admission
+
+    def remove(self, id: str) -> None:
+        """Remove a container at once, whatever its state."""
+        with self._call():
+            self._remove(id)
+
+    def _remove(self, id: str) -> None:
+        if id not in self._unit_of:
+            raise UnknownIdError(f"unknown container {id!r}")
+        unit = self._unit_of[id]
+        self._launcher.kill([id])
+        self._over = [one for one in self._over if one.id != id]
+        self._take_out(unit, [id])
+
+    # -- progress -----------------------------------------------------------------------------------------------
+
+    def step(self, timeout: float | None = 0.0) -> list[Ended]:
+        """Wait for containers to end, at most so long (None: until one does), and start those that follow.
+
+        Returns
+        -------
+        list of Ended
+        """
+        with self._call():
+            return self._step(timeout)
+
+    def _step(self, timeout: float | None) -> list[Ended]:
+        if not (self._over or self._ended):
+            with interruptible():
+                self._launcher.wait(timeout)
+        self._settle()
+        done, self._ended = self._ended, []
+        return done
+
+    def wait(self, timeout: float) -> list[Ended]:
+        """Step until nothing runs any more, or for so many seconds; return the containers that ended."""
+        deadline, done = time.monotonic() + timeout, []
+        while (len(self._launcher) or self._over or self._ended) and time.monotonic() < deadline:
+            done += self.step(max(deadline - time.monotonic(), 0.0))
+        return done
+
+    def heartbeat(self) -> None:
+        """Report ended and present containers to the shared state; start those launched here, remove those given up.
+
+        Raises
+        ------
+        StoreError
+            The shared state cannot be reached; the next heartbeat reports what this one could not.
+        """
+        if self._negotiator is None or self._command is None:
+            raise InputError("heartbeat: the agent has no negotiator or no command")
+        with self._call():
+            self._heartbeat(self._negotiator, self._command)
+
+    def _heartbeat(self, negotiator: Negotiator, command: Callable[[str], Sequence[str]]) -> None:
+        waiting = [
+            str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._launcher
+        ]
+        told = list(self._unreported)
+        with interruptible():
+            report = negotiator.heartbeat(self.machine, finished=told, present=self._commands, waiting=waiting)
+        self._unreported = [id for id in self._unreported if id not in told]
+        for id in report.stale:
+            if id in self._commands:
+                self._remove(id)
+        if report.missing:
+            with interruptible():
+                launched = negotiator.on_machine(self.machine)
+                lines = {
+                    str(c.id): command_of(command, str(c.id)) for _, c in launched if str(c.id) not in self._commands
+                }
+            for unit, container in launched:
+                id = str(container.id)
+                # A container that has ended here, and was not reported yet, is missing as well.
+                if id in lines and id not in self._commands and id not in self._unreported and unit in self.queues:
+                    self._submit(unit, container, lines[id])
+
+    def close(self) -> None:
+        """Kill all containers and forget them.
+
+        Raises
+        ------
+        TimeLimitError
+            A container does not end; the agent is still there, and can be closed again.
+        """
+        if self._closed or os.getpid() != self._pid:
+            return
+        with self._call():
+            self._launcher.kill_all()
+            self._closed = True
+            self._commands.clear()
+            self._unit_of.clear()
+            self._over.clear()
+            self._ended.clear()
+            self._launcher.close([queue.unit for queue in self.queues.values()])
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _call(self) -> Iterator[None]:
+        if os.getpid() != self._pid:
+            raise ConcurrentUseError("Agent: used in another process than the one that made it")
+        with self._calls:
+            if self._closed:
+                raise InputError("Agent: it is closed")
+            yield
+
+    def _settle(self) -> None:
+        """Remove from the queues the containers that have ended or could not be started, and start those that follow."""
+        self._over += [Ended(id, status) for id, status in self._launcher.collect().items()]
+        while self._over:
+            those, self._over = self._over, []
+            self._ended += those
+            if self._negotiator is not None:
+                self._unreported += [one.id for one in those]
+            by_unit: dict[str, list[str]] = {}
+            for one in those:
+                by_unit.setdefault(self._unit_of[one.id], []).append(one.id)
+            for unit, ids in by_unit.items():
+                self._take_out(unit, ids)
+
+    def _take_out(self, unit: str, ids: Sequence[str]) -> None:
+        """Remove containers without a process from their queue, and start those that follow."""
+        queue = self.queues[unit]
+        keys = [self._container(unit, id).id for id in ids]
+        for id in ids:
+            del self._commands[id], self._unit_of[id]
+        # A container that was paused after it had ended gives its memory back, and the next may go on by that.
+        for key in keys:
+            if key not in queue.running:
+                self._carry_out(unit, queue.remove(key, time.monotonic()))
+        running = [key for key in keys if key in queue.running]
+        if running:
+            self._carry_out(unit, queue.finish(running, time.monotonic()))
+
+    def _carry_out(self, unit: str, admission: Admission) -> None:
+        for id, status in self._launcher.kill([str(container.id) for container in admission.evicted]).items():
+            # The container had ended when it was evicted, so it must not run again.
+            if status != -signal.SIGKILL:
+                self._over.append(Ended(id, status))
+        for container in admission.paused:
+            self._launcher.pause(str(container.id))
+        for container in admission.resumed:
+            self._launcher.resume(str(container.id))
+        over = {one.id for one in self._over}
+        for container in admission.started:
+            if str(container.id) in self._commands and str(container.id) not in over:
+                self._start(self.queues[unit].unit, str(container.id))
+
+    def _start(self, unit: ResourceUnit, id: str) -> None:
+        command = self._commands[id]
+        failed = command if isinstance(command, Ended) else self._launcher.start(unit, id, command)
+        if failed is not None:
+            self._over.append(failed)
+
+    def _container(self, unit: str, id: str) -> Container:
+        queue = self.queues[unit]
+        containers: Iterable[Container] = (
+            *(run.container for run in queue.running.values()),
+            *(pause.container for pause in queue.paused.values()),
+            *queue.waiting,
+        )
+        return next(container for container in containers if str(container.id) == id)
+
+
+def _leave(number: int, _: object) -> None:
+    """End the program on SIGTERM by an exception, so that everything is closed."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,57 @@
+"""Commands of containers, and the ends that they come to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flowsched.exceptions import InputError
+from flowsched.validate import ordered
+
+__all__ = ["NOT_STARTED", "Ended", "checked", "command_of"]
+
+NOT_STARTED: Final = 127
+"""Exit status of a container that could not be started, as in a shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of a container: its process's exit status (negative: the signal that killed it).
+
+    Parameters
+    ----------
+    id : str
+    status : int
+        127 if there is no such program, 126 if it cannot be run or bound to the unit's CPUs, as a shell has it.
+    error : str
+        The reason why the agent could not start it, if so.
+    """
+
+    id: str
+    status: int
+    error: str = ""
+
+
+def command_of(command: Callable[[str], Sequence[str]], id: str) -> Sequence[str] | Ended:
+    """Return the command of a container, or its end if there is none: one bad task must not keep all others from starting."""
+    try:
+        return checked(id, command(id))
+    except Exception as error:
+        return Ended(id, NOT_STARTED, f"has no command: {error!r}")
+
+
+def checked(id: str, command: Any) -> tuple[str, ...]:
+    """Return the command line of a container as text; InputError if it is none."""
+    line = ordered("command", command)
+    if not line or not line[0]:
+        raise InputError(f"container {id!r}: command: a program expected, got {command!r}")
+    for i, part in enumerate(line):
+        try:
+            good = b"\0" not in os.fsencode(part)
+        except (TypeError, UnicodeError):
+            good = False
+        if not good:
+            raise InputError(f"container {id!r}: command[{i}]: text without a NUL expected, got {part!r}")
+    return tuple(os.fsdecode(part) for part in line)

@@ -1,0 +1,61 @@
+"""Results of the solver: an optimal flow with its proof; for a kept network, the cost and the arcs that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched import _cs
+
+__all__ = ["INF", "FlowResult", "FlowSolution", "Int64Array"]
+
+INF: Final = _cs.INF
+"""Capacity of an arc without limit (2**62; a larger capacity counts as unlimited, too)."""
+
+Int64Array = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowResult:
+    """Optimal flow of one problem.
+
+    Attributes
+    ----------
+    flow : ndarray of int64, shape (m,)
+    cost : int
+        Exact, of any size.
+    potential : ndarray of int64, shape (n,)
+        ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
+    stats : mapping
+        ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis).
+    """
+
+    flow: Int64Array
+    cost: int
+    potential: Int64Array
+    stats: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSolution:
+    """Result of `FlowNetwork.solve`.
+
+    Attributes
+    ----------
+    cost : int
+        Exact, of any size.
+    changed : ndarray of int64
+        Ids of the arcs whose flow differs from the previous solution (before the first one it counts as 0), ascending.
+        Arcs removed since are not listed.
+    stats : mapping
+        As in `FlowResult`.
+    """
+
+    cost: int
+    changed: Int64Array
+    stats: Mapping[str, Any]
