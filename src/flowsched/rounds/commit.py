@@ -43,8 +43,8 @@ def happen(
     unit : sequence of Delta
     now : float
     turns : mapping of task to int, optional
-        Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the deltas
-        did happen once, so that only what is impossible is refused.
+        Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the
+        deltas did happen once, so that only what is impossible is refused.
     """
     transaction = Transaction(cluster, now)
     records: dict[Hashable, TaskRecord] = {}
@@ -96,7 +96,7 @@ def _start(
 
 
 def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
-    """Return the deltas that belong together: a task or a gang that starts, its victims, the victims of these, and so on."""
+    """Return the deltas that belong together: a task or gang that starts, its victims, their victims, and so on."""
     followers: dict[Hashable, list[Delta]] = {}
     starting: dict[Hashable, list[Delta]] = {}
     for delta in round.deltas:

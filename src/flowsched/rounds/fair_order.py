@@ -2,8 +2,8 @@
 
 What is guaranteed, the least of a share, and the rest are a ladder of three rungs.
 
-Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may propose
-more than fits together, and the order in which they are tried decides which start.
+Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may
+propose more than fits together, and the order in which they are tried decides which start.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ def progressive_fill(
     positions: LadderPosition,
     start: Callable[[Sequence[TaskRecord], Route], int],
 ) -> None:
-    """Start tasks by priority, and of one priority those of the lowest claimant; of equals, as the proposals are ordered.
+    """Start tasks by priority, then those of the lowest claimant first, then as the proposals are ordered.
 
-    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the flow
-    proposes next.
+    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the
+    flow proposes next.
 
     Parameters
     ----------

@@ -62,8 +62,8 @@ class _Scratch:
 def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: float) -> list[TaskRecord] | None:
     """Return running tasks of a machine that must go so that one task of the class fits; none of them in vain.
 
-    Only tasks of strictly worse priority are taken, the worst first, of equals the one started last.  Then those that turn
-    out not to be needed are spared, the best first.
+    Only tasks of strictly worse priority are taken, the worst first, of equals the one started last.  Then those that
+    turn out not to be needed are spared, the best first.
 
     Returns
     -------
@@ -115,8 +115,8 @@ def candidates(
 ) -> tuple[Ints, Ints, Ints]:
     """Estimate where evicting worse tasks could make room for one of the class, and at what cost.
 
-    The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all victims up to
-    the last one needed.
+    The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all
+    victims up to the last one needed.
 
     Parameters
     ----------
@@ -128,7 +128,8 @@ def candidates(
     Returns
     -------
     rows, cost, paid : ndarray of int64, shape (n,)
-        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its running arc.
+        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its
+        running arc.
     """
     inventory = cluster.inventory
     asked = np.zeros(inventory.rows, np.bool_)

@@ -63,8 +63,9 @@ class Reason:
     ----------
     code : ReasonCode
     detail : mapping of str to mapping of str to int
-        Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker: "down" (failed or drained), a resource, "slots", "constraint" and a label, "affinity", "rack"
-        (see `Task.apart`, `Task.avoids`), "held for others".
+        Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
+        "down" (failed or drained), a resource, "slots", "constraint" and a label, "affinity", "rack" (see
+        `Task.apart`, `Task.avoids`), "held for others".
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str
