@@ -154,12 +154,12 @@ class Builder:
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched, now = changes.groups, scope.now
+        touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
         self.locality.machines_change((), changes.machines)
         self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted((group for group in touched if group not in self.groups), key=_rank), scope)
+        self._add_groups(sorted((group for group in touched if group not in known), key=_rank), scope)
         self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
@@ -195,7 +195,7 @@ class Builder:
         """Forget groups, machines and classes that are gone."""
         nodes: list[int] = []
         for group in changes.removed:
-            if group in self.groups:
+            if group in self.groups.nodes:
                 nodes += self._forget_group(group)
         self.batch.remove_nodes(nodes)
         if changes.gone:

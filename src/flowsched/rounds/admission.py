@@ -308,11 +308,11 @@ class _Attempt:
         """Start tasks along a route, the first ones first; return how many started."""
         at = 0
         while at < len(tasks) and route:
-            row, units = route.next()
+            row, units = route.popleft()
             some = tasks[at : at + units]
             done, again = self.check.start_some(some, row)
             if done == len(some) < units:
-                route.go_back(row, units - done)
+                route.appendleft((row, units - done))
             at += done
             self.again |= again
         self.started.extend(tasks[:at])

@@ -9,7 +9,7 @@ propose more than fits together, and the order in which they are tried decides w
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
@@ -21,27 +21,11 @@ from flowsched.cluster.records import Group, TaskRecord
 __all__ = ["Route", "progressive_fill", "route_of"]
 
 
-class Route:
+class Route(deque[tuple[int, int]]):
     """Machines, by row, that tasks of a class are sent to, in order, each with the number of tasks that it is to take.
 
-    Parameters
-    ----------
-    stops : iterable of (int, int)
+    A machine that has been tried is gone from the left.
     """
-
-    def __init__(self, stops: Iterable[tuple[int, int]]) -> None:
-        self._stops = deque(stops)
-
-    def __bool__(self) -> bool:
-        return bool(self._stops)
-
-    def next(self) -> tuple[int, int]:
-        """Go to the next machine; return it, and the number of tasks."""
-        return self._stops.popleft()
-
-    def go_back(self, row: int, units: int) -> None:
-        """Make a machine the next one again, for that many more tasks."""
-        self._stops.appendleft((row, units))
 
 
 @dataclass(slots=True)
