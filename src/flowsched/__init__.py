@@ -69,7 +69,7 @@ from flowsched.exceptions import (
     UnknownTaskError,
 )
 from flowsched.journal.journal import Journal
-from flowsched.journal.recovery import Recovery
+from flowsched.journal.rerun import Recovery
 from flowsched.network.certificate import certify
 from flowsched.network.dimacs import read_dimacs, write_dimacs
 from flowsched.network.flow_network import FlowNetwork

@@ -16,38 +16,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Hashable, Sequence
-from typing import Self, TypeVar
+from collections.abc import Collection, Hashable, Sequence
+from typing import Self
 
 from flowsched.builder.builder import Builder
-from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.events import Event
-from flowsched.exceptions import UnknownIdError
-from flowsched.journal.durable import JournalOrPath, Kept, checked
-from flowsched.journal.journal import Header
-from flowsched.journal.recovery import Recovery, policy_of
-from flowsched.journal.snapshot import State, twin
+from flowsched.cluster import Resources
+from flowsched.exceptions import InputError
+from flowsched.journal.durable import Durable, JournalOrPath
+from flowsched.journal.engine import checked
+from flowsched.journal.journal import Journal
+from flowsched.journal.records import Header
+from flowsched.journal.recovery import imported, restored
+from flowsched.journal.rerun import Recovery, policy_of
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.rounds.commit import carry_out, happen
-from flowsched.rounds.loop import make_round
-from flowsched.rounds.outcome import Verdicts
-from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import (
-    Commit,
-    Delta,
-    Place,
-    Reason,
-    Round,
-)
+from flowsched.rounds.engine import RoundEngine
+from flowsched.rounds.values import Reason
 from flowsched.validate import whole
 
 __all__ = ["Scheduler", "replay"]
 
-_T = TypeVar("_T")
 
-
-class Scheduler(Kept):
+class Scheduler(Durable[RoundEngine]):
     """Decides which task runs where, now.
 
     Parameters
@@ -59,20 +49,23 @@ class Scheduler(Kept):
         For policies that draw lots; those here do not.
     journal : Journal or path, optional
         Where to write down what happens.  If something is in it, the scheduler goes on from there; policy, resources and
-        seed must be those with which it was begun (`JournalMismatchError` says what is not).
+        seed must be those with which it was begun (`JournalMismatchError` names the one that differs).
 
     Attributes
     ----------
     cluster : Cluster
-        What is.
+        Machines, jobs, tasks and users, and what runs where.
     network : FlowNetwork
-        What the last round optimised.
+        The network that the last round optimised.
+    builder : Builder
+        Mirrors the cluster in the network.
+    seed : int
+    engine : RoundEngine
+        Decides without guard and journal; for adapters, see `adopt`.
     journal : Journal or None
     recovery : Recovery or None
-        What it was recovered from.
+        What was read from the journal, or by `restore`.
     """
-
-    _of = "Scheduler"
 
     def __init__(
         self,
@@ -82,93 +75,26 @@ class Scheduler(Kept):
         *,
         journal: JournalOrPath | None = None,
     ) -> None:
-        super().__init__()
-        self.cluster = Cluster(resources)
-        self.network = FlowNetwork()
-        self.builder = Builder(self.cluster, self.network, checked(Policy() if policy is None else policy))
-        self.seed = whole("seed", seed, 0, 2**128 - 1)
-        self._verdicts = Verdicts(self.builder)
-        self._stale = self._read = False
-        if journal is not None:
-            self._open(journal)
+        policy = checked(Policy() if policy is None else policy)
+        super().__init__(RoundEngine(policy, resources, whole("seed", seed, 0, 2**128 - 1)), journal)
 
-    def _apply(self, events: Sequence[Event]) -> None:
-        if self.journal is None:  # there may be many, and each costs a microsecond only
-            self.cluster.apply(*events)
-        else:
-            super()._apply(events)
+    @property
+    def network(self) -> FlowNetwork:
+        """The network that the last round optimised."""
+        return self.engine.network
 
-    def invalidate(self, classes: Collection[int]) -> None:
-        """What tasks of these classes (by index) need has changed, in the eyes of ``cluster.inventory.rule``."""
-        if not self._stale:
-            self.builder.invalidate(list(classes))
+    @property
+    def builder(self) -> Builder:
+        """The builder, which mirrors the cluster in the network."""
+        return self.engine.builder
 
-    # -- the mirror of the cluster ------------------------------------------------------------------------------
-
-    def _fail(self, now: float) -> None:
-        self.cluster.date(now)
-        self.cluster.forget_tries(self.cluster.turn)
-        self._stale = True
-
-    def _mirror(self) -> Builder:
-        """What mirrors the cluster; built anew after a round that did not come to its end."""
-        if self._stale:
-            self.cluster.everything()
-            self.network = FlowNetwork()
-            self.builder = Builder(self.cluster, self.network, self.builder.policy)
-            self._verdicts = Verdicts(self.builder)
-            self._stale = self._read = False
-        return self.builder
-
-    def _on_mirror(self, act: Callable[[], _T]) -> _T:
-        """Do something by what mirrors the cluster; what came from a file is a cache, and is dropped where it does not work."""
-        self.cluster.check_whole()
-        self._mirror()
-        if not self._read:
-            return act()
-        try:
-            return act()
-        except UnknownIdError:
-            raise
-        except Exception:
-            self.cluster.check_whole()
-            self._stale = True
-            self._mirror()
-            return act()
-
-    # -- a round ------------------------------------------------------------------------------------------------
-
-    def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        """A round, and whether time has had a part in it."""
-        return self._on_mirror(lambda: self._make_round(now, time_limit))
-
-    def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        self._stale = True
-        made = make_round(self.builder, self._verdicts, now, time_limit)
-        self._stale = False
-        return made
-
-    # -- afterwards ---------------------------------------------------------------------------------------------
-
-    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        done = carry_out(self.cluster, round, only)
-        self._book(round, done.accepted)
-        return done
-
-    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        if happen(self.cluster, deltas, round.now) is not None:
-            return False
-        self._book(round, deltas)
-        return True
-
-    def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
-        """Tell who keeps accounts of shares."""
-        if isinstance(round.shares, ShareReport):
-            started = (delta.task for delta in deltas if isinstance(delta, Place))
-            round.shares.book(self.cluster.task(task).group.job for task in started)
+    @property
+    def seed(self) -> int:
+        """The seed that it was made with."""
+        return self.engine.seed
 
     def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
-        """Why a task waits as things are now, or why it is not on a certain machine.
+        """Explain why a task waits as things are now, or why it is not on a certain machine.
 
         Parameters
         ----------
@@ -182,61 +108,111 @@ class Scheduler(Kept):
             but its job or user was at its share in the last round; likewise `GANG_SHORT`.
         """
         with self._calls:
-            return self._on_mirror(lambda: self._verdicts.explain(task, machine))
+            return self.engine.explain(task, machine)
 
-    # -- what is kept -------------------------------------------------------------------------------------------
+    # -- adapters -----------------------------------------------------------------------------------------------
 
-    def _copy(self) -> Self:
-        self.cluster.check_whole()
-        other = type(self)(self.policy, self.cluster.resources, self.seed)
-        other._take(twin(self._state()))
-        return other
+    def adopt(self, journal: Journal | None = None) -> RoundEngine:
+        """Hand the engine over to an adapter, which decides what fits and is told everything instead.
+
+        Parameters
+        ----------
+        journal : Journal, optional
+            The adapter's.  With one, this scheduler refuses every call from now on, since the journal would lack it.
+
+        Returns
+        -------
+        RoundEngine
+
+        Raises
+        ------
+        InputError
+            The scheduler has tasks, a journal, or an adapter already.
+        """
+        if self.cluster.tasks or self.cluster.inventory.rule is not None:
+            raise InputError("scheduler: one without tasks and without another adapter expected")
+        if self.journal is not None:
+            raise InputError("scheduler: it has a journal, which has to be given to the adapter instead")
+        self.journal = journal
+        return self.engine
+
+    def invalidate(self, classes: Collection[int]) -> None:
+        """Look at every machine again for these classes (by index): the answers of a fit rule have changed."""
+        self.engine.invalidate(classes)
+
+    # -- from files ---------------------------------------------------------------------------------------------
 
     @classmethod
-    def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+    def restore(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return the scheduler of a snapshot or a journal.  Its next round is warm, and the one that would have come.
+
+        Parameters
+        ----------
+        source : bytes or path
+            What `snapshot` returned; or a file with that in it, or a journal, which is only read.
+        policy : Policy, optional
+            The one with which it was begun; needed if it has parts of the caller's own.
+        policies : sequence of Policy
+            See `Journal`.
+
+        Returns
+        -------
+        Scheduler
+            Without journal; `recovery` tells what was read.
+
+        Raises
+        ------
+        JournalError
+            Its kind says what is wrong, and its message where.
+        """
+        made, found = restored("Scheduler", cls._begun, source, policy, policies)
+        made.recovery = found
+        return made
+
+    @classmethod
+    def import_state(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return a scheduler that goes on from what `export` wrote: machines, tasks, placements, ages, shares and debts.
+
+        Only warmth is lost.
+
+        Parameters
+        ----------
+        source : path or bytes
+            The file, or its contents.
+        policy : Policy, optional
+            The one to go by; its providers get the accounts, so they must be those that kept them.  By default the one that
+            is described, made again.
+        policies : sequence of Policy
+            Where to find parts of the caller's own.
+
+        Returns
+        -------
+        Scheduler
+
+        Raises
+        ------
+        JournalError
+            Its kind says what is wrong, and its message in which line.
+        """
+        return imported("Scheduler", cls._begun, source, policy, policies)
+
+    @classmethod
+    def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
         first = policy or policy_of(header.policy, policies, path, 0)
         return cls(first, header.cluster_resources, header.seed)
 
-    @property
-    def _seed(self) -> int:
-        return self.seed
-
-    def _aim(self) -> Policy:
-        return self.builder.policy
-
-    def _aim_at(self, policy: Policy) -> None:
-        self._on_mirror(lambda: self.builder.replace_policy(policy))
-
-    def _live(self, events: Sequence[Event], happen: Callable[[Event], None]) -> None:
-        for event in events:
-            happen(event)
-
-    @property
-    def _happen(self) -> Callable[[Event], None]:
-        return self.cluster.apply
-
-    def _state(self) -> State:
-        self.cluster.check_whole()
-        builder = self._mirror()
-        return State(self.cluster, self.network, builder)
-
-    def _take(self, state: State) -> None:
-        self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
-        self._verdicts = Verdicts(self.builder)
-        self._stale = False
-
-    def _load(self, image: bytes, policy: Policy) -> None:
-        super()._load(image, policy)
-        self._read = True
-
 
 def replay(path: str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()) -> Recovery:
-    """Make all rounds of a journal again, and say which come out otherwise.
+    """Make all rounds of a journal again, and report which come out otherwise.
 
     Parameters
     ----------
     path : str or path
-        Nothing of it is altered.
+        The file, which is only read.
     policy, policies
         See `Scheduler.restore`, which gives the scheduler as well.
 

@@ -273,7 +273,7 @@ def test_policies_may_have_parts_of_the_adapter_and_of_the_caller(tmp_path: Path
     again = FineGrained(fs.Scheduler(policy, NAMES), estimator=known(ONE), journal=path)
     assert state_of(again) == state_of(fine)
     assert again.policy.placement[0].function is near
-    assert again.policy.placement[1]._fine is again and again.policy.fairness.share._fine is again
+    assert again.policy.placement[1]._fine is again.engine and again.policy.fairness.share._fine is again.engine
     copied = again.copy()
     assert copied.policy.placement[1]._fine is copied and copied.policy.fairness.share._fine is copied
     assert state_of(FineGrained.restore(path, policy)) == state_of(FineGrained.restore(path, policies=[policy]))

@@ -25,8 +25,8 @@ import flowsched as fs
 from flowsched import cli
 from flowsched.cluster import rebuild
 from flowsched.fgm import FineGrained, Stages
-from flowsched.journal import export as portable
 from flowsched.journal.accounts import accounts, booked, keepers
+from flowsched.journal.import_state import load
 from flowsched.sharing import Deployment
 
 MAKERS = [lambda _, make=make: make() for make in POLICIES]
@@ -44,8 +44,8 @@ def lived(seed: int, maker: Callable[[], fs.Policy], steps: int) -> tuple[Life, 
 def first_costs(kept, now: float) -> tuple[fs.Round, list[int]]:
     """A round, and the optimum of each solve that it made."""
     costs: list[int] = []
-    flow = kept.scheduler if isinstance(kept, FineGrained) else kept
-    network = flow.network
+    builder = kept.builder
+    network = builder.network
 
     class Listening:
         def __getattr__(self, name: str):
@@ -56,11 +56,13 @@ def first_costs(kept, now: float) -> tuple[fs.Round, list[int]]:
             costs.append(solution.cost)
             return solution
 
-    flow.network = Listening()
+    builder.network = Listening()
     try:
-        return kept.schedule(now), costs
+        round = kept.schedule(now)
     finally:
-        flow.network = network
+        builder.network = network
+    assert costs
+    return round, costs
 
 
 # -- the same again -------------------------------------------------------------------------------------------------
@@ -90,7 +92,7 @@ def test_every_later_round_begins_with_the_same_optimum(seed: int, maker, before
         now = life.later()
         (rnd, costs), (other, others) = first_costs(sched, now), first_costs(again, now)
         assert others[:1] == costs[:1]
-        assert sched._impose(rnd.deltas, rnd) and again._impose(rnd.deltas, other)
+        assert sched.engine.impose(rnd.deltas, rnd) and again.engine.impose(rnd.deltas, other)
         check_books(again)
         if not any(isinstance(event, fs.MachineFailed | fs.MachineRemoved) for event in events):
             assert alike(again) == alike(sched)
@@ -525,14 +527,14 @@ def test_load_replaces_a_state_as_a_whole_or_not_at_all() -> None:
     with pytest.raises(
         fs.CorruptJournalError, match="the journal at byte 77: line 12: the file ends before its last line"
     ):
-        portable.load(target, lines[:11], path="the journal", offset=77)
+        load(target.engine, lines[:11], path="the journal", offset=77)
     assert text(target) == before
     with pytest.raises(fs.JournalMismatchError, match="a state of a Scheduler with resources cpu, gpu and seed 0"):
-        portable.load(fs.Scheduler(seed=1), lines)
-    portable.load(target, lines)
+        load(fs.Scheduler(seed=1).engine, lines)
+    load(target.engine, lines)
     assert text(target) == text(sched)
     given = fs.Policy.named("pack")
-    portable.load(target, lines, given)
+    load(target.engine, lines, given)
     assert target.policy is given
 
 
@@ -542,7 +544,7 @@ def test_load_replaces_a_state_as_a_whole_or_not_at_all() -> None:
 def looked(fine: FineGrained) -> FineGrained:
     """Once everything has been looked at anew: what is found out again is no part of a state."""
     fine.policy = fine.policy
-    fine._rule._refused.clear()
+    fine.engine.rule._refused.clear()
     for row in fine.cluster.by_row:
         fine.cluster.inventory.touch(row)
     return fine

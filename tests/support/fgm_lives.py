@@ -95,7 +95,7 @@ def fine_operations(seed: int, fine: FineGrained, count: int) -> Iterator[str]:
 
 def known_of(fine: FineGrained) -> dict[str, object]:
     """All that FGM knows; equal only if it is to the last bit."""
-    rule, forecast, learner = fine._rule, fine.forecast, fine.learner
+    rule, forecast, learner = fine.engine.rule, fine.forecast, fine.learner
     rule.grow()  # whenever that happens, it says nothing
     lines, catalog, rows = forecast.timelines, forecast.catalog, fine.cluster.inventory.rows
     told = {

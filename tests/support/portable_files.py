@@ -13,14 +13,14 @@ import numpy as np
 
 import flowsched as fs
 from flowsched.cluster.model import MICRO
-from flowsched.journal import export as portable
+from flowsched.journal import export
 
 Line = dict[str, Any]
 
 
 def text(kept) -> bytes:
     """The whole file."""
-    return b"".join(portable.lines(kept))
+    return b"".join(export.lines(kept.engine))
 
 
 def parsed(data: bytes) -> list[Line]:

@@ -13,10 +13,11 @@ from flowsched.cli import endings
 from flowsched.cli.replay import policy_named
 from flowsched.exceptions import FlowschedError, JournalError
 from flowsched.fgm import FineGrained
-from flowsched.journal.durable import Kept
-from flowsched.journal.export import begun, lines, opened, replaced, written
-from flowsched.journal.journal import Header
+from flowsched.journal.export import lines, replaced, written
+from flowsched.journal.export_lines import opened
+from flowsched.journal.import_state import begun
 from flowsched.journal.record_log import reading
+from flowsched.journal.records import Header
 from flowsched.journal.recovery import read_header
 from flowsched.scheduler import Scheduler
 
@@ -24,7 +25,7 @@ __all__ = ["journal"]
 
 _UNREADABLE = 3
 
-_OF: dict[str, type[Kept]] = {"Scheduler": Scheduler, "FineGrained": FineGrained}
+_OF: dict[str, type[Scheduler] | type[FineGrained]] = {"Scheduler": Scheduler, "FineGrained": FineGrained}
 
 _policies = click.option(
     "--policy", "policies", multiple=True, metavar="MODULE:NAME",
@@ -69,9 +70,9 @@ def export(file: Path, output: Path | None, policies: tuple[str, ...], force: bo
         with reading(file) as stream:
             kept = _of(read_header(stream, str(file)), file).restore(file, policies=given)
         if output is not None:
-            written(kept, output, force)
+            written(kept.engine, output, force)
         else:
-            sys.stdout.buffer.writelines(lines(kept))
+            sys.stdout.buffer.writelines(lines(kept.engine))
             sys.stdout.flush()
 
 
@@ -101,7 +102,7 @@ def import_(file: Path, journal_: Path, policies: tuple[str, ...]) -> None:
             new.write(kept.journal_bytes())
 
 
-def _of(header: Header, path: Path) -> type[Kept]:
+def _of(header: Header, path: Path) -> type[Scheduler] | type[FineGrained]:
     kind = _OF.get(header.of)
     if kind is None:
         raise JournalError(f"it is of a {header.of}, which is not known here", str(path))

@@ -19,7 +19,8 @@ from flowsched.exceptions import FlowschedError
 from flowsched.fgm import FineGrained
 from flowsched.files import replace
 from flowsched.journal.record_log import reading
-from flowsched.journal.recovery import Difference, Recovery, read_header
+from flowsched.journal.recovery import read_header
+from flowsched.journal.rerun import Difference, Recovery
 from flowsched.policy import Policy
 from flowsched.scheduler import replay as replay_journal
 from flowsched.validate import quoted

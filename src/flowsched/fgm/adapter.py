@@ -1,48 +1,36 @@
 """FGM on top of a scheduler: what fits where is decided stage by stage, from what tasks really need.
 
-::
-
-    events, samples -> FineGrained --+-> learner (between rounds)        -> what tasks of a class need, by stages
-                                     +-> futures (when something happens) -> what each machine has left, by stages
-                                     |
-    scheduler <- books.rule: `room` (Algorithm 2: which arcs exist, for how many) and `admits` (everybody together,
-                 stretched by compression, deadlines included), asked again before anything is committed
-
-The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by the books of its cluster.
+The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by the fit rule of its cluster.  The decisions
+are those of `flowsched.fgm.engine.StageEngine`; this module has the public class.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any, Protocol
+import os
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
 from flowsched.cluster import events as ev
-from flowsched.cluster.records import TaskClass
-from flowsched.exceptions import FlowschedError, InputError
+from flowsched.cluster.records import Group
+from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
-from flowsched.fgm.audit import audit
-from flowsched.fgm.cost import StageCost
+from flowsched.fgm.engine import StageEngine
 from flowsched.fgm.estimate import DemandEstimator
-from flowsched.fgm.eviction import Stops
-from flowsched.fgm.export import blank, learn, told
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
-from flowsched.fgm.observer import World
-from flowsched.fgm.persistence import EXTRAS, described, makers, settings
-from flowsched.fgm.rule import StageRule
-from flowsched.fgm.timeline import Timelines
-from flowsched.journal.durable import Header, JournalOrPath, Kept, State, policy_of, twin, unpack
+from flowsched.fgm.protocols import Adoptable, Plans
+from flowsched.fgm.settings import Settings, arguments
+from flowsched.journal.durable import Durable, JournalOrPath
+from flowsched.journal.journal import Journal
+from flowsched.journal.records import Header
+from flowsched.journal.recovery import imported, restored
+from flowsched.journal.rerun import policy_of
 from flowsched.policy import Policy
-from flowsched.policy.serialize import Makers, describe, parts, rebuild
-from flowsched.rounds.values import Commit, Delta, Migrate, Round
 from flowsched.scheduler import Scheduler
-from flowsched.validate import mapping, number, part
 
 __all__ = ["FineGrained", "Plans"]
 
@@ -50,34 +38,18 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Plans(Protocol):
-    """What FGM asks of the scheduler under it."""
+class FineGrained(Durable[StageEngine]):
+    """The adapter of FGM: matches tasks to machines stage by stage, by what tasks really need.
 
-    cluster: Cluster
-
-    def apply(self, *events: ev.Event) -> None:
-        """Hear what happened."""
-
-    def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Decide, by the books of the cluster."""
-
-    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Make the decision so."""
-
-    def invalidate(self, classes: Collection[int]) -> None:
-        """What these classes need has changed."""
-
-
-class FineGrained(Kept):
-    """The adapter.
-
-    It is told and asked everything in the scheduler's stead, and decides as `Scheduler` does, but by stages.  On machines
-    where estimates fail badly and tasks have degraded, a round stops the youngest task (`Preempt` with ``by=None``).
+    It takes a scheduler over: from now on the adapter is told and asked everything instead, and decides as `Scheduler`
+    does, but by stages.  On machines where estimates fail badly and tasks have degraded, a round stops the youngest task
+    (`Preempt` with ``by=None``).
 
     Parameters
     ----------
     scheduler : Scheduler or Plans
-        Fresh; what fits in its cluster is decided here from now on.
+        Fresh.  It is taken over: the fit rule of its cluster is the adapter's from now on, and the policy of a flow
+        scheduler gets one more placement cost (see `weight`).
     compressible : mapping of str to float, optional
         Resources that may be compressed, and their largest compression; by default 0.1 for "cpu", "disk" and "net",
         as far as the cluster has them.  The others must suffice.
@@ -98,15 +70,19 @@ class FineGrained(Kept):
     weight : float
         Weight of `StageCost` among the placement costs of a flow scheduler's policy; 0 to leave that as it is.
     journal : Journal or path, optional
-        Where to write down what happens, as for `Scheduler`, which then has none.  If something is in it, settings must be
-        those with which it was begun, and the estimator comes to know what it knew then, and has learnt since.
+        Where to write down what happens, as for `Scheduler`; calls of the scheduler itself are then refused.  If something
+        is in it, settings must be those with which it was begun, and the estimator gets what it knew then and has learnt since.
 
     Attributes
     ----------
     scheduler : Plans
+    engine : StageEngine
+        Decides without guard and journal.
     cluster : Cluster
     estimator : DemandEstimator
-    futures : Futures
+    forecast : Forecast
+        States of the running tasks, and what each machine has left, by stages.
+    learner : Learner
     journal, recovery, policy
         See `Scheduler`.
 
@@ -124,10 +100,6 @@ class FineGrained(Kept):
     ['t0', 't1']
     """
 
-    _of = "FineGrained"
-    _extras = EXTRAS
-    _rule: StageRule
-
     def __init__(
         self,
         scheduler: Plans,
@@ -143,296 +115,128 @@ class FineGrained(Kept):
         weight: float = 1.0,
         journal: JournalOrPath | None = None,
     ) -> None:
-        super().__init__()
         cluster = getattr(scheduler, "cluster", None)
         if not isinstance(cluster, Cluster) or cluster.tasks or cluster.inventory.rule is not None:
             raise InputError("FineGrained: scheduler: one without tasks and without another adapter expected")
-        if isinstance(scheduler, Scheduler) and scheduler.journal is not None:
+        if getattr(scheduler, "journal", None) is not None:
             raise InputError("FineGrained: scheduler: it has a journal, which has to be given to FineGrained instead")
+        settings = Settings.checked(
+            cluster.resources, compressible, contention, threshold, min_length, adjustment, highest, idle, weight
+        )
         names = cluster.resources.names
-        timelines = Timelines(len(names))
-        timelines.contention = number("FineGrained: contention", contention, 0)
-        if compressible is None:
-            compressible = {name: 0.1 for name in ("cpu", "disk", "net") if name in names}
-        for name, limit in mapping("FineGrained: compressible", compressible).items():
-            what = f"FineGrained: compressible[{name!r}]"
-            if name not in names or name == cluster.resources.device:
-                raise InputError(f"{what}: a resource that is not counted by devices expected")
-            if number(what, limit, 0) >= 1:
-                raise InputError(f"{what}: a limit from 0 to below 1 expected, got {limit!r}")
-            timelines.soft[names.index(name)] = 1
-            timelines.limit[names.index(name)] = limit
-        number("FineGrained: threshold", threshold, 0, finite=False)
-        number("FineGrained: weight", weight, 0)
-        for what, value in (("min_length", min_length), ("idle", idle)):
-            part(f"FineGrained: {what}", value)
         estimator = DemandEstimator(names) if estimator is None else estimator
         if not isinstance(estimator, DemandEstimator) or estimator.resources != names:
             raise InputError(f"FineGrained: estimator: one of resources {names!r} expected")
         if journal is not None:
-            if not isinstance(scheduler, Scheduler) or cluster.events:
+            if not isinstance(scheduler, Adoptable) or cluster.events:
                 raise InputError("FineGrained: journal: over a flowsched.Scheduler to which nothing has happened only")
-            if (listener := estimator.listener) is not None and not listener.closed:
+            if (recorder := estimator.recorder) is not None and not recorder.closed:
                 raise InputError("FineGrained: estimator: what it learns is in the journal of another FineGrained")
-        adjustment = Adjustment() if adjustment is None else adjustment
-        if not isinstance(adjustment, Adjustment):
-            raise InputError(f"FineGrained: adjustment: an Adjustment expected, got {adjustment!r}")
-        if highest not in tuple(Level):
-            raise InputError(f"FineGrained: highest: a Level expected, got {highest!r}")
-        self.scheduler = scheduler
-        self.cluster = cluster
-        self.estimator = estimator
-        self.highest = Level(highest)
-        self._settings: dict[str, Any] = {
-            "compressible": compressible, "contention": contention, "threshold": threshold, "min_length": min_length,
-            "adjustment": adjustment, "highest": self.highest, "idle": idle, "weight": weight,
-        }  # fmt: skip
-        learner = Learner(cluster, estimator, adjustment, threshold, min_length, self.highest)
-        self._go_by(StageRule(Forecast(cluster, timelines, learner), learner, self.highest, idle))
-        cluster.inventory.rule = self._rule
-        if weight and isinstance(scheduler, Scheduler):
-            policy = scheduler.policy
-            scheduler.policy = replace(policy, placement=(*policy.placement, StageCost(self, weight)))
-        if journal is not None:
-            self._open(journal)
-
-    def _go_by(self, rule: StageRule) -> None:
-        self._rule, self.forecast, self.learner = rule, rule.forecast, rule.learner
-        self._world, self._stops = World(rule, self.highest), Stops(rule)
-
-    def _open(self, journal: JournalOrPath) -> None:
-        super()._open(journal)
-        assert self.journal is not None
-        self._flow.journal = self.estimator.listener = self.journal  # so neither can be told anything in secret
-        self._rule.heard = self.journal.heard
-
-    # -- the world ----------------------------------------------------------------------------------------------
+            journal = journal if isinstance(journal, Journal) else Journal(journal)
+        super().__init__(StageEngine(scheduler, settings, estimator, journal), journal)
 
     def apply(self, *events: ev.Event) -> None:
-        """Tell what happened; see `Cluster.apply`.  Samples (`UsageSampled`, `MachineSampled`) are what FGM learns from.
+        """Let events happen; see `Cluster.apply`.  FGM learns from samples among them (`UsageSampled`, `MachineSampled`).
 
         Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
         """
         super().apply(*events)
 
-    def _apply(self, events: Sequence[ev.Event]) -> None:
-        try:
-            super()._apply(events)
-        except BaseException:
-            if self.journal is not None and not self.journal.behind:
-                if (tried := self._world.tried) is not None:
-                    self.journal.heard(("try", tried.task, tried.machine, tried.devices, tried.time))
-                if self._world.moved is not None:
-                    self.journal.heard(self._world.moved)
-            raise
-
-    def _live(self, events: Sequence[ev.Event], happen: Callable[[ev.Event], None]) -> None:
-        with self._rule.busy():
-            self._world.live(events, happen)
-
-    @property
-    def _happen(self) -> Callable[[ev.Event], None]:
-        return self.cluster.apply if isinstance(self.scheduler, Scheduler) else self.scheduler.apply
-
-    @property
-    def now(self) -> float:
-        """The time of the present round, or the last one."""
-        return self._rule.now
-
-    def first_demand(self, cls: int) -> Floats:
-        """What tasks of a class, by index, need in their first stage."""
-        demand: Floats = self._rule.needs(cls).fine.demand[0]
-        return demand
-
-    def look(self, rows: Ints) -> None:
-        """Bring the timelines of machines, by row, up to date."""
-        self._rule.look(rows, self.now)
-
-    def level(self, machine: Hashable) -> Level:
-        """How finely a machine is matched now."""
-        return self._rule.level(self.cluster.machine(machine).row)
-
-    # -- learning -----------------------------------------------------------------------------------------------
-
     def learn(self, most: int | None = None) -> None:
-        """Take in what was observed; called after every commit, so that no decision waits for it."""
+        """Take in what was observed; called after every commit, so that no decision waits for it.
+
+        Parameters
+        ----------
+        most : int, optional
+            Most observations, the rest later.
+        """
         with self._calls:
             self.cluster.check_whole()
             if self.journal is None:
-                self._learn(most)
+                self.engine.learn(most)
             else:
-                self.journal.learning(("learn", most), lambda: self._learn(most))
+                self.journal.adapter_call(("learn", most), lambda: self.engine.learn(most))
 
-    def _learn(self, most: int | None) -> None:
-        stale = self.learner.learn(most)
-        if stale:
-            classes, rows = self.forecast.renew(dict.fromkeys(stale), self.estimator.key)
-            for row in rows:
-                self.cluster.inventory.touch(row)
-            self._rule.forget_stages()
-            self.scheduler.invalidate([cls.index for cls in classes])
-        self.forecast.compact()
-
-    # -- a round ------------------------------------------------------------------------------------------------
-
-    def _decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
-        self._rule.now = now
-        self._world.date(now)
-        with self._rule.busy():
-            if self.cluster.waiting:
-                self._rule.look_at_due(now)
-            if isinstance(self.scheduler, Scheduler):
-                round, late = self.scheduler._decide(now, time_limit)
-            else:
-                round, late = self.scheduler.schedule(now, time_limit), False
-        return self._stops.add_to(round), late
-
-    def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        ours, theirs = self._stops.parted(round.deltas)
-        rest = replace(round, deltas=theirs) if ours else round
-        with self._around(round.deltas, round.now):
-            accepted, conflicts = self._stops.carry_out(ours, round)
-            if isinstance(self.scheduler, Scheduler):
-                done = self.scheduler._carry_out(rest, only)
-            else:
-                self.cluster.midway = False  # the other scheduler says it, as for any call of its own
-                done = self.scheduler.commit(rest, only)
-                self.cluster.midway = True
-        if not ours:
-            return done
-        return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
-
-    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        ours, theirs = self._stops.parted(deltas)
-        with self._around(deltas, round.now):
-            return self._stops.impose(ours, round.now) and self._flow._impose(theirs, round)
-
-    @contextmanager
-    def _around(self, deltas: Sequence[Delta], now: float) -> Iterator[None]:
-        """Deltas happen meanwhile."""
-        self._rule.now = max(self.now, now)
-        self._rule.grow()
-        machines = {m for d in deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
-        rows = sorted(self.cluster.machines[m].row for m in machines if m in self.cluster.machines)
-        self.forecast.advance(rows, now)
-        with self._rule.busy():
-            self._rule.look(np.array(rows, np.int64), self.now)
-            yield
-        self.forecast.settle(rows, now)
-        self._learn(None)
-
-    # -- what is kept -------------------------------------------------------------------------------------------
-
-    def _copy(self) -> FineGrained:
-        """Over a scheduler of its own."""
-        flow = self._flow
-        other = FineGrained(Scheduler(resources=self.cluster.resources, seed=flow.seed), **self._settings)
-        policy = rebuild(describe(self.policy), makers(other), parts(self.policy))
-        other._take(twin(self._state(), policy, EXTRAS))
-        return other
-
-    @classmethod
-    def _as_begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> FineGrained:
-        known = settings(header.adapter)
-        fine = cls(Scheduler(policy, header.cluster_resources, header.seed), **known)
-        if policy is None:
-            fine.policy = policy_of(header.policy, policies, path, 0, fine._makers)
-        return fine
+    # -- what it knows ------------------------------------------------------------------------------------------
 
     @property
-    def _flow(self) -> Scheduler:
-        if not isinstance(self.scheduler, Scheduler):
-            raise InputError("FineGrained: only over a flowsched.Scheduler can it be kept or copied")
-        return self.scheduler
+    def scheduler(self) -> Plans:
+        """The scheduler that was taken over."""
+        return self.engine.scheduler
 
     @property
-    def _seed(self) -> int:
-        return self._flow.seed
-
-    def _aim(self) -> Policy:
-        return self._flow.policy
-
-    def _aim_at(self, policy: Policy) -> None:
-        self._flow._aim_at(policy)
-
-    def _fail(self, now: float) -> None:
-        turn = self.cluster.turn
-        with suppress(Exception):  # what it looked at before it failed is known from a round that need not fail
-            self._decide(now, None)
-        self.cluster.forget_tries(turn)
-        self._flow._fail(now)
-
-    def _state(self) -> State:
-        return self._flow._state()
-
-    def _load(self, image: bytes, policy: Policy) -> None:
-        state = unpack(image, policy, self._extras)
-        audit(state.cluster.inventory.rule, state.cluster)
-        self._take(state)
-        self._flow._read = True
-
-    def _take(self, state: State) -> None:
-        self._flow._take(state)
-        self.cluster, rule = state.cluster, state.cluster.inventory.rule
-        assert isinstance(rule, StageRule)
-        self._go_by(rule)
-        self._relearn(vars(rule.learner.estimator))
-        rule.learner.estimator = self.estimator
-
-    def _blank(self) -> Cluster:
-        cluster = super()._blank()
-        blank(self._rule, cluster)
-        return cluster
-
-    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[dict[str, Any]]:
-        return told(self._rule, classes)
-
-    def _learn_lines(
-        self, cluster: Cluster, classes: Mapping[int, TaskClass], learnt: Sequence[dict[str, Any]]
-    ) -> None:
-        learn(cluster, classes, learnt)
-
-    def _description(self) -> Any:
-        return described({**self._settings, "estimator": self.estimator})
+    def estimator(self) -> DemandEstimator:
+        """The estimator, which learns what tasks of a kind need."""
+        return self.engine.estimator
 
     @property
-    def _makers(self) -> Makers:
-        return makers(self)
+    def forecast(self) -> Forecast:
+        """States of the running tasks, and what each machine has left, by stages."""
+        return self.engine.forecast
 
     @property
-    def _learnt(self) -> Any:
-        return self.estimator.__getstate__()
+    def learner(self) -> Learner:
+        """What samples and runs have shown."""
+        return self.engine.learner
 
-    def _relearn(self, learnt: Any) -> None:
-        vars(self.estimator).update(learnt)
+    @property
+    def highest(self) -> Level:
+        """The finest level on any machine."""
+        return self.engine.settings.highest
 
-    def _hear(self, words: Any) -> None:
-        match words:
-            case ("observe", *observed):
-                self.estimator.queue(*observed)
-            case ("update", most):
-                self.estimator.take_in(most)
-            case ("learn", most):
-                self._learn(most)
-            case ("move", rows, now):
-                self._rule.grow()
-                self.forecast.advance(rows, now)
-                self.forecast.settle(rows, now)
-            case ("try", task, machine, devices, time):
-                with suppress(FlowschedError):
-                    self._live([ev.TaskStarted(task, machine, devices, time=time)], self._happen)
-            case ("touch", rows, _):
-                for row in rows:
-                    self.cluster.inventory.touch(row)
-            case ("look", rows):
-                self._rule.look(np.array(rows, np.int64), self.now)
-            case ("needs", cls):
-                self._rule.needs(cls)
-            case _:
-                raise InputError(f"FineGrained does not know what {words!r} is")
+    @property
+    def now(self) -> float:
+        """Time of the present round, or of the last one."""
+        return self.engine.now
+
+    def first_demand(self, class_id: int) -> Floats:
+        """Demand of tasks of a class (by index) in their first stage, shape (resources,)."""
+        return self.engine.first_demand(class_id)
+
+    def offers(self, classes: Ints) -> Ints:
+        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        return self.engine.offers(classes)
+
+    @property
+    def left_out(self) -> Collection[Group]:
+        """Groups of gangs that fell short, which are not tried again before something changes."""
+        return self.engine.left_out
+
+    def look(self, rows: Ints) -> None:
+        """Bring the timelines of machines, by row, up to date."""
+        self.engine.rule.look(rows, self.now)
+
+    def level(self, machine: Hashable) -> Level:
+        """Return how finely a machine is matched now."""
+        return self.engine.rule.level(self.cluster.machine(machine).row)
 
     def __getattr__(self, name: str) -> Any:
-        """Everything else is the scheduler's: `explain`, `abort`, `policy`, ..."""
-        if name == "scheduler":
+        """Everything else is the scheduler's: `explain`, `network`, ..."""
+        if name == "engine":
             raise AttributeError(name)
         return getattr(self.scheduler, name)
+
+    # -- from files ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def restore(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return the adapter of a snapshot or a journal, over a scheduler of its own; see `Scheduler.restore`."""
+        made, found = restored("FineGrained", cls._begun, source, policy, policies)
+        made.recovery = found
+        return made
+
+    @classmethod
+    def import_state(
+        cls, source: bytes | str | os.PathLike[str], policy: Policy | None = None, policies: Sequence[Policy] = ()
+    ) -> Self:
+        """Return an adapter that goes on from what `export` wrote; see `Scheduler.import_state`."""
+        return imported("FineGrained", cls._begun, source, policy, policies)
+
+    @classmethod
+    def _begun(cls, header: Header, policy: Policy | None, policies: Sequence[Policy], path: str) -> Self:
+        fine = cls(Scheduler(policy, header.cluster_resources, header.seed), **arguments(header.adapter))
+        if policy is None:
+            fine.policy = policy_of(header.policy, policies, path, 0, fine.engine.adapter.makers)
+        return fine

@@ -90,16 +90,16 @@ class _Estimate:
         return True
 
 
-class Listener(Protocol):
+class Recorder(Protocol):
     """A journal, as an estimator sees it."""
 
     @property
     def closed(self) -> bool:
-        """Whether it listens no more."""
+        """True once it records nothing more."""
         ...
 
-    def heard(self, words: Sequence[Any]) -> None:
-        """Write down what is done now: name and arguments of a method."""
+    def record(self, words: Sequence[Any]) -> None:
+        """Write a call down: name and arguments of the method."""
         ...
 
 
@@ -138,7 +138,7 @@ class DemandEstimator:
     array([2., 2., 1., 1.])
     """
 
-    _listener: ref[Listener] | None = None
+    _recorder: ref[Recorder] | None = None
 
     def __init__(
         self,
@@ -177,22 +177,22 @@ class DemandEstimator:
         return len(self._known)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but who listens."""
-        return {name: value for name, value in vars(self).items() if name != "_listener"}
+        """Everything but the recorder."""
+        return {name: value for name, value in vars(self).items() if name != "_recorder"}
 
     @property
-    def listener(self) -> Listener | None:
-        """Who has to know what callers let it observe and take in; kept alive by others."""
-        return None if self._listener is None else self._listener()
+    def recorder(self) -> Recorder | None:
+        """The journal in which calls of `observe` and `update` are written down; kept alive by others."""
+        return None if self._recorder is None else self._recorder()
 
-    @listener.setter
-    def listener(self, listener: Listener) -> None:
-        self._listener = ref(listener)
+    @recorder.setter
+    def recorder(self, recorder: Recorder) -> None:
+        self._recorder = ref(recorder)
 
     def _tell(self, *words: Any) -> None:
-        listener = self.listener
-        if listener is not None:
-            listener.heard(words)
+        recorder = self.recorder
+        if recorder is not None:
+            recorder.record(words)
 
     def observe(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike = 0.0) -> None:
         """Queue what a task of this kind showed.
@@ -217,7 +217,7 @@ class DemandEstimator:
         self._pending.append(seen)
 
     def queue(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> None:
-        """As `observe`, as a consequence of what its listener knows."""
+        """As `observe`, as a consequence of a call that is written down already."""
         self._pending.append(self._checked(kind, demand, seconds, compression))
 
     def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> _Seen:
@@ -255,7 +255,7 @@ class DemandEstimator:
         return self.take_in(most)
 
     def take_in(self, most: int | None) -> list[Hashable]:
-        """As `update`, as a consequence of what its listener knows."""
+        """As `update`, as a consequence of a call that is written down already."""
         most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit

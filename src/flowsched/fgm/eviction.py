@@ -1,4 +1,4 @@
-"""Tasks that are stopped for their machine's sake: where estimates fail badly, the youngest one goes."""
+"""Evictions: where estimates of a machine's tasks fail badly, its youngest task is stopped."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.rule import StageRule
 from flowsched.rounds.values import Delta, Preempt, Preemption, Reason, ReasonCode, Round
 
-__all__ = ["Stops"]
+__all__ = ["Evictions"]
 
 
-class Stops:
-    """Adds such stops to rounds, and carries them out.
+class Evictions:
+    """Adds evictions to rounds, and carries them out.
 
     Parameters
     ----------
@@ -22,11 +22,11 @@ class Stops:
     """
 
     def __init__(self, rule: StageRule) -> None:
-        self._futures, self._learner = rule.forecast, rule.learner
-        self._cluster = self._futures.cluster
+        self._forecast, self._learner = rule.forecast, rule.learner
+        self._cluster = self._forecast.cluster
 
     def add_to(self, round: Round) -> Round:
-        """The round, with the youngest task of each machine that is in trouble stopped."""
+        """Return the round with an eviction on each machine that is in trouble."""
         reclaimed = self._reclaim(round)
         if not reclaimed:
             return round
@@ -39,14 +39,14 @@ class Stops:
         )
 
     def _reclaim(self, round: Round) -> dict[int, TaskRecord]:
-        """Once per sample."""
+        """Find the youngest task of each machine in trouble, by row; once per sample."""
         found = {}
         for row in self._learner.suspects:
             record = self._cluster.by_row.get(row)
             if (
                 record is not None
                 and len(record.tasks) > 1
-                and self._futures.degraded(row, round.now, self._learner.adjustment.degraded)
+                and self._forecast.degraded(row, round.now, self._learner.adjustment.degraded)
             ):
                 youngest = max(record.tasks, key=lambda task: task.turn)
                 if youngest.id not in round.preemptions and youngest.id not in round.migrations:
@@ -55,7 +55,7 @@ class Stops:
         return found
 
     def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        """Stop tasks, but for those that have moved on since this round."""
+        """Stop tasks, but for those that have moved on since this round; what was done, and why the others were not stopped."""
         accepted: list[Delta] = []
         conflicts: dict[Hashable, Reason] = {}
         for delta in deltas:
@@ -83,6 +83,6 @@ class Stops:
 
     @staticmethod
     def parted(deltas: Sequence[Delta]) -> tuple[tuple[Delta, ...], tuple[Delta, ...]]:
-        """Such stops, and what the scheduler itself has decided."""
+        """Divide deltas into evictions, and those that the scheduler itself has decided."""
         ours = [isinstance(delta, Preempt) and delta.by is None for delta in deltas]
         return tuple(compress(deltas, ours)), tuple(compress(deltas, (not mine for mine in ours)))

@@ -45,7 +45,7 @@ from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Timelines
-from flowsched.journal.durable import as_ids, plain
+from flowsched.journal.codec import as_ids, plain
 from flowsched.validate import amounts, check_id, number, numbers, truth, whole
 
 __all__ = ["blank", "learn", "told"]

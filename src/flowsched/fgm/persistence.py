@@ -1,54 +1,38 @@
-"""What is kept of FGM: its settings in words, and what images of its state consist of."""
+"""What FGM adds to journals, snapshots and exports."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from flowsched.cluster import Cluster
+from flowsched.cluster.records import TaskClass
 from flowsched.fgm.adjust import Adjustment, Level
+from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, _Estimate, _Seen, _Sized
+from flowsched.fgm.export import blank, learn, told
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MachineWatch, TaskTrace
 from flowsched.fgm.needs import Catalog, Needs, Stock
 from flowsched.fgm.protocols import StageKnowledge
 from flowsched.fgm.rule import StageRule, _Refused
+from flowsched.fgm.settings import Settings
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes, Timelines
-from flowsched.journal.durable import Extras
-from flowsched.policy.serialize import Makers, describe, rebuild
+from flowsched.journal.engine import Line
+from flowsched.journal.journal import Journal
+from flowsched.journal.snapshot import Extras
+from flowsched.policy.serialize import Makers
+from flowsched.rounds.engine import State
 
-__all__ = ["EXTRAS", "described", "makers", "settings"]
-
-
-def described(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `FineGrained` was made with, in words."""
-    return {"is": "FineGrained", **{name: describe(value) for name, value in settings.items()}}
+__all__ = ["EXTRAS", "StageAdapter"]
 
 
-def settings(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What to make `FineGrained` with, from words.
-
-    Raises
-    ------
-    UnknownIdError
-        The estimator is of a class of the caller's own.
-    """
-    ours = {describe(thing)["is"]: type(thing) for thing in (Adjustment(), DemandEstimator())}
-    known = {name: rebuild(value, ours) for name, value in description.items() if name != "is"}
-    return {**known, "highest": Level(known["highest"])}
-
-
-def makers(fine: StageKnowledge) -> Makers:
-    """How to make the parts of policies that go by what `fine` knows."""
-    return {f"{kind.__module__}.{kind.__qualname__}": partial(kind, fine) for kind in (StageCost, StageShare)}
-
-
-def _things() -> list[Any]:
+def _samples() -> list[Any]:
     cluster, estimator, stages = Cluster(("cpu",)), DemandEstimator(("cpu",)), Stages([1], [[1]])
     for _ in range(2):
         estimator.observe("kind", [1], 1)
@@ -63,6 +47,88 @@ EXTRAS = Extras(
         Adjustment, Level, DemandEstimator, _Estimate, _Seen, _Sized, Forecast, Learner, MachineWatch, TaskTrace, Catalog,
         Needs, Stock, StageRule, _Refused, Stages, Classes, Timelines,
     ),
-    _things,
+    _samples,
 )  # fmt: skip
-"""What `StageRule` refers to."""
+"""The classes that `StageRule` refers to."""
+
+
+class _Kept(StageKnowledge, Protocol):
+    """The part of `flowsched.fgm.engine.StageEngine` that is kept in files."""
+
+    estimator: DemandEstimator
+    journal: Journal | None
+
+    @property
+    def rule(self) -> StageRule: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    def replay_record(self, words: Any) -> None: ...
+
+
+class StageAdapter:
+    """The `Adapter` of FGM; see `flowsched.journal.engine`.
+
+    Parameters
+    ----------
+    engine : StageEngine
+    """
+
+    name = "FineGrained"
+    extras = EXTRAS
+
+    def __init__(self, engine: _Kept) -> None:
+        self._engine = engine
+
+    @property
+    def rule(self) -> StageRule:
+        """The fit rule that FGM gave to its cluster."""
+        return self._engine.rule
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """Name and settings in words, the estimator's with them."""
+        return self._engine.settings.words(self._engine.estimator)
+
+    @property
+    def makers(self) -> Makers:
+        """How to make costs and shares by stages."""
+        engine = self._engine
+        return {f"{kind.__module__}.{kind.__qualname__}": partial(kind, engine) for kind in (StageCost, StageShare)}
+
+    @property
+    def warm_state(self) -> Any:
+        """What the estimator knows."""
+        return self._engine.estimator.__getstate__()
+
+    @warm_state.setter
+    def warm_state(self, state: Any) -> None:
+        vars(self._engine.estimator).update(state)
+
+    def keep(self, journal: Journal) -> None:
+        """Report to a journal what the estimator is told, and what questions change."""
+        self._engine.journal = self._engine.estimator.recorder = journal
+        self._engine.rule.record = journal.record
+
+    def replay_record(self, words: Any) -> None:
+        """Do again what a record of `keep` tells."""
+        self._engine.replay_record(words)
+
+    def check_state(self, state: State) -> None:
+        """Refuse a fit rule that contradicts itself or its cluster."""
+        audit(state.cluster.inventory.rule, state.cluster)
+
+    def blank_cluster(self) -> Cluster:
+        """Return an empty cluster with a fit rule of the same settings, which knows nothing."""
+        cluster = Cluster(self._engine.cluster.resources)
+        blank(self._engine.rule, cluster)
+        return cluster
+
+    def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
+        """Yield what was learnt; see `flowsched.fgm.export`."""
+        return told(self._engine.rule, classes)
+
+    def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
+        """Let the fit rule of a rebuilt cluster know what lines say."""
+        learn(cluster, classes, lines)

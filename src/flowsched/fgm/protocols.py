@@ -1,26 +1,92 @@
-"""What costs and shares by stages need to know, so that they need not import the adapter that knows it."""
+"""What the parts of FGM need of each other and of the scheduler under them, so that none imports another one for it."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
+from flowsched.cluster import events as ev
+from flowsched.cluster.records import Group
 from flowsched.fgm.forecast import Forecast
+from flowsched.journal.engine import Engine
+from flowsched.journal.journal import Journal
+from flowsched.rounds.values import Commit, Round
 
-__all__ = ["StageKnowledge"]
+__all__ = ["Adoptable", "FlowEngine", "Plans", "StageKnowledge"]
 
 
-class StageKnowledge(Protocol):
-    """The part of `flowsched.fgm.FineGrained` that its costs and shares go by."""
-
-    scheduler: Any
-    forecast: Forecast
+class Plans(Protocol):
+    """What FGM asks of any scheduler under it."""
 
     @property
     def cluster(self) -> Cluster: ...
+
+    def apply(self, *events: ev.Event) -> None:
+        """Let events happen."""
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round:
+        """Decide, by the fit rule of the cluster."""
+
+    def commit(self, round: Round, only: Collection[Any] | None = None) -> Commit:
+        """Let the decision happen."""
+
+    def invalidate(self, classes: Collection[int]) -> None:
+        """Look at every machine again for these classes (by index)."""
+
+
+class FlowEngine(Engine, Protocol):
+    """What FGM asks of the engine under it; see `flowsched.rounds.engine.RoundEngine`."""
+
+    def invalidate(self, classes: Collection[int]) -> None:
+        """Look at every machine again for these classes (by index)."""
+        ...
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        ...
+
     @property
-    def now(self) -> float: ...
-    def first_demand(self, cls: int) -> NDArray[np.float64]: ...
+    def left_out(self) -> Collection[Group]:
+        """Groups of gangs that fell short, which are not tried again before something changes."""
+        ...
+
+
+@runtime_checkable
+class Adoptable(Plans, Protocol):
+    """A scheduler that hands its engine over to an adapter, as `flowsched.Scheduler` does."""
+
+    def adopt(self, journal: Journal | None = None) -> FlowEngine:
+        """Return the engine; with a journal, refuse every call from now on."""
+        ...
+
+
+class StageKnowledge(Protocol):
+    """What costs and shares by stages go by; `flowsched.fgm.FineGrained` has it."""
+
+    @property
+    def cluster(self) -> Cluster: ...
+
+    @property
+    def forecast(self) -> Forecast: ...
+
+    @property
+    def now(self) -> float:
+        """Time of the present round, or of the last one."""
+        ...
+
+    def first_demand(self, class_id: int) -> NDArray[np.float64]:
+        """Demand of tasks of a class (by index) in their first stage, shape (resources,)."""
+        ...
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See `FlowEngine`."""
+        ...
+
+    @property
+    def left_out(self) -> Collection[Group]:
+        """See `FlowEngine`."""
+        ...

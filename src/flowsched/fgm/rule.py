@@ -63,13 +63,13 @@ class StageRule:
     ----------
     now : float
         The time of the present round, or the last one.
-    heard : callable or None
-        Who has to know when a question makes it look at machines or classes: what it has seen, it goes by later.
+    record : callable or None
+        Writes down that a question made it look at machines or classes: later answers depend on what it has seen.
     """
 
     def __init__(self, forecast: Forecast, learner: Learner, highest: Level, idle: float) -> None:
         self.now = 0.0
-        self.heard: Callable[[Sequence[Any]], None] | None = None
+        self.record: Callable[[Sequence[Any]], None] | None = None
         self.forecast = forecast
         self.learner = learner
         self._cluster = forecast.cluster
@@ -81,7 +81,7 @@ class StageRule:
         self._refused: dict[int, _Refused] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "heard": None, "_kernel": {}}
+        return {**vars(self), "record": None, "_kernel": {}}
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -115,8 +115,8 @@ class StageRule:
         version, by_row = self._cluster.inventory.version, self._cluster.by_row
         stale = rows[self._seen[rows] != version[rows]]
         if len(stale):
-            if self.heard is not None:
-                self.heard(("look", stale))
+            if self.record is not None:
+                self.record(("look", stale))
             self._seen[stale] = version[stale]
             there = stale if len(stale) == 1 else np.array([row for row in stale.tolist() if row in by_row], np.int64)
             if len(there) and int(there[0]) in by_row:
@@ -150,18 +150,18 @@ class StageRule:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """What it looks at meanwhile is no question of anybody's."""
-        heard, self.heard = self.heard, None
+        """Record nothing meanwhile: a call that is written down itself asks the questions."""
+        record, self.record = self.record, None
         try:
             yield
         finally:
-            self.heard = heard
+            self.record = record
 
     def needs(self, cls: int) -> Needs:
         """What tasks of a class, by index, are taken to need."""
         record, catalog = self._cluster.by_class[cls], self.forecast.catalog
-        if self.heard is not None and not catalog.knows(record):
-            self.heard(("needs", cls))
+        if self.record is not None and not catalog.knows(record):
+            self.record(("needs", cls))
         return catalog.of(record)
 
     def forget_stages(self) -> None:

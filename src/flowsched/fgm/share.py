@@ -1,7 +1,6 @@
 """Fair shares of what really fits: a provider for `flowsched.policy.Fairness` under FGM.
 
-Other providers deal out what the machines have by what tasks ask for, which is less than fits when tasks need less than
-they ask for.
+Other providers share out the machines' capacity by what tasks ask for.  Where tasks need less, more than that fits.
 """
 
 from __future__ import annotations
@@ -17,28 +16,27 @@ from numpy.typing import NDArray
 from flowsched.cluster.records import Group
 from flowsched.fgm.protocols import StageKnowledge
 from flowsched.policy.providers import DRF, Claims, Remaining, ShareProvider
-from flowsched.scheduler import Scheduler
 
 __all__ = ["StageShare"]
 
 Floats = NDArray[np.float64]
 
 SAMPLE = 1024
-"""Of more machines, about so many tell what still fits."""
+"""Of more machines, about this many are looked at."""
 
 
 class StageShare:
-    """Another provider's shares, dealt out little by little of what still fits beside what runs.
+    """Another provider's shares, granted in steps of what still fits beside the running tasks.
 
-    What still fits is what the machines could take, by stages, of those that wait, mixed as they wait.  As others may start
-    than those, half of it is dealt at a time.  Shares of more than fits would have no force: whoever is ahead could start
-    more, and age would decide.  They are parts of what the machines have, whatever fits.
+    What still fits is what the machines could take, by stages, of the waiting tasks, mixed as they wait.  Other tasks than
+    those may start, so each step grants half of it.  Shares of more than fits would have no force: a user ahead of its
+    share could start more, and age would decide.  Shares are fractions of the machines' capacity, whatever fits.
 
     Parameters
     ----------
     fine : FineGrained
     share : ShareProvider, optional
-        By default dominant resource fairness, of what those leave who run more than their share.
+        By default dominant resource fairness, of what users beyond their share leave to the others.
 
     Attributes
     ----------
@@ -67,16 +65,16 @@ class StageShare:
         return self.share(replace(claims, units=units, most=most))
 
     def _portion(self) -> tuple[float, Floats]:
-        """Half of those that still fit, and what these ask for, shape (resources,); at least one of any."""
-        cluster, scheduler = self._fine.cluster, self._fine.scheduler
+        """Half of the tasks that still fit, and what these ask for, shape (resources,); at least one of any class."""
+        cluster = self._fine.cluster
         counts = {cls.index: self._count(groups) for cls, groups in cluster.waiting.items()}
         counts = {cls: waiting for cls, waiting in counts.items() if waiting}
         classes, waiting = np.array(list(counts), np.int64), np.array(list(counts.values()), np.float64)
         demand = cluster.inventory.demand[classes].astype(np.float64)
-        if not len(classes) or not isinstance(scheduler, Scheduler):
+        if not len(classes):
             return 0.0, np.zeros(demand.shape[1])
         # Of the machines that time alone has made room on, a round looks at some.
-        offers = scheduler.builder.offers(classes)
+        offers = self._fine.offers(classes)
         open_ = offers[:, offers.any(axis=0)]
         fit = open_[:, :: -(-open_.shape[1] // SAMPLE) or 1].astype(np.float64)
         # A machine takes those classes that fit there, each in proportion to how many wait: n of all with
@@ -89,7 +87,6 @@ class StageShare:
         return float(count.sum()), np.maximum(count @ demand, demand[fit.any(axis=1)].max(axis=0, initial=0))
 
     def _count(self, groups: Iterable[Group]) -> int:
-        """How many of these wait and may start; a gang that has been left out may not."""
-        scheduler = self._fine.scheduler
-        out = scheduler.builder.left_out if isinstance(scheduler, Scheduler) else ()
+        """Count the tasks that wait and may start; those of a gang that has been left out may not."""
+        out = self._fine.left_out
         return sum(len(group.waiting) for group in groups if group not in out)

@@ -2,29 +2,36 @@
 
 Each unit r becomes machines of three layers over the same resources, and a task may enter the layers of its kind::
 
-    batch task  ---> (run, r)        what is free now, where nobody waits          cost: load
+    batch task  ---> (run, r)        what is free now, where no task waits          cost: load
            `-------> (queue, r, k)   the k-th free place of the batch queue         cost: grows with the predicted wait
-                                     of a unit where somebody runs
+                                     of a unit where a task runs
     stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
 
-The network holds open tasks only: whoever is granted a unit leaves it, and comes back as less room there.  So several
-schedulers each keep one over a copy of the shared state, refreshed by what changed, and a task that was refused simply
-stays in and is solved again from the last optimum.
+The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from then
+on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task that was
+refused stays in and is solved again from the last optimum.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster, Task
-from flowsched.cluster.events import JobRemoved, JobSubmitted, MachineAdded, MachineUpdated, TaskRemoved, TaskSubmitted
+from flowsched.cluster.events import (
+    Event,
+    JobRemoved,
+    JobSubmitted,
+    MachineAdded,
+    MachineUpdated,
+    TaskRemoved,
+    TaskSubmitted,
+)
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container, Kind
@@ -50,26 +57,50 @@ _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 
 
 def sense(trigger: str) -> Kind:
-    """The kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
+    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
     kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
     if trigger not in kinds:
         raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
     return kinds[trigger]
 
 
-@dataclass(frozen=True, eq=False)
-class _Costs:
-    """A `PlacementCost` from what the adapter has noted of every row."""
+class OpenTasks(Protocol):
+    """What Hybrid asks of the scheduler that keeps its network; see `flowsched.Scheduler`."""
 
-    base: dict[int, float]
-    gpu: dict[int, bool]
-    weight: float = 1.0
+    @property
+    def cluster(self) -> Cluster: ...
+
+    def apply(self, *events: Event) -> None: ...
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round: ...
+
+
+class _LayerCost:
+    """A `PlacementCost` by row: of the layer's machine there, and of a CPU task on a GPU unit."""
+
+    weight = 1.0
+
+    def __init__(self) -> None:
+        self._base: dict[int, float] = {}
+        self._gpu: dict[int, bool] = {}
+
+    def add(self, row: int, gpu: bool) -> None:
+        """Note whether the machine of a row is of a GPU unit."""
+        self._gpu[row] = gpu
+
+    def set_base(self, row: int, cost: float) -> None:
+        """Set the cost of a row for every task."""
+        self._base[row] = cost
+
+    def base(self, row: int) -> float:
+        """Return the cost of a row for every task."""
+        return self._base[row]
 
     def __call__(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Cost in [0, 1], shape (classes, rows)."""
         listed = rows.tolist()
-        base = np.fromiter((self.base.get(row, 0.0) for row in listed), np.float64, len(listed))
-        gpu = np.fromiter((self.gpu.get(row, False) for row in listed), np.bool_, len(listed))
+        base = np.fromiter((self._base.get(row, 0.0) for row in listed), np.float64, len(listed))
+        gpu = np.fromiter((self._gpu.get(row, False) for row in listed), np.bool_, len(listed))
         needless = (cluster.inventory.demand[classes, AMOUNTS.index["gmem"]] == 0)[:, None] & gpu[None, :]
         return np.asarray(np.minimum(base[None, :] + _WRONG_UNIT * needless, 1.0), np.float64)
 
@@ -89,7 +120,7 @@ class Hybrid:
     Attributes
     ----------
     scheduler : Scheduler
-        Keeps the network; its tasks are those that are open.
+        Keeps the network; its tasks are the open ones.
     last : Round or None
         The last round, which says why tasks wait.
 
@@ -113,8 +144,8 @@ class Hybrid:
         self.max_wait = max_wait
         self.seed = seed
         self.last: Round | None = None
-        self._costs = _Costs({}, {})
-        self.scheduler = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
+        self._costs = _LayerCost()
+        self.scheduler: OpenTasks = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
@@ -127,7 +158,7 @@ class Hybrid:
 
     @staticmethod
     def state_of(queue: StackedQueue, now: float) -> UnitState:
-        """A `StackedQueue` of this process as the state that `refresh` takes."""
+        """Return a `StackedQueue` of this process as the state that `refresh` takes."""
         last = queue.waiting[-1] if queue.waiting else None
         wait = 0.0 if last is None else queue.predict(last, now)
         if last is None and queue.running:
@@ -140,11 +171,11 @@ class Hybrid:
 
     @property
     def versions(self) -> dict[str, int]:
-        """What `Negotiator.units` wants to know: the version of every unit's state here."""
+        """The version of every unit's state here, for `Negotiator.units`."""
         return {unit: state.version for unit, state in self._states.items()}
 
     def refresh(self, states: Iterable[UnitState], now: float = 0.0) -> None:
-        """Units changed (or are new); `now` is when they were looked at."""
+        """Take over states of units that changed or are new; `now` is when they were read."""
         for state in states:
             old = self._states.get(state.unit)
             self._states[state.unit] = state
@@ -161,19 +192,19 @@ class Hybrid:
             )
             self._opens.pop(state.unit, None)
             if state.wait >= self.max_wait and state.alive and state.places:
-                # Waits grow shorter with nobody telling.
+                # Waits grow shorter without any event.
                 self._opens[state.unit] = now + state.wait - self.max_wait
             self._queue(state, state.wait)
 
     def _queue(self, state: UnitState, wait: float) -> None:
-        """The free places of a unit's queue, after so long a wait."""
+        """Update the free places of a unit's queue for a predicted wait in seconds."""
         gpu = state.capacity[2] > 0
-        # Where nobody runs nobody knows how long those will take that this round lets run: that is for the next one.
+        # Where no task runs, the wait depends on the tasks that this round starts: that is for the next one.
         idle = state.free[3] == state.capacity[3]
         places = state.places if state.alive and wait < self.max_wait and not idle else 0
         known = self._places.setdefault(state.unit, 0)
         for k in range(max(places, known)):
-            # Those behind the first wait longer: as long again for each place, where nobody knows better.
+            # Places behind the first wait longer: as long again for each place, for want of a better estimate.
             longer = (k + 1) * max(wait, 1e-3 * self.horizon)
             cost = _QUEUE + (1 - _QUEUE - _WRONG_UNIT) * (1 - self.horizon / (longer + self.horizon))
             amounts = (*state.capacity[:3], int(k < places))
@@ -181,7 +212,7 @@ class Hybrid:
         self._places[state.unit] = max(places, known)
 
     def _open_queues(self, now: float) -> None:
-        """Queues whose waits have become short enough by now."""
+        """Open queues whose waits have become short enough by now."""
         for unit in [unit for unit, time in self._opens.items() if time < now]:
             del self._opens[unit]
             self._queue(self._states[unit], math.nextafter(self.max_wait, 0.0))
@@ -194,12 +225,12 @@ class Hybrid:
         if new:
             self._layers[id] = id[:2]
             self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: id[0]}, slots=slots))
-            self._costs.gpu[self.scheduler.cluster.machines[id].row] = gpu
-        record = self.scheduler.cluster.machines[id]
+            self._costs.add(self.scheduler.cluster.machine(id).row, gpu)
+        record = self.scheduler.cluster.machine(id)
         same = record.machine.slots == slots and tuple(record.machine.capacity) == tuple(capacity)
-        if not new and not (same and abs(self._costs.base[record.row] - cost) < 1e-3):
+        if not new and not (same and abs(self._costs.base(record.row) - cost) < 1e-3):
             self.scheduler.apply(MachineUpdated(id, capacity, slots=slots))
-        self._costs.base[record.row] = cost
+        self._costs.set_base(record.row, cost)
 
     # -- jobs ---------------------------------------------------------------------------------------------------
 
@@ -211,7 +242,7 @@ class Hybrid:
         kind: Kind | None = None,
         trigger: Trigger | None = None,
     ) -> None:
-        """Batch tasks are open: of a new job or of a known one.
+        """Open batch tasks of a new job or of a known one.
 
         Parameters
         ----------
@@ -236,14 +267,14 @@ class Hybrid:
         self._jobs.update((container.id, job) for container in containers)
 
     def withdraw(self, tasks: Iterable[Hashable]) -> None:
-        """Tasks are open no more."""
+        """Take tasks out of the network."""
         for task in tasks:
             if self._jobs.pop(task, None) is not None:
                 self.scheduler.apply(TaskRemoved(task))
 
     @property
     def next_opening(self) -> float:
-        """When the wait in some queue becomes short enough, if nothing else happens; infinite if in none."""
+        """Time when the wait in some queue becomes short enough, if nothing else happens; infinite if in none."""
         return min(self._opens.values(), default=math.inf)
 
     @property
@@ -280,14 +311,14 @@ class Hybrid:
         return out
 
     def settle(self, granted: Granted) -> None:
-        """What became of claims: tasks that were accepted, or that somebody else took, are open no more."""
+        """Take tasks out of the network whose claims were accepted, or that another scheduler took."""
         self.withdraw(claim.task for claim in granted.accepted)
         self.withdraw(claim.task for claim, why in granted.refused if why is Refusal.TAKEN)
 
     def place_stream(
         self, containers: Sequence[Container], states: Iterable[UnitState], now: float
     ) -> dict[str, str] | None:
-        """Units for all containers of a stream job at wait 0, or None: for `Negotiator.stream`."""
+        """Find units for all containers of a stream job at wait 0, or None; for `Negotiator.stream`."""
         self.refresh(states, now)
         job = ("stream", object())
         tasks = {(container.id, "stream"): container for container in containers}
@@ -307,5 +338,5 @@ def _task(container: Container, layers: Mapping[str, Sequence[str]], id: Hashabl
 
 
 def _least_part(room: Sequence[int], capacity: Sequence[int]) -> float:
-    """How much is left of what is shortest, of 1."""
+    """Return the smallest fraction that is left of any resource."""
     return min((a / b for a, b in zip(room, capacity, strict=True) if b), default=0.0)

@@ -70,98 +70,39 @@ of the target has changed.
 from __future__ import annotations
 
 import gzip
-import io
-import json
 import os
-import re
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Protocol, TypeVar
+from typing import Any, BinaryIO
 from zlib import crc32
 
 from flowsched.builder.builder import Builder
-from flowsched.cluster import Cluster, Job, Machine, Task, User
-from flowsched.cluster.rebuild import Rebuild, found, time
+from flowsched.cluster import Cluster, Machine
 from flowsched.cluster.records import TaskClass
-from flowsched.exceptions import (
-    CorruptJournalError,
-    FlowschedError,
-    InputError,
-    JournalError,
-    JournalMismatchError,
-    UnknownIdError,
-)
-from flowsched.journal.accounts import accounts, booked
+from flowsched.exceptions import InputError, JournalError
+from flowsched.journal.accounts import accounts
 from flowsched.journal.codec import encode, plain
-from flowsched.journal.journal import Header
-from flowsched.journal.snapshot import State
-from flowsched.network.flow_network import FlowNetwork
-from flowsched.policy import Policy
-from flowsched.policy.serialize import Makers, describe, difference, parts, rebuild
-from flowsched.validate import truth
+from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
-__all__ = ["FORMAT", "Portable", "begun", "lines", "load", "opened", "read", "replaced", "written"]
+__all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
 FORMAT = (1, 0)
 """Major and minor version of the format."""
 
 DEEPEST = 32
-"""So deep an id may be nested: what reads and writes it goes deeper with each level."""
+"""Most levels of tuples within an id: what reads and writes it goes deeper with each level."""
 
 DIGITS = 300
-"""So many digits may a whole number have: with more, some arithmetic on floats would fail later."""
-
-_HUGE = re.compile(rb"[0-9]{%d}" % DIGITS)
-
-_Line = dict[str, Any]
-_P = TypeVar("_P", bound="Portable")
-
-_NONSENSE = (
-    TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
-)  # fmt: skip
+"""Whole numbers have fewer digits: with more, some arithmetic on floats would fail later."""
 
 
-class Portable(Protocol):
-    """A scheduler, or an adapter over one, as this module sees it."""
-
-    @property
-    def policy(self) -> Policy:
-        """What is aimed at."""
-        ...
-
-    @property
-    def _makers(self) -> Makers: ...
-
-    def _header(self) -> Header: ...
-
-    def _state(self) -> State: ...
-
-    def _take(self, state: State) -> None: ...
-
-    def _blank(self) -> Cluster:
-        """An empty cluster like its own, with a fit rule of its own if there is one."""
-        ...
-
-    def _learnt_lines(self, classes: Mapping[int, int]) -> Iterator[_Line]:
-        """What an adapter has learnt; classes by index, as they are called in lines."""
-        ...
-
-    def _learn_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], learnt: Sequence[_Line]) -> None:
-        """The rule of a rebuilt cluster comes to know this; classes as they are called in lines."""
-        ...
-
-
-# -- writing --------------------------------------------------------------------------------------------------------
-
-
-def lines(kept: Portable) -> Iterator[bytes]:
-    """The state, line by line; nothing may happen before the last one is there.
+def lines(engine: Engine) -> Iterator[bytes]:
+    """Yield the state line by line; nothing may happen before the last one is there.
 
     Parameters
     ----------
-    kept : Scheduler or adapter
+    engine : Engine
 
     Yields
     ------
@@ -174,7 +115,7 @@ def lines(kept: Portable) -> Iterator[bytes]:
         An id, or a provider's account, cannot be written down.
     """
     chain, count = 0, 0
-    rows = _rows(kept)
+    rows = _rows(engine)
     while True:
         try:
             line = next(rows, None)
@@ -191,10 +132,10 @@ def lines(kept: Portable) -> Iterator[bytes]:
     yield encode({"is": "end", "lines": count, "crc": chain}) + b"\n"
 
 
-def _rows(kept: Portable) -> Iterator[_Line]:
-    state = kept._state()
+def _rows(engine: Engine) -> Iterator[Line]:
+    state = engine.state()
     cluster, builder = state.cluster, state.builder
-    yield _head(kept, cluster, builder)
+    yield _head(engine, cluster, builder)
     for user in cluster.users.values():
         yield {"is": "user", "id": _plain(user.id), "quota": user.quota}
     # Counted anew, so that equal states are written alike whatever there was before.
@@ -209,7 +150,7 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
     for task in cluster.tasks.values():
-        line: _Line = {"is": "task", "id": _plain(task.id), "group": task.group.serial, "turn": task.turn}
+        line: Line = {"is": "task", "id": _plain(task.id), "group": task.group.serial, "turn": task.turn}
         if task.since is not None:
             line["since"] = task.since
         if task.preempted > float("-inf"):
@@ -231,12 +172,12 @@ def _rows(kept: Portable) -> Iterator[_Line]:
         yield {"is": "left out", "groups": serials, "until": due if due < float("inf") else None}
     for where, provider, account in accounts(builder.policy):
         yield {"is": "account", "of": where, "provider": provider, "account": account}
-    for learnt in kept._learnt_lines(numbers):
+    for learnt in adapter_of(engine).lines(numbers):
         yield {"is": "learnt", **learnt}
 
 
-def _head(kept: Portable, cluster: Cluster, builder: Builder) -> _Line:
-    header = kept._header()
+def _head(engine: Engine, cluster: Cluster, builder: Builder) -> Line:
+    header = header_of(engine)
     return {
         "is": "flowsched", "format": list(FORMAT), "version": header.version, "resources": list(header.resources),
         "device": header.device, "seed": header.seed, "policy": header.policy, "adapter": header.adapter,
@@ -244,23 +185,23 @@ def _head(kept: Portable, cluster: Cluster, builder: Builder) -> _Line:
     }  # fmt: skip
 
 
-def _told(**ids: Any) -> _Line:
+def _told(**ids: Any) -> Line:
     """Of ids and numbers those that are not None."""
     return {name: value for name, value in ids.items() if value is not None}
 
 
-def _wanted(**wishes: Any) -> _Line:
+def _wanted(**wishes: Any) -> Line:
     """Of wishes and flags those that there are."""
     return {name: value for name, value in wishes.items() if value}
 
 
-def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> _Line:
+def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> Line:
     line = {"is": "machine", "id": _plain(machine.id), "capacity": plain(machine.capacity), "row": row}
     about = _told(rack=_plain(machine.rack), slots=machine.slots)
     return {**line, **about, **_wanted(labels=dict(machine.labels), failed=failed, drained=drained)}
 
 
-def _class(cls: TaskClass, number: int) -> _Line:
+def _class(cls: TaskClass, number: int) -> Line:
     (apart, apart_in_rack), job, avoids = cls.key[-3:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
     line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
@@ -271,7 +212,7 @@ def _class(cls: TaskClass, number: int) -> _Line:
     return line
 
 
-def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[_Line]:
+def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
     ranks = {group: rank for rank, group in enumerate(g for groups in cluster.waiting.values() for g in groups)}
     for record in cluster.jobs.values():
         job = record.job
@@ -298,13 +239,6 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[_Line]:
         )
 
 
-def _whole(digits: str) -> int:
-    """A whole number that is no larger than floats are."""
-    if len(digits) > DIGITS:
-        raise ValueError(f"a whole number of {len(digits)} digits")
-    return int(digits)
-
-
 def _plain(id: Any, deep: int = DEEPEST) -> Any:
     """What JSON can hold of an id."""
     if isinstance(id, tuple):
@@ -316,353 +250,22 @@ def _plain(id: Any, deep: int = DEEPEST) -> Any:
     return id if type(id) is str else plain(id)
 
 
-# -- reading --------------------------------------------------------------------------------------------------------
-
-
-def _id(value: Any, deep: int = DEEPEST) -> Any:
-    """What JSON made of an id."""
-    if isinstance(value, list):
-        if not deep:
-            raise InputError(f"an id that is nested more than {DEEPEST} deep")
-        return tuple([_id(part, deep - 1) for part in value])
-    return value
-
-
-class _Source:
-    """Lines of JSON with their numbers, and a checksum."""
-
-    def __init__(self, lines: Iterable[bytes], path: str, offset: int | None) -> None:
-        self.path, self.offset = path, offset
-        self.number = 0
-        self.head: _Line = {}
-        self._lines = iter(lines)
-        self._chain = 0
-        self._minor = 0
-        self._said: JournalError | None = None
-
-    def refuse(self, message: str, kind: type[JournalError] = JournalMismatchError) -> NoReturn:
-        """Say what is wrong with the present line."""
-        self._said = kind(f"line {self.number}: {message}", self.path, self.offset)
-        raise self._said from None
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Whatever goes wrong meanwhile is said of the present line."""
-        try:
-            yield
-        except FlowschedError as error:
-            if error is self._said:
-                raise
-            self.refuse(str(error.args[0] if isinstance(error, JournalError) else error))
-        except KeyError as error:
-            self.refuse(f"{error} is missing")
-        except _NONSENSE as error:
-            self.refuse(f"a value that does not belong there: {type(error).__name__}: {error}")
-
-    def read_head(self) -> Header:
-        """The first line."""
-        head = next(self._objects(), None)
-        if head is None or head.get("is") != "flowsched":
-            self.refuse('a state begins with a line that is "flowsched"')
-        version = head.get("format")
-        if (
-            not isinstance(version, list)
-            or len(version) != 2
-            or any(type(part) is not int or part < 0 for part in version)
-        ):
-            self.refuse(f"format: two numbers expected, got {version!r}")
-        if version[0] != FORMAT[0]:
-            self.refuse(f"a state of format {version[0]}.{version[1]}; format {FORMAT[0]} is read here")
-        self.head, self._minor = head, version[1]
-        with self.checked():
-            resources = head["resources"]
-            if not isinstance(resources, list):
-                self.refuse(f"resources: names expected, got {resources!r}")
-            header = Header(
-                str(head.get("version", "")), tuple(resources), head.get("device"), head.get("seed", 0), head["policy"],
-                head.get("adapter"),
-            )  # fmt: skip
-            _ = header.cluster_resources, header.of
-        return header
-
-    def rows(self, known: Mapping[str, Any]) -> Iterator[_Line]:
-        """The lines between the first and the last, as far as they are of a known kind."""
-        for line in self._objects():
-            kind = line.get("is")
-            if kind == "end":
-                if line.get("lines") != self.number - 1:
-                    self.refuse(f"{line.get('lines')!r} lines were written before this one", CorruptJournalError)
-                if line.get("crc") is not None and line["crc"] != self._before:
-                    self.refuse(
-                        "the lines before this one are not those that were written: wrong checksum", CorruptJournalError
-                    )
-                if next(self._objects(), None) is not None:
-                    self.refuse("a line after the last one", CorruptJournalError)
-                return
-            if isinstance(kind, str) and kind in known:
-                yield line
-            elif self._minor <= FORMAT[1]:
-                self.refuse(f"nothing is a {kind!r}")
-        self.number += 1
-        self.refuse("the file ends before its last line", CorruptJournalError)
-
-    def _objects(self) -> Iterator[_Line]:
-        while True:
-            try:
-                text = next(self._lines, None)
-            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-                self.number += 1
-                self.refuse(f"the compressed file is damaged: {error}", CorruptJournalError)
-            if text is None:
-                return
-            self.number += 1
-            if not text.endswith(b"\n"):
-                self.refuse("the file ends within a line", CorruptJournalError)
-            try:
-                line = json.loads(text.decode("utf-8"), parse_int=_whole if _HUGE.search(text) else None)
-            except (ValueError, RecursionError) as error:
-                self.refuse(f"no JSON: {error}", CorruptJournalError)
-            if not isinstance(line, dict):
-                self.refuse(f"a JSON object expected, got a {type(line).__name__}")
-            self._before, self._chain = self._chain, crc32(text, self._chain)
-            yield line
-
-
-def begun(source: Iterable[bytes], path: str = "") -> Header:
-    """What the first line says of how the scheduler was made."""
-    return _Source(source, path, None).read_head()
-
-
-def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:
-    """One made by `begin`, from what the first line says of how it was made, with the state that lines tell of."""
-    lines = _Source(source, path, None)
-    header = lines.read_head()
-    with lines.checked():
-        target = begin(header)
-    _load(target, lines, header, target.policy)
-    return target
-
-
-def load(
-    target: Portable, source: Iterable[bytes], policy: Policy | None = None, path: str = "", offset: int | None = None
-) -> None:
-    """Have the state that lines tell of; at the end all of it, or else nothing has changed.
-
-    Parameters
-    ----------
-    target : Scheduler or adapter
-        As new, made as the first line says.
-    source : iterable of bytes
-        What `lines` gave.
-    policy : Policy, optional
-        The one to go by: the accounts become those of its providers, which must be those that kept them.  By default the
-        described one, with parts of the target's.
-    path, offset
-        For error messages.
-
-    Raises
-    ------
-    JournalError
-        Of what kind says what is wrong; the message names the line.
-    """
-    lines = _Source(source, path, offset)
-    _load(target, lines, lines.read_head(), policy)
-
-
-def _load(target: Portable, lines: _Source, head: Header, policy: Policy | None) -> None:
-    mine = target._header()
-    with lines.checked():
-        if (head.of, head.cluster_resources, head.seed) != (mine.of, mine.cluster_resources, mine.seed):
-            lines.refuse(f"a state of a {head.of} with resources {', '.join(head.resources)} and seed {head.seed!r}")
-        if (other := difference(head.adapter, mine.adapter, head.of)) is not None:
-            lines.refuse(other)
-        if policy is None:
-            policy = _policy(head.policy, target)
-        _check_roles(policy)
-        reading = _Reading(target._blank(), lines.head)
-    for line in lines.rows(reading.kinds):
-        try:
-            reading.kinds[line["is"]](line)
-        except Exception:
-            with lines.checked():
-                raise
-    with lines.checked():
-        cluster = reading.rebuild.finish()
-        builder = Builder(cluster, FlowNetwork(), policy)
-        book = booked(policy, reading.accounts)
-        reading.resume(builder, policy)
-        target._learn_lines(cluster, reading.rebuild.classes, reading.learnt)
-    target._take(State(cluster, builder.network, builder))
-    book()
-
-
-def _policy(description: Any, target: Portable) -> Policy:
-    """The policy that was described, made again with parts of the target's."""
-    if describe(target.policy) == description:
-        return target.policy
-    try:
-        policy = rebuild(description, target._makers, parts(target.policy))
-    except UnknownIdError as error:
-        raise InputError(f"the policy has a part of the caller's own, {error}, and the one given has not") from None
-    if not isinstance(policy, Policy):
-        raise InputError(f"policy: a Policy expected, got {policy!r}")
-    return policy
-
-
-def _check_roles(policy: Policy) -> None:
-    """Refuse parts of the package's own where they do not belong: a file may name any of them anywhere."""
-    places = [("priority", policy.priority), *(("placement", cost) for cost in policy.placement)]
-    if policy.fairness is not None:
-        look = [policy.fairness.share, policy.fairness.within]
-        while look and len(places) < _MOST_PARTS:
-            if (provider := look.pop()) is not None:
-                places.append(("fairness", provider))
-                look.append(getattr(provider, "share", None))
-    for where, part in places:
-        home = type(part).__module__
-        if not callable(part) or (home.startswith("flowsched.policy") and home not in _ROLES[where]):
-            raise InputError(f"policy: {where}: a {type(part).__name__} does not belong there")
-
-
-_ROLES = {
-    "priority": ("flowsched.policy.priority",), "fairness": ("flowsched.policy.providers",),
-    "placement": ("flowsched.policy.placement", "flowsched.policy.fragmentation"),
-}  # fmt: skip
-
-_MOST_PARTS = 1000
-
-
-class _Reading:
-    """What becomes of each line."""
-
-    def __init__(self, cluster: Cluster, head: _Line) -> None:
-        self.rebuild = Rebuild(cluster, head.get("events", 0), head.get("turn", 0), head.get("serial", 0))
-        self.levels = [Job(None, priority=level).priority for level in head.get("levels", [])]
-        self.accounts: dict[str, tuple[Any, Any]] = {}
-        self.learnt: list[_Line] = []
-        self._holds: list[tuple[Any, Any, float, list[Any]]] = []
-        self._out: list[Any] = []
-        self._roomy: list[TaskClass] = []
-        self._until = float("inf")
-        self._stage = 0
-        order = (
-            ("user", self._user), ("machine", self._machine), ("class", self._class), ("job", self._job), ("group", self._group),
-            ("task", self._task), ("runs", self._runs), ("hold", self._hold), ("left out", self._left_out),
-            ("account", self._account), ("learnt", self.learnt.append),
-        )  # fmt: skip
-        self.kinds: dict[str, Callable[[_Line], None]] = {
-            name: self._in_order(stage, name, step) for stage, (name, step) in enumerate(order)
-        }
-
-    def _in_order(self, stage: int, name: str, step: Callable[[_Line], None]) -> Callable[[_Line], None]:
-        def checked(line: _Line) -> None:
-            if stage != self._stage:
-                if stage < self._stage:
-                    raise InputError(f"a {name} comes too late")
-                self._stage = stage
-            step(line)
-
-        return checked
-
-    def _user(self, line: _Line) -> None:
-        self.rebuild.user(User(_id(line["id"]), line.get("quota", 1.0)))
-
-    def _machine(self, line: _Line) -> None:
-        machine = Machine(
-            _id(line["id"]), line["capacity"], _id(line.get("rack")), line.get("labels", {}), line.get("slots")
-        )
-        self.rebuild.machine(machine, line["row"], line.get("failed", False), line.get("drained", False))
-
-    def _class(self, line: _Line) -> None:
-        like = Task(
-            None, (), line.get("constraints", {}), _id(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
-            _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"),
-        )  # fmt: skip
-        cls = self.rebuild.task_class(
-            line["class"], line["demand"], line["priority"], like, _id(line.get("only", []), DEEPEST + 1)
-        )
-        if truth("roomy", line.get("roomy", False)):
-            self._roomy.append(cls)
-
-    def _job(self, line: _Line) -> None:
-        job = Job(
-            _id(line["id"]),
-            _id(line.get("user")),
-            line.get("priority", 0),
-            line.get("gang"),
-            line.get("deadline"),
-        )
-        self.rebuild.job(job, line["serial"], line.get("most", 0))
-
-    def _group(self, line: _Line) -> None:
-        self.rebuild.group(
-            line["group"], _id(line["job"]), line["class"], _id(line.get("data", []), DEEPEST + 2), line.get("waits")
-        )
-
-    def _task(self, line: _Line) -> None:
-        self.rebuild.task(_id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
-
-    def _runs(self, line: _Line) -> None:
-        self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))
-
-    def _hold(self, line: _Line) -> None:
-        machines = self.rebuild.cluster.machines
-        cls = found(self.rebuild.classes, line["class"], "class")
-        at = line.get("machine")
-        row = -1 if at is None else found(machines, _id(at), "machine").row
-        if any(cls is other or row == taken >= 0 for other, taken, *_ in self._holds):
-            raise InputError("a class or a machine is held twice")
-        tried = [found(machines, one, "machine").row for one in _id(line.get("tried", []), DEEPEST + 1)]
-        self._holds.append((cls, row, time("until", line["until"]), tried))
-
-    def _left_out(self, line: _Line) -> None:
-        for serial in line["groups"]:
-            self._out.append(found(self.rebuild.groups, serial, "group"))
-        until = line.get("until")
-        self._until = min(self._until, float("inf") if until is None else time("until", until))
-
-    def _account(self, line: _Line) -> None:
-        if not isinstance(line["of"], str) or line["of"] in self.accounts:
-            raise InputError(f"an account of {line['of']!r}, or two of them")
-        self.accounts[line["of"]] = line["provider"], line["account"]
-
-    def resume(self, builder: Builder, policy: Policy) -> None:
-        """What a builder knows beyond the cluster."""
-        in_use = {cls.priority for cls in self.rebuild.classes.values()}
-        policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
-        builder.reservations.resume(self._holds)
-        builder.resume(self._out, self._until, self.levels, self._roomy)
-
-
 # -- files ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def opened(source: bytes | str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file with a state, or its contents, compressed by gzip or not, to be read line by line."""
-    with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        if packed:
-            with gzip.open(raw) as file:
-                yield file  # type: ignore[misc]
-        else:
-            yield raw
-
-
-def written(kept: Portable, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-    """Write the state into a file; compressed if its name ends with ``.gz``."""
+def written(engine: Engine, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Write the state into a file, which is compressed if its name ends with ``.gz``."""
     with replaced(path, overwrite) as raw:
         if Path(path).suffix == ".gz":
             with gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
-                file.writelines(lines(kept))
+                file.writelines(lines(engine))
         else:
-            raw.writelines(lines(kept))
+            raw.writelines(lines(engine))
 
 
 @contextmanager
 def replaced(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[BinaryIO]:
-    """A new file that is there when all of it has been written, and not before.
+    """Open a new file that is there when all of it has been written, and not before.
 
     Raises
     ------

@@ -27,134 +27,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary, ref
-from zlib import crc32
 
-from flowsched.cluster import Cluster, Resources
+from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
-from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError
-from flowsched.journal.codec import decode, encode, plain, plain_delta
+from flowsched.exceptions import FlowschedError, InputError, JournalError
+from flowsched.journal.codec import encode, plain, plain_delta
 from flowsched.journal.record_log import Log
+from flowsched.journal.records import Header, Seal
 from flowsched.journal.snapshot import Extras, pack_accounts
 from flowsched.policy import Fairness, Policy
-from flowsched.policy.serialize import describe, difference
-from flowsched.rounds.reasons import Waiting
+from flowsched.policy.serialize import describe
 from flowsched.rounds.values import Commit, Round
 from flowsched.validate import ordered
 
-__all__ = ["Fsync", "Header", "Journal", "Seal"]
+__all__ = ["Fsync", "Journal"]
 
 Fsync = Literal["commit", "always", "never"]
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a journal or snapshot begins with."""
-
-    version: str
-    resources: tuple[str, ...]
-    device: str | None
-    seed: int
-    policy: Any
-    adapter: Any = None
-
-    def body(self) -> bytes:
-        """The record."""
-        return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
-
-    @classmethod
-    def read(cls, body: bytes, path: str = "") -> Header:
-        """From its record.
-
-        Raises
-        ------
-        JournalMismatchError
-            The record is of another version, or no header.
-        """
-        known = decode(body[1:].partition(b"\n")[0], path, 0)
-        named = {f.name for f in fields(cls)}
-        right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
-        right = right and _is_header(known)
-        if not right:
-            raise JournalMismatchError("it does not begin with a header that this version reads", path, 0)
-        return cls(**{**known, "resources": tuple(known["resources"])})
-
-    def check(self, then: Header, path: str) -> None:
-        """Refuse a file that was begun otherwise."""
-        if self.of != then.of:
-            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
-        if then.cluster_resources != self.cluster_resources:
-            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
-        if then.seed != self.seed:
-            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
-        other = difference(then.policy, self.policy) or difference(then.adapter, self.adapter, self.of)
-        if other is not None:
-            raise JournalMismatchError(other, path, 0)
-
-    @property
-    def of(self) -> str:
-        """The name of who was told everything."""
-        return "Scheduler" if self.adapter is None else str(self.adapter["is"])
-
-    @property
-    def cluster_resources(self) -> Resources:
-        """As `Cluster` takes them."""
-        return Resources(self.resources, self.device)
-
-
-def _is_header(known: dict[str, Any]) -> bool:
-    resources, adapter = known["resources"], known.get("adapter")
-    return (
-        isinstance(known["version"], str)
-        and isinstance(resources, list)
-        and all(isinstance(name, str) for name in resources)
-        and isinstance(known["device"], str | None)
-        and type(known["seed"]) is int
-        and (adapter is None or (isinstance(adapter, dict) and isinstance(adapter.get("is"), str)))
-    )
-
-
-@dataclass(frozen=True)
-class Seal:
-    """A round in a few numbers: two rounds of equal seals are the same but by chance (1 in 4 billion).
-
-    Parameters
-    ----------
-    preempted, migrated, placed, waiting : int
-        How many.
-    deltas : int
-        Checksum of all deltas with devices and prices.
-    cost : int
-        Of the flow.
-    reasons : int
-        Checksum of the reasons for waiting: codes and prices, with how many tasks they hold for.
-    """
-
-    preempted: int
-    migrated: int
-    placed: int
-    waiting: int
-    deltas: int
-    cost: int
-    reasons: int
-
-    def numbers(self) -> tuple[int, ...]:
-        """All of it, in this order."""
-        return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
-
-    @classmethod
-    def of(cls, round: Round) -> Seal:
-        """The seal of a round."""
-        prices = [preemption.price for preemption in round.preemptions.values()]
-        reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
-        return cls(
-            len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
-            crc32(encode([[plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
-            crc32(encode(reasons)),
-        )  # fmt: skip
 
 
 class Journal:
@@ -200,6 +91,7 @@ class Journal:
         self._fairness: dict[int, tuple[int, ref[Fairness]]] = {}
         self._fairnesses = 0
         self._behind = False
+        self._after: list[bytes] = []
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise InputError(
@@ -235,53 +127,54 @@ class Journal:
         """Let another scheduler have it; this one can decide nothing more."""
         self.log.close()
 
-    # -- what a scheduler tells ---------------------------------------------------------------------------------
+    # -- calls of a scheduler -----------------------------------------------------------------------------------
 
-    def begin(self, header: Header, policy: Policy, learnt: Any, extras: Extras) -> None:
-        """The first records of a new journal."""
+    def begin(self, header: Header, policy: Policy, warm_state: Any, extras: Extras) -> None:
+        """Write the first record of a new journal."""
         self._header = header
-        self._append(self.fsync != "never", header.body() + _written(pack_accounts(policy, learnt, extras)))
+        self._append(self.fsync != "never", header.body() + _written(pack_accounts(policy, warm_state, extras)))
         if policy.fairness is not None:
             self._know(policy.fairness, 0)
 
-    def events(
-        self,
-        events: Sequence[Event],
-        live: Callable[[Sequence[Event], Callable[[Event], None]], None],
-        happen: Callable[[Event], None],
-        cluster: Cluster,
-    ) -> None:
-        """Let somebody live through events, each by a call of `happen`, and write down those that happened."""
-        happened: list[bytes] = []
+    def events(self, events: Sequence[Event], apply_batch: Callable[[Sequence[Event]], None], cluster: Cluster) -> None:
+        """Let events happen by one call of `apply_batch`, and write down those that happened.
 
-        def written(event: Event) -> None:
-            record = encode(plain(event))
-            happen(event)
-            happened.append(record)
-
+        `Cluster.events` counts them, also where the call ended with an exception.  Events from the first one on that no
+        journal can hold do not happen.
+        """
+        records, refusal = _encoded(events)
         self._open()
         before = cluster.events
         try:
-            live(events, written)
+            apply_batch(events if refusal is None else events[: len(records)])
         finally:
-            # Otherwise something happened that has no record: an exception came in the middle.
-            if not cluster.midway and cluster.events - before == len(happened):
+            if not cluster.midway:
+                happened = records[: cluster.events - before]
                 self._close(self.fsync == "always", b"E[" + b",".join(happened) + b"]" if happened else b"")
+        if refusal is not None:
+            try:
+                raise refusal
+            finally:
+                del refusal  # it refers to this frame, and so to the journal
 
-    def heard(self, words: Sequence[Any]) -> None:
-        """An adapter is told something else, by itself or in the middle of another call."""
-        record = b"A" + encode(plain(words))
+    def record(self, words: Sequence[Any]) -> None:
+        """Write down what an adapter was told, or did by itself, alone or in the middle of another call."""
+        record = _of_adapter(words)
         if self._behind:
             self._append(self.fsync == "always", record)
         else:
             self._open()
             self._close(self.fsync == "always", record)
 
-    def learning(self, words: Sequence[Any], learn: Callable[[], None]) -> None:
+    def record_after(self, words: Sequence[Any]) -> None:
+        """Write down what an adapter did in the middle of a call, behind the record of that call."""
+        self._after.append(_of_adapter(words))
+
+    def adapter_call(self, words: Sequence[Any], act: Callable[[], None]) -> None:
         """Let an adapter do what it was told, and write that down."""
-        record = b"A" + encode(plain(words))
+        record = _of_adapter(words)
         self._open()
-        learn()
+        act()
         self._close(self.fsync == "always", record)
 
     def round(
@@ -321,7 +214,7 @@ class Journal:
         self._close(self.fsync != "never", b"C" + encode([number, chosen, deltas]))
         return done
 
-    def policy(self, policy: Policy, aim: Callable[[Policy], None]) -> None:
+    def policy(self, policy: Policy, set_policy: Callable[[Policy], None]) -> None:
         """Let another policy hold, and write it down."""
         fairness, known = policy.fairness, self._fairness.get(id(policy.fairness))
         accounts = b"" if known else _written(pack_accounts(policy))
@@ -329,7 +222,7 @@ class Journal:
         record = b"P" + encode([describe(policy), number]) + accounts
         self._open()
         try:
-            aim(policy)
+            set_policy(policy)
         except FlowschedError:  # it was refused
             self._behind = False
             raise
@@ -373,18 +266,33 @@ class Journal:
                 str(self.path), self.size,
             )  # fmt: skip
         self.log.check()
+        self._after.clear()
         self._behind = True
 
     def _close(self, sync: bool, record: bytes) -> None:
         """Write what happened; from here on the journal is not behind."""
-        if record:
-            self._append(sync, record)
+        if record or self._after:
+            self._append(sync, *([record] if record else []), *self._after)
         self._behind = False
 
-    def _append(self, sync: bool, body: bytes) -> None:
-        self.log.append(body)
+    def _append(self, sync: bool, *bodies: bytes) -> None:
+        self.log.append(*bodies)
         if sync:
             self.log.sync()
+
+
+def _encoded(events: Sequence[Event]) -> tuple[list[bytes], Exception | None]:
+    """Encode events up to the first one that a journal cannot hold; and the reason why it cannot."""
+    records: list[bytes] = []
+    try:
+        records.extend(encode(plain(event)) for event in events)
+    except Exception as refusal:
+        return records, refusal
+    return records, None
+
+
+def _of_adapter(words: Sequence[Any]) -> bytes:
+    return b"A" + encode(plain(words))
 
 
 def _written(accounts: bytes) -> bytes:

@@ -1,169 +1,98 @@
-"""From a journal back to the state that it tells of.
-
-Rounds are decided again, so that the network is as it was, and what happened is taken from the commits' records.  Where
-a round comes out otherwise (it had run into its time limit, or another version of the package made it), the record's
-word holds: every task is where it was, and only the network's choice among equally good flows may be another one later.
-"""
+"""From a journal, snapshot or export back to a scheduler."""
 
 from __future__ import annotations
 
+import io
+import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, TypeVar
 
-from flowsched.cluster.events import Event, from_dict
-from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError, UnknownIdError
-from flowsched.journal.codec import as_ids, decode, deltas_of
-from flowsched.journal.export import Portable, load
-from flowsched.journal.journal import Header, Journal, Seal
+from flowsched.exceptions import InputError, JournalError, JournalMismatchError
+from flowsched.journal.engine import adapter_of, checked, header_of
+from flowsched.journal.export_lines import opened
+from flowsched.journal.import_state import read
+from flowsched.journal.journal import Journal
 from flowsched.journal.record_log import Reader, reading
-from flowsched.journal.snapshot import Extras, unpack_accounts, with_own_accounts
+from flowsched.journal.records import Header
+from flowsched.journal.rerun import NONSENSE, Recovery, Rerun, Target, accounts_of
 from flowsched.policy import Fairness, Policy
-from flowsched.policy.serialize import Makers, describe, difference, parts, rebuild
-from flowsched.rounds.values import Commit, Delta, Round
 
-__all__ = ["Difference", "Recovery", "Target", "attach", "policy_of", "read_header", "recover"]
+__all__ = ["attach", "imported", "read_header", "recover", "restored"]
 
+_T = TypeVar("_T", bound=Target)
 
-NONSENSE = (AttributeError, ArithmeticError, FlowschedError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of data that agrees with its checksum and still makes no sense."""
-
-
-class Target(Portable, Protocol):
-    """A scheduler, or an adapter over one, as recovery sees it; it writes nothing down meanwhile."""
-
-    @property
-    def policy(self) -> Policy:
-        """What is aimed at."""
-        ...
-
-    @policy.setter
-    def policy(self, policy: Policy) -> None: ...
-
-    @property
-    def _extras(self) -> Extras:
-        """What its images consist of."""
-        ...
-
-    @property
-    def _makers(self) -> Makers:
-        """Parts of policies that are its own."""
-        ...
-
-    def apply(self, *events: Event) -> None:
-        """See `Scheduler`; so for those that follow."""
-        ...
-
-    def schedule(self, now: float, time_limit: float | None = None) -> Round: ...
-
-    def commit(self, round: Round, only: Any = None) -> Commit: ...
-
-    def _impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let just these happen, whatever the round says; False if they cannot."""
-        ...
-
-    def _load(self, image: bytes, policy: Policy) -> None:
-        """Take over the state of an image."""
-        ...
-
-    def _fail(self, now: float) -> None:
-        """Be as after a round that raised an error."""
-        ...
-
-    @property
-    def _learnt(self) -> Any:
-        """What it knows before anything happens."""
-        ...
-
-    def _relearn(self, learnt: Any) -> None:
-        """Know this, and nothing else."""
-        ...
-
-    def _hear(self, words: Any) -> None:
-        """Something that was told and is neither an event nor a round, commit or policy."""
-        ...
+Begin = Callable[[Header, Policy | None, Sequence[Policy], str], _T]
+"""Makes a new scheduler from a header, the policy given or None, other policies, and the file's name for error messages."""
 
 
-@dataclass(frozen=True)
-class Difference:
-    """A round that came out otherwise than when it was made.
+def restored(
+    name: str,
+    begin: Begin[_T],
+    source: bytes | str | os.PathLike[str],
+    policy: Policy | None,
+    policies: Sequence[Policy],
+) -> tuple[_T, Recovery]:
+    """Make a scheduler, or an adapter of this name, from a snapshot or a journal; see `Scheduler.restore`."""
+    if not isinstance(source, bytes | str | os.PathLike):
+        raise InputError(f"source: a snapshot (bytes) or the path of a file expected, got {source!r}")
+    path = "" if isinstance(source, bytes) else os.fspath(source)
+    with io.BytesIO(source) if isinstance(source, bytes) else reading(source) as file:
+        header = read_header(file, path)
+        if header.of != name:
+            raise JournalMismatchError(f"it is of a {header.of}, and is read by a {name} here", path, 0)
+        given = () if policy is None else (checked(policy),)
+        try:
+            made = begin(header, policy, policies, path)
+        except NONSENSE as error:
+            if isinstance(error, JournalError):
+                raise
+            raise JournalMismatchError(f"it was begun with what cannot be: {error}", path, 0) from error
+        header_of(made.engine).check(header, path)
+        file.seek(0)
+        found, *_ = recover(made, file, path, (*given, *policies))
+    return made, found
 
-    Parameters
-    ----------
-    round : int
-        Its number in the journal.
-    offset : int
-        Where the journal tells of it.
-    what : tuple of str
-        Which of the parts of a `Seal` differ; "time limit" where it ran into one.
-    then, now : Seal
-    """
 
-    round: int
-    offset: int
-    what: tuple[str, ...]
-    then: Seal
-    now: Seal
+def imported(
+    name: str,
+    begin: Begin[_T],
+    source: bytes | str | os.PathLike[str],
+    policy: Policy | None,
+    policies: Sequence[Policy],
+) -> _T:
+    """Make a scheduler, or an adapter of this name, from an export; see `Scheduler.import_state`."""
+    if not isinstance(source, bytes | str | os.PathLike):
+        raise InputError(f"source: the path of a file, or what is in it (bytes), expected, got {source!r}")
+    given = () if policy is None else (checked(policy),)
+    path = "" if isinstance(source, bytes) else os.fspath(source)
 
+    def made(header: Header) -> _T:
+        if header.of != name:
+            raise JournalMismatchError(f"it is of a {header.of}, and is read by a {name} here", path)
+        return begin(header, policy, (*given, *policies), path)
 
-@dataclass
-class Recovery:
-    """What was in a journal.
-
-    Parameters
-    ----------
-    header : Header
-    path : str
-    events : dict of str to int
-        How many, by kind.
-    rounds, commits, policies : int
-        How many there are; rounds that raised an error are among them.
-    preempted, migrated, placed : int
-        What happened to tasks.
-    snapshot, warm : bool
-        It begins with a state, not with nothing; and the network with its flow was in that, too.
-    differences : list of Difference
-    size, torn : int
-        Bytes; `torn` more at its end were never acknowledged, and were left out.
-    seconds : float
-        That it took.
-    """
-
-    header: Header
-    path: str
-    events: dict[str, int] = field(default_factory=dict)
-    rounds: int = 0
-    commits: int = 0
-    policies: int = 0
-    preempted: int = 0
-    migrated: int = 0
-    placed: int = 0
-    snapshot: bool = False
-    warm: bool = False
-    differences: list[Difference] = field(default_factory=list)
-    size: int = 0
-    torn: int = 0
-    seconds: float = 0.0
+    with opened(source) as file:
+        return read(made, file, path)
 
 
 def read_header(file: BinaryIO, path: str) -> Header:
-    """The header of a journal or snapshot."""
+    """Return the header of a journal or snapshot."""
     for _, body in Reader(file, path):
         return Header.read(body, path)
     raise JournalMismatchError("nothing is in it", path, 0)
 
 
-def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
-    """Let a new scheduler go on where a journal ends; what is in it, None where it is new."""
+def attach(target: Target, journal: Journal) -> Recovery | None:
+    """Let a new scheduler go on where a journal ends; return what was in it, None where it is new."""
+    header = header_of(target.engine)
     try:
         with reading(journal.log.path) as file:
             reader = journal.log.reader(file)
             if not any(True for _ in reader):
                 journal.log.go_on(reader)
-                journal.begin(header, target.policy, target._learnt, target._extras)
+                adapter = adapter_of(target.engine)
+                journal.begin(header, target.policy, adapter.warm_state, adapter.extras)
                 return None
             file.seek(0)
             path = str(journal.path)
@@ -176,27 +105,6 @@ def attach(target: Target, journal: Journal, header: Header) -> Recovery | None:
         journal.close()
         raise
     return found
-
-
-def policy_of(
-    description: Any, given: Sequence[Policy], path: str, offset: int, makers: Makers = MappingProxyType({})
-) -> Policy:
-    """The policy that was described: one of those given, or made again, with parts of those given."""
-    for policy in given:
-        if describe(policy) == description:
-            return policy
-    try:
-        policy = rebuild(description, makers, parts(given))
-    except UnknownIdError as error:
-        raise JournalMismatchError(
-            f"the policy has a part of the caller's own, {error}, and none of the policies given has it"
-            + (f": {difference(description, describe(given[0]))}" if given else ""), path, offset,
-        ) from None  # fmt: skip
-    except NONSENSE as error:
-        raise JournalMismatchError(f"a policy that cannot be: {error}", path, offset) from error
-    if not isinstance(policy, Policy):
-        raise JournalMismatchError("a policy expected", path, offset)
-    return policy
 
 
 def recover(
@@ -229,13 +137,13 @@ def recover(
     records = iter(reader)
     _, body = next(records)
     header = Header.read(body, path)
-    learnt = _accounts(body, target, path, 0)
-    if learnt is not None:
+    known = accounts_of(body, target.engine, path, 0)
+    if known is not None:
         try:
-            target._relearn(learnt)
+            adapter_of(target.engine).warm_state = known
         except NONSENSE as error:
             raise JournalMismatchError(f"what the adapter had learnt: {error}", path, 0) from error
-    rerun = _Rerun(target, Recovery(header, path), (target.policy, *policies), last)
+    rerun = Rerun(target, Recovery(header, path), (target.policy, *policies), last)
     for offset, body in records:
         rerun.step(offset, body)
     found = rerun.found
@@ -244,7 +152,7 @@ def recover(
 
 
 def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
-    """Where each round was committed last; all checksums have been looked at then, so nothing is begun in vain."""
+    """Return by round the offset of its last commit; all checksums have been checked then, before anything is made."""
     last: dict[int, int] = {}
     for offset, body in Reader(file, path):
         if body[:1] == b"C":
@@ -253,168 +161,3 @@ def _last_commits(file: BinaryIO, path: str) -> dict[int, int]:
             except ValueError:
                 raise JournalMismatchError("a commit of no round", path, offset) from None
     return last
-
-
-def _accounts(body: bytes, target: Target, path: str, offset: int, policy: Policy | None = None) -> Any:
-    """Let the providers have the accounts that a record holds; what an adapter had learnt."""
-    _, _, accounts = body.partition(b"\n")
-    try:
-        return unpack_accounts(accounts, policy or target.policy, target._extras) if accounts else None
-    except InputError as error:
-        raise JournalMismatchError(f"accounts: {error}", path, offset) from error
-
-
-class _Rerun:
-    """One recovery."""
-
-    def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
-        self.target = target
-        self.found = found
-        self.policies = policies
-        self.fairnesses: dict[int, Fairness] = {}
-        self._last = last
-        self._open: dict[int, tuple[Round, bool]] = {}
-        self._steps: dict[bytes, Callable[[int, bytes], None]] = {
-            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
-            b"A": self._heard,
-        }  # fmt: skip
-        self._note(target.policy)
-
-    def step(self, offset: int, body: bytes) -> None:
-        """Go on by one record."""
-        step = self._steps.get(body[:1])
-        if step is None:
-            raise JournalMismatchError(f"a record of unknown kind {body[:1]!r}", self.found.path, offset)
-        step(offset, body[1:])
-
-    def _decoded(self, body: bytes, offset: int, *kinds: Any) -> Any:
-        """The values of a record, which is a list of such kinds."""
-        values = decode(body, self.found.path, offset)
-        if kinds:
-            right = isinstance(values, list) and len(values) == len(kinds)
-            if not (
-                right
-                and all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in zip(values, kinds, strict=True))
-            ):
-                raise self._mismatch("a record that means nothing", offset)
-        return values
-
-    def _mismatch(self, what: str, offset: int) -> JournalMismatchError:
-        return JournalMismatchError(what, self.found.path, offset)
-
-    def _events(self, offset: int, body: bytes) -> None:
-        records = self._decoded(body, offset)
-        try:
-            events = [from_dict(record) for record in records]
-        except NONSENSE as error:
-            raise self._mismatch(f"a record that is no event: {error}", offset) from error
-        try:
-            self.target.apply(*events)
-        except FlowschedError as error:
-            raise self._mismatch(f"an event that cannot happen here: {error}", offset) from error
-        for event in events:
-            kind = type(event).__name__
-            self.found.events[kind] = self.found.events.get(kind, 0) + 1
-
-    def _round(self, offset: int, body: bytes) -> None:
-        number, now, limit, seal = self._decoded(body, offset, int, int | float, int | float | None, list | None)
-        self.found.rounds += 1
-        if seal is None:
-            self.target._fail(now)
-            return
-        if len(seal) != len(fields(Seal)) or not all(type(value) is int for value in seal):
-            raise self._mismatch("a round without a seal", offset)
-        try:
-            round = self.target.schedule(now, limit)
-        except InputError as error:
-            raise self._mismatch(f"a round that cannot be made: {error}", offset) from error
-        then, again = Seal(*seal), Seal.of(round)
-        what = tuple(f.name for f in fields(Seal) if getattr(then, f.name) != getattr(again, f.name))
-        if what:
-            what = ("time limit", *what) if limit is not None else what
-            self.found.differences.append(Difference(number, offset, what, then, again))
-        if number in self._last:
-            self._open[number] = round, not what
-
-    def _commit(self, offset: int, body: bytes) -> None:
-        number, only, records = self._decoded(body, offset, int, list | None, list)
-        if number not in self._open:
-            raise self._mismatch("a commit of a round that was not made", offset)
-        round, same = self._open[number]
-        try:
-            deltas = deltas_of(records)
-            if same:
-                happened = self.target.commit(round, as_ids(only)).accepted == deltas
-            else:
-                happened = self.target._impose(deltas, round)
-        except NONSENSE as error:
-            raise self._mismatch(f"a commit that cannot be: {error}", offset) from error
-        if not happened:
-            raise self._mismatch("what was committed cannot happen here", offset)
-        if self._last[number] == offset:
-            del self._open[number]
-        self.found.commits += 1
-        kinds = Counter(letter for letter, *_ in records)
-        self.found.preempted += kinds["p"]
-        self.found.migrated += kinds["m"]
-        self.found.placed += kinds["s"]
-
-    def _heard(self, offset: int, body: bytes) -> None:
-        try:
-            self.target._hear(as_ids(self._decoded(body, offset)))
-        except NONSENSE as error:
-            raise self._mismatch(f"something that the adapter does not understand: {error}", offset) from error
-
-    def _policy(self, offset: int, body: bytes) -> None:
-        description, number = self._decoded(body.partition(b"\n")[0], offset, object, int | None)
-        policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
-        if number in self.fairnesses:
-            if policy.fairness is not self.fairnesses[number]:
-                policy = replace(policy, fairness=self.fairnesses[number])
-        elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
-            policy = with_own_accounts(policy)
-        self._note(policy)
-        _accounts(body, self.target, self.found.path, offset, policy)
-        try:
-            self.target.policy = policy
-        except NONSENSE as error:
-            raise self._mismatch(f"a policy that cannot be: {error}", offset) from error
-        self.found.policies += 1
-
-    def _note(self, policy: Policy) -> None:
-        """Number the fairness objects as the journal did."""
-        fairness = policy.fairness
-        if fairness is not None and not any(fairness is known for known in self.fairnesses.values()):
-            self.fairnesses[len(self.fairnesses)] = fairness
-
-    def _state(self, offset: int, body: bytes) -> None:
-        front, _, rest = body.partition(b"\n")
-        made, description, length = self._decoded(front, offset, int, object, int)
-        if not 0 <= length <= len(rest):
-            raise self._mismatch("a state that is longer than its record", offset)
-        if made != self.target._extras.form and not length:
-            raise self._mismatch(
-                f"a state in a form that only flowsched {self.found.header.version} reads, as it was then", offset
-            )
-        policy = policy_of(description, self.policies, self.found.path, offset, self.target._makers)
-        try:
-            self.found.warm = made == self.target._extras.form and self._warm(rest[length:], policy, bool(length))
-            if not self.found.warm:
-                load(self.target, rest[:length].splitlines(keepends=True), policy, self.found.path, offset)
-        except JournalError:
-            raise
-        except NONSENSE as error:
-            raise self._mismatch(f"the state cannot be read: {error}", offset) from error
-        self.found.snapshot = True
-        self.fairnesses.clear()
-        self._note(policy)
-
-    def _warm(self, image: bytes, policy: Policy, spare: bool) -> bool:
-        """Take the image; it is a cache, and may fail where there are lines to spare it."""
-        try:
-            self.target._load(image, policy)
-        except NONSENSE:
-            if not spare:
-                raise
-            return False
-        return True

@@ -5,7 +5,7 @@ those that it would have made.  That ties it to one version of the package (`for
 of it only the accounts are kept that some share providers hold.  A fit rule is part of the cluster's books, so that all
 that it refers to is in the image, if its `Extras` are told.
 
-Rules: an image is data (see `graph`), and names the classes listed here and in those extras only.  The network checks its
+Rules: an image is data (see `flowsched.journal.object_graph`), and names the classes listed here and in those extras only.  The network checks its
 own part before it uses it, the cluster's is compared with itself (`audit`), and what mirrors both is a cache: a round that
 fails on what was read builds it anew.
 """
@@ -54,28 +54,21 @@ from flowsched.cluster import (
 )
 from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.journal.object_graph import Graph, Schema, stateful
+from flowsched.journal.graph_tables import Graph, Schema, stateful
+from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Fairness, Policy, providers
+from flowsched.rounds.engine import State
 from flowsched.sharing import deployment, deployment_sequence, ledger
 
 __all__ = [
-    "PLAIN", "Extras", "State", "pack", "pack_accounts", "twin", "unpack", "unpack_accounts", "with_own_accounts",
+    "PLAIN", "Extras", "clone", "pack", "pack_accounts", "unpack", "unpack_accounts", "with_own_accounts",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
 
 _MEANING = 3
 """Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
-
-
-@dataclass
-class State:
-    """All that a scheduler goes by."""
-
-    cluster: Cluster
-    network: FlowNetwork
-    builder: Builder
 
 
 _CLASSES: tuple[type, ...] = (
@@ -131,7 +124,7 @@ class Extras:
         """A number of what images consist of: an image of another form cannot be read."""
         kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
         fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
-        numbers = Graph.of(FlowNetwork(), Schema([FlowNetwork]), {})
+        numbers = graph_of(FlowNetwork(), Schema([FlowNetwork]), {})
         kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
         return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
 
@@ -198,9 +191,9 @@ def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
     return _read(State, image, policy, extras)
 
 
-def pack_accounts(policy: Policy, learnt: Any = None, extras: Extras = PLAIN) -> bytes:
+def pack_accounts(policy: Policy, warm_state: Any = None, extras: Extras = PLAIN) -> bytes:
     """The accounts that a policy's providers keep, and what an adapter had learnt; nothing if there is neither."""
-    return _written(learnt, policy, extras) if _keepers(policy) or learnt is not None else b""
+    return _written(warm_state, policy, extras) if _keepers(policy) or warm_state is not None else b""
 
 
 def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
@@ -208,7 +201,7 @@ def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any
     return _read(object, image, policy, extras)
 
 
-def twin(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
+def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
     """A state of its own that equals this one; ids and whatever else is the caller's are the same objects.
 
     Under a policy that says the same: if none is given, of the same parts but for accounts.
@@ -222,9 +215,9 @@ def twin(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> 
     with _uncollected():
         graph = _taken(state, known, extras, [])
         graph.given = _given(policy)
-        twin: State
-        twin, _ = graph.objects()
-    return twin
+        cloned: State
+        cloned, _ = objects_of(graph)
+    return cloned
 
 
 def with_own_accounts(policy: Policy) -> Policy:
@@ -256,7 +249,7 @@ def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None
     # A twin's policy has its own accounts already.
     accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
     instead = {Policy: "another policy", Fairness: "another policy"}
-    return Graph.of((state, accounts), extras.schema, _given(policy), foreign, instead)
+    return graph_of((state, accounts), extras.schema, _given(policy), foreign, instead)
 
 
 def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> bytes:
@@ -268,7 +261,7 @@ def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
     try:
         with _uncollected():
             graph = Graph.read(image, extras.schema, _given(policy))
-            state, accounts = graph.objects()
+            state, accounts = objects_of(graph)
             extras.check(graph.made)
         if not isinstance(state, kind):
             raise TypeError(f"a {kind.__name__} expected")

@@ -1,0 +1,255 @@
+"""The engine of FGM: around the engine of a scheduler, it keeps the forecast of every machine up to date.
+
+::
+
+    events, samples -> StageEngine --+-> learner (between rounds)           -> what tasks of a class need, by stages
+                           |         +-> forecast (when something happens)  -> what each machine has left, by stages
+                           v
+                    engine of the scheduler, by the fit rule of its cluster (`StageRule`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster
+from flowsched.cluster import events as ev
+from flowsched.cluster.records import Group
+from flowsched.exceptions import FlowschedError, InputError
+from flowsched.fgm.cost import StageCost
+from flowsched.fgm.estimate import DemandEstimator
+from flowsched.fgm.eviction import Evictions
+from flowsched.fgm.observer import Observer
+from flowsched.fgm.persistence import StageAdapter
+from flowsched.fgm.plans import PlansEngine
+from flowsched.fgm.protocols import Adoptable, FlowEngine, Plans
+from flowsched.fgm.rule import StageRule
+from flowsched.fgm.settings import Settings
+from flowsched.journal.journal import Journal
+from flowsched.policy import Policy
+from flowsched.rounds.engine import State
+from flowsched.rounds.values import Commit, Delta, Migrate, Round
+from flowsched.scheduler import Scheduler
+
+__all__ = ["StageEngine"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class StageEngine:
+    """Decides as the engine of a scheduler does, but by stages.
+
+    Parameters
+    ----------
+    scheduler : Plans
+        Fresh.  Its cluster's fit rule is this engine's from now on.  One that is `Adoptable` is adopted, and its policy
+        gets a `StageCost` if that has a weight.
+    settings : Settings
+    estimator : DemandEstimator
+    journal : Journal, optional
+        Where calls will be written down.
+
+    Attributes
+    ----------
+    scheduler : Plans
+    inner : FlowEngine
+        The scheduler's engine.
+    rule : StageRule
+        The cluster's fit rule, which has the forecast and the learner; another object after `replace_state`.
+    adapter : StageAdapter
+    """
+
+    def __init__(
+        self, scheduler: Plans, settings: Settings, estimator: DemandEstimator, journal: Journal | None = None
+    ) -> None:
+        self.scheduler = scheduler
+        self.settings = settings
+        self.estimator = estimator
+        self.adapter = StageAdapter(self)
+        self.journal: Journal | None = None
+        adopted = isinstance(scheduler, Adoptable)
+        self.inner: FlowEngine = (
+            scheduler.adopt(journal) if isinstance(scheduler, Adoptable) else PlansEngine(scheduler)
+        )
+        rule = settings.rule(self.cluster, estimator)
+        self.cluster.inventory.rule = rule
+        self._go_by(rule)
+        if settings.weight and adopted:
+            policy = self.policy
+            self.policy = replace(policy, placement=(*policy.placement, StageCost(self, settings.weight)))
+
+    def _go_by(self, rule: StageRule) -> None:
+        self.rule, self.forecast, self.learner = rule, rule.forecast, rule.learner
+        self._observer, self._evictions = Observer(rule, self.settings.highest, self.inner), Evictions(rule)
+
+    def fresh(self) -> StageEngine:
+        """Return an engine of the same settings over a scheduler of its own, to which nothing has happened."""
+        scheduler = Scheduler(resources=self.cluster.resources, seed=self.seed)
+        return StageEngine(scheduler, self.settings, DemandEstimator(self.cluster.resources.names))
+
+    @property
+    def cluster(self) -> Cluster:
+        """The scheduler's cluster."""
+        return self.inner.cluster
+
+    @property
+    def seed(self) -> int:
+        """The scheduler's seed."""
+        return self.inner.seed
+
+    @property
+    def policy(self) -> Policy:
+        """The scheduler's policy."""
+        return self.inner.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self.inner.policy = policy
+
+    def state(self) -> State:
+        """Return the state; the fit rule with all that FGM knows is in its cluster."""
+        return self.inner.state()
+
+    def replace_state(self, state: State, cached: bool = False) -> None:
+        """Go on from another state; the estimator stays the same object, and knows what that state's did."""
+        self.inner.replace_state(state, cached)
+        rule = state.cluster.inventory.rule
+        assert isinstance(rule, StageRule)
+        self._go_by(rule)
+        self.adapter.warm_state = vars(rule.learner.estimator)
+        rule.learner.estimator = self.estimator
+
+    # -- what costs and shares go by ----------------------------------------------------------------------------
+
+    @property
+    def now(self) -> float:
+        """Time of the present round, or of the last one."""
+        return self.rule.now
+
+    def first_demand(self, class_id: int) -> Floats:
+        """Demand of tasks of a class (by index) in their first stage, shape (resources,)."""
+        demand: Floats = self.rule.needs(class_id).fine.demand[0]
+        return demand
+
+    def offers(self, classes: Ints) -> Ints:
+        """Most tasks of each class (by index) that may be sent to each machine, shape (classes, rows)."""
+        return self.inner.offers(classes)
+
+    @property
+    def left_out(self) -> Collection[Group]:
+        """Groups of gangs that fell short, which are not tried again before something changes."""
+        return self.inner.left_out
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def apply_batch(self, events: Sequence[ev.Event]) -> None:
+        """Let events happen in their order, and learn from samples among them."""
+        self.cluster.check_whole()
+        try:
+            self._observe(events)
+        except BaseException:
+            if self.journal is not None:
+                for words in self._observer.side_effects():
+                    self.journal.record_after(words)
+            raise
+
+    def _observe(self, events: Sequence[ev.Event]) -> None:
+        with self.rule.busy():
+            self._observer.apply_batch(events)
+
+    def learn(self, most: int | None) -> None:
+        """Take in at most so many observations, and look again at what they change."""
+        stale = self.learner.learn(most)
+        if stale:
+            classes, rows = self.forecast.renew(dict.fromkeys(stale), self.estimator.key)
+            for row in rows:
+                self.cluster.inventory.touch(row)
+            self.rule.forget_stages()
+            self.scheduler.invalidate([cls.index for cls in classes])
+        self.forecast.compact()
+
+    # -- a round ------------------------------------------------------------------------------------------------
+
+    def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """Decide a round; True if the time limit had a part in it."""
+        self.rule.now = now
+        self._observer.date(now)
+        with self.rule.busy():
+            if self.cluster.waiting:
+                self.rule.look_at_due(now)
+            round, late = self.inner.decide(now, time_limit)
+        return self._evictions.add_to(round), late
+
+    def fail_round(self, now: float) -> None:
+        """Become what the engine is after a round that raised an exception."""
+        turn = self.cluster.turn
+        with suppress(Exception):  # what it looked at before it failed is known from a round that need not fail
+            self.decide(now, None)
+        self.cluster.forget_tries(turn)
+        self.inner.fail_round(now)
+
+    def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        """Let a round happen, evictions first."""
+        ours, theirs = self._evictions.parted(round.deltas)
+        rest = replace(round, deltas=theirs) if ours else round
+        with self._around(round.deltas, round.now):
+            accepted, conflicts = self._evictions.carry_out(ours, round)
+            done = self.inner.carry_out(rest, only)
+        if not ours:
+            return done
+        return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
+
+    def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let the deltas happen that a commit of this round had; False if they cannot."""
+        ours, theirs = self._evictions.parted(deltas)
+        with self._around(deltas, round.now):
+            return self._evictions.impose(ours, round.now) and self.inner.impose(theirs, round)
+
+    @contextmanager
+    def _around(self, deltas: Sequence[Delta], now: float) -> Iterator[None]:
+        """Advance the machines of deltas to their time before these happen, and take stock of them and learn afterwards."""
+        self.rule.now = max(self.now, now)
+        self.rule.grow()
+        machines = {m for d in deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
+        rows = sorted(self.cluster.machines[m].row for m in machines if m in self.cluster.machines)
+        self.forecast.advance(rows, now)
+        with self.rule.busy():
+            self.rule.look(np.array(rows, np.int64), self.now)
+            yield
+        self.forecast.settle(rows, now)
+        self.learn(None)
+
+    # -- recovery -----------------------------------------------------------------------------------------------
+
+    def replay_record(self, words: Any) -> None:
+        """Do again what a record tells that is neither an event nor a round, commit or policy."""
+        match words:
+            case ("observe", *observed):
+                self.estimator.queue(*observed)
+            case ("update", most):
+                self.estimator.take_in(most)
+            case ("learn", most):
+                self.learn(most)
+            case ("move", rows, now):
+                self.rule.grow()
+                self.forecast.advance(rows, now)
+                self.forecast.settle(rows, now)
+            case ("try", task, machine, devices, time):
+                with suppress(FlowschedError):
+                    self._observe([ev.TaskStarted(task, machine, devices, time=time)])
+            case ("touch", rows, _):
+                for row in rows:
+                    self.cluster.inventory.touch(row)
+            case ("look", rows):
+                self.rule.look(np.array(rows, np.int64), self.now)
+            case ("needs", class_id):
+                self.rule.needs(class_id)
+            case _:
+                raise InputError(f"FineGrained does not know what {words!r} is")

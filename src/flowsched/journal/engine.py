@@ -1,0 +1,216 @@
+"""The engine that a durable scheduler drives, and what an adapter over one adds to its files: two protocols.
+
+An `Engine` decides and lets decisions happen, in memory only.  `Durable` guards its calls and writes them down.
+`flowsched.rounds.engine.RoundEngine` is one; an adapter such as FineGrained is another one around it, and has an `Adapter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol, Self
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.events import Event
+from flowsched.cluster.inventory import FitRule
+from flowsched.cluster.records import TaskClass
+from flowsched.exceptions import InputError
+from flowsched.journal.journal import Journal
+from flowsched.journal.records import Header
+from flowsched.journal.snapshot import PLAIN, Extras
+from flowsched.policy import Policy
+from flowsched.policy.serialize import Makers, describe
+from flowsched.rounds.engine import State
+from flowsched.rounds.values import Commit, Delta, Round
+from flowsched.version import __version__
+
+__all__ = ["Adapter", "Engine", "Line", "adapter_of", "checked", "header_of"]
+
+Line = dict[str, Any]
+"""A line of an export, see `flowsched.journal.export`."""
+
+
+class Engine(Protocol):
+    """What decides which task runs where.
+
+    Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing, but for
+    `apply_batch`, of which events that came before the refused one stand.
+    """
+
+    @property
+    def cluster(self) -> Cluster:
+        """Machines, jobs, tasks and users, and what runs where; another object after `replace_state`."""
+        ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def adapter(self) -> Adapter | None:
+        """The part of an adapter in files; None without an adapter."""
+        ...
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the next round."""
+        ...
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None: ...
+
+    def apply_batch(self, events: Sequence[Event]) -> None:
+        """Let events happen in their order; `Cluster.events` counts those that did, whatever exception ends the call."""
+        ...
+
+    def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """Decide a round, of which nothing happens yet; True if the time limit had a part in it."""
+        ...
+
+    def fail_round(self, now: float) -> None:
+        """Become what the engine is after a round at this time that raised an exception; for recovery."""
+        ...
+
+    def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        """Let a round happen but for conflicts, or only the starts of some tasks."""
+        ...
+
+    def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let the deltas happen that a commit of this round had, whatever the round says; False if they cannot.  For recovery."""
+        ...
+
+    def state(self) -> State:
+        """Return the state, which is the engine's own and not a copy."""
+        ...
+
+    def replace_state(self, state: State, cached: bool = False) -> None:
+        """Go on from another state; `cached` if its mirror came from a file, and is to be dropped where it does not work."""
+        ...
+
+    def fresh(self) -> Self:
+        """Return an engine made with the same settings, to which nothing has happened."""
+        ...
+
+
+class Adapter(Protocol):
+    """What an adapter adds to journals, snapshots and exports."""
+
+    @property
+    def name(self) -> str:
+        """The name of the class that restores it; ``adapter["is"]`` of a header."""
+        ...
+
+    @property
+    def rule(self) -> FitRule | None:
+        """The fit rule that the adapter gave to its cluster."""
+        ...
+
+    @property
+    def description(self) -> Mapping[str, Any] | None:
+        """Its name and settings in words; see `flowsched.policy.serialize.describe`."""
+        ...
+
+    @property
+    def extras(self) -> Extras:
+        """What its images consist of beside a scheduler's."""
+        ...
+
+    @property
+    def makers(self) -> Makers:
+        """How to make the parts of policies that are its own."""
+        ...
+
+    @property
+    def warm_state(self) -> Any:
+        """What it knows before anything happens; None for nothing.  Its setter forgets everything else."""
+        ...
+
+    @warm_state.setter
+    def warm_state(self, state: Any) -> None: ...
+
+    def keep(self, journal: Journal) -> None:
+        """Report to a journal from now on what is neither an event nor a round, commit or policy."""
+        ...
+
+    def replay_record(self, words: Any) -> None:
+        """Do again what a record of `keep` tells."""
+        ...
+
+    def check_state(self, state: State) -> None:
+        """Refuse a state from an image whose parts of the adapter contradict each other."""
+        ...
+
+    def blank_cluster(self) -> Cluster:
+        """Return an empty cluster with a fit rule like the adapter's own."""
+        ...
+
+    def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
+        """Yield what it has learnt as lines of an export, in which classes are called by number (by index)."""
+        ...
+
+    def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
+        """Let the fit rule of a rebuilt cluster know what lines say; classes by the numbers in them.
+
+        Raises
+        ------
+        InputError
+            A line says what cannot be; other errors where it is nonsense altogether.
+        """
+        ...
+
+
+class _NoAdapter:
+    """The part of a plain scheduler: nothing."""
+
+    name = "Scheduler"
+    rule = description = None
+    extras = PLAIN
+    makers: Makers = MappingProxyType({})
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def warm_state(self) -> Any:
+        return None
+
+    @warm_state.setter
+    def warm_state(self, state: Any) -> None:
+        raise InputError("a Scheduler knows nothing before anything happens")
+
+    def keep(self, journal: Journal) -> None:
+        pass
+
+    def replay_record(self, words: Any) -> None:
+        raise InputError(f"a Scheduler does not know what {words!r} is")
+
+    def check_state(self, state: State) -> None:
+        pass
+
+    def blank_cluster(self) -> Cluster:
+        return Cluster(self._engine.cluster.resources)
+
+    def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
+        return iter(())
+
+    def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
+        if lines:
+            raise InputError("a Scheduler learns nothing")
+
+
+def adapter_of(engine: Engine) -> Adapter:
+    """Return the engine's adapter, or one that adds nothing."""
+    return _NoAdapter(engine) if engine.adapter is None else engine.adapter
+
+
+def header_of(engine: Engine) -> Header:
+    """Return the header of the engine's files, as of now."""
+    resources = engine.cluster.resources
+    words = adapter_of(engine).description
+    return Header(__version__, resources.names, resources.device, engine.seed, describe(engine.policy), words)
+
+
+def checked(policy: Policy) -> Policy:
+    """Return a policy; refuse anything else."""
+    if not isinstance(policy, Policy):
+        raise InputError(f"policy: a Policy expected, got {policy!r}")
+    return policy

@@ -1,0 +1,244 @@
+"""The tables of a graph of plain objects, and their bytes.
+
+Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep their
+identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled last.
+`flowsched.journal.object_graph` makes such tables from objects, and objects from them, and has the rules of what is accepted.
+
+::
+
+    bytes  = length of head u64 | head (JSON) | arrays, one after the other
+    head   = names of classes, their attributes, strings, integers, dtype and shape of each array
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Graph", "Schema", "stateful"]
+
+Codes = NDArray[np.int64]
+
+# The kinds of codes.
+CONSTANT, STR, INT, FLOAT, BYTES, ARRAY, GIVEN, FOREIGN, FROZEN, LIST, DICT, SET, DEQUE, ORDERED = range(14)
+FIRST_CLASS = 16
+"""The kind of the first class of `Graph.classes`; the next one has the next kind."""
+CONSTANTS = (None, False, True)
+FROZEN_KINDS = (tuple, frozenset, MappingProxyType)
+MUTABLE: dict[type, int] = {list: LIST, dict: DICT, set: SET, deque: DEQUE, OrderedDict: ORDERED}
+MAKERS: dict[int, Callable[[], Any]] = {LIST: list, DICT: dict, SET: set, DEQUE: deque, ORDERED: OrderedDict}
+MAPS = (DICT, ORDERED)
+DTYPES = frozenset("b1 i1 i2 i4 i8 u1 u2 u4 u8 f4 f8".split())
+_MOST_CLASSES = 256 - FIRST_CLASS
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """The classes that a graph may consist of.
+
+    Parameters
+    ----------
+    classes : sequence of type
+        Of unique names.  An object with ``__getstate__`` is what that returns, others are their attributes.
+    """
+
+    classes: Sequence[type]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, type]:
+        """The classes by name."""
+        return {kind.__name__: kind for kind in self.classes}
+
+    @cached_property
+    def known(self) -> frozenset[type]:
+        """All of them."""
+        return frozenset(self.classes)
+
+
+def stateful(kind: type) -> bool:
+    """Whether the class says itself what it consists of; `dataclass` gives frozen ones with slots a method of no interest."""
+    made = "__dataclass_fields__" in vars(kind)
+    return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
+
+
+@dataclass
+class Graph:
+    """Objects as tables; see `flowsched.journal.object_graph`.
+
+    Parameters
+    ----------
+    schema : Schema
+    given : mapping of str to object
+        Objects that are not written down, by name: the reader brings its own.
+    foreign : list or None
+        Takes objects of other kinds, which then are shared.  None where there may be none.
+
+    Attributes
+    ----------
+    root : int
+        Code of the object from which all others are reached.
+    classes, names, columns : list
+        By class: the class; its attributes (None for one that says itself what it consists of); and for each attribute an
+        array of the codes of all objects of this class.
+    strings, integers, floats, chunks, arrays : sequence
+        The values of these kinds; chunks are bytes.
+    frozen : list of (tag, list of int)
+        Immutable containers: which one, and the codes of its parts.
+    mutable : dict of int to list of list of int
+        By kind of mutable containers, the codes of the parts of each.
+    bounds : list of int
+        The largest length of each deque, -1 without one.
+    made : dict of type to sequence
+        The objects by class, once they have been made.
+    """
+
+    schema: Schema
+    given: Mapping[str, Any]
+    foreign: list[Any] | None = None
+    root: int = 0
+    classes: list[type] = field(default_factory=list)
+    names: list[list[str] | None] = field(default_factory=list)
+    columns: list[list[Any]] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
+    integers: list[int] = field(default_factory=list)
+    floats: Sequence[float] = field(default_factory=list)
+    chunks: list[bytes] = field(default_factory=list)
+    arrays: list[NDArray[Any]] = field(default_factory=list)
+    frozen: list[tuple[Any, list[int]]] = field(default_factory=list)
+    mutable: dict[int, list[list[int]]] = field(default_factory=lambda: {kind: [] for kind in MAKERS})
+    bounds: list[int] = field(default_factory=list)
+    made: dict[type, Sequence[Any]] = field(default_factory=dict)
+
+    def write(self) -> bytes:
+        """The graph as bytes; see `read`."""
+        arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64)]
+
+        def rows(lists: Iterable[list[int]]) -> None:
+            lists = list(lists)
+            arrays.append(np.fromiter(map(len, lists), np.int64, len(lists)))
+            arrays.append(np.array([code for row in lists for code in row], np.int64))
+
+        names = list(self.schema.by_name)
+        rows(codes for _, codes in self.frozen)
+        for lists in self.mutable.values():
+            rows(lists)
+        for columns in self.columns:
+            arrays += [np.array(column) for column in columns]
+        shapes = [[array.dtype.str[1:], *array.shape] for array in arrays]
+        head = {
+            "root": self.root, "classes": [kind.__name__ for kind in self.classes], "names": self.names,
+            "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
+            "given": list(self.given),
+            "frozen": [tag if isinstance(tag, int) else [names.index(tag[0].__name__), tag[1]] for tag, _ in self.frozen],
+            "bounds": self.bounds, "own": len(self.arrays), "arrays": shapes,
+        }  # fmt: skip
+        text = json.dumps(head, separators=(",", ":")).encode("ascii")
+        blob = [
+            np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays
+        ]
+        return b"".join([len(text).to_bytes(8, "little"), text, *blob])
+
+    @classmethod
+    def read(cls, image: bytes | memoryview, schema: Schema, given: Mapping[str, Any]) -> Graph:
+        """The graph that `write` wrote.
+
+        Raises
+        ------
+        ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError
+            The bytes are no such graph; making its objects raises those and AttributeError.
+        """
+        view = memoryview(image)
+        size = int.from_bytes(view[:8], "little")
+        if size > len(view) - 8:
+            raise ValueError("the head is longer than all of it")
+        head = json.loads(bytes(view[8 : 8 + size]))
+        arrays = list(_arrays(view[8 + size :], head["arrays"]))
+        own = bounded(head["own"], len(arrays))
+        graph = cls(schema, {name: given[name] for name in head["given"]}, None, head["root"])
+        rest = _Rest(arrays[own:])
+        graph.arrays, graph.floats = arrays[:own], vector(next(rest), "f8").tolist()
+        graph.strings, graph.integers = head["strings"], head["integers"]
+        if not all(type(text) is str for text in graph.strings) or not all(type(n) is int for n in graph.integers):
+            raise TypeError("a table of strings or of integers has something else")
+        graph.chunks = [bytes.fromhex(chunk) for chunk in head["chunks"]]
+        kinds = list(schema.by_name.values())
+        tags = [
+            tag if isinstance(tag, int) else (kinds[bounded(tag[0], len(kinds) - 1)], tag[1]) for tag in head["frozen"]
+        ]
+        graph.frozen = list(zip(tags, _rows(rest), strict=True))
+        for kind in graph.mutable:
+            graph.mutable[kind] = _rows(rest)
+        graph.bounds = head["bounds"]
+        graph.classes = [schema.by_name[name] for name in head["classes"]]
+        graph.names = head["names"]
+        if len(graph.classes) > _MOST_CLASSES or len(set(graph.classes)) < len(graph.classes):
+            raise ValueError("classes are told twice")
+        for known, names in zip(graph.classes, graph.names, strict=True):
+            if (names is None) != stateful(known):
+                raise ValueError(f"{known.__name__} is told in another way")
+            graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
+        rest.end()
+        return graph
+
+
+def bounded(value: Any, most: int) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"a number from 0 to {most} expected")
+    return value
+
+
+def vector(array: NDArray[Any], dtype: str) -> NDArray[Any]:
+    if array.ndim != 1 or array.dtype.str[1:] != dtype:
+        raise TypeError("a table has another type")
+    return array
+
+
+def _arrays(view: memoryview, shapes: Any) -> Iterator[NDArray[Any]]:
+    at = 0
+    for dtype, *shape in shapes:
+        if dtype not in DTYPES or len(shape) > 8:
+            raise ValueError("an array has a type that does not belong there")
+        count = 1
+        for length in shape:
+            count *= bounded(length, len(view))
+        kind = np.dtype("?" if dtype == "b1" else "<" + dtype)
+        if count * kind.itemsize > len(view) - at:
+            raise ValueError("an array is longer than what is left")
+        array = np.frombuffer(view, kind, count, at).reshape(shape)
+        yield (array.view(np.uint8) != 0).reshape(shape) if dtype == "b1" else array.astype(kind.newbyteorder("="))
+        at += count * kind.itemsize
+    if at != len(view):
+        raise ValueError("there is more than the arrays")
+
+
+class _Rest:
+    """Arrays one by one."""
+
+    def __init__(self, arrays: list[NDArray[Any]]) -> None:
+        self._arrays = arrays[::-1]
+
+    def __next__(self) -> NDArray[Any]:
+        if not self._arrays:
+            raise ValueError("there are fewer arrays than are told")
+        return self._arrays.pop()
+
+    def end(self) -> None:
+        """Refuse more."""
+        if self._arrays:
+            raise ValueError("there are more arrays than are told")
+
+
+def _rows(arrays: _Rest) -> list[list[int]]:
+    lengths, codes = vector(next(arrays), "i8"), vector(next(arrays), "i8").tolist()
+    if (len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes))) or lengths.sum() != len(codes):
+        raise ValueError("the lengths of a table do not add up")
+    ends = np.cumsum(lengths).tolist()
+    return [codes[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,123 @@
+"""Contents of records of a journal: the header with which it begins, and the seal of a round."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+from zlib import crc32
+
+from flowsched.cluster import Resources
+from flowsched.exceptions import JournalMismatchError
+from flowsched.journal.codec import decode, encode, plain_delta
+from flowsched.policy.serialize import difference
+from flowsched.rounds.reasons import Waiting
+from flowsched.rounds.values import Round
+
+__all__ = ["Header", "Seal"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a journal or snapshot begins with."""
+
+    version: str
+    resources: tuple[str, ...]
+    device: str | None
+    seed: int
+    policy: Any
+    adapter: Any = None
+
+    def body(self) -> bytes:
+        """The record."""
+        return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
+
+    @classmethod
+    def read(cls, body: bytes, path: str = "") -> Header:
+        """From its record.
+
+        Raises
+        ------
+        JournalMismatchError
+            The record is of another version, or no header.
+        """
+        known = decode(body[1:].partition(b"\n")[0], path, 0)
+        named = {f.name for f in fields(cls)}
+        right = body[:1] == b"H" and isinstance(known, dict) and named - {"adapter"} <= known.keys() <= named
+        right = right and _is_header(known)
+        if not right:
+            raise JournalMismatchError("it does not begin with a header that this version reads", path, 0)
+        return cls(**{**known, "resources": tuple(known["resources"])})
+
+    def check(self, then: Header, path: str) -> None:
+        """Refuse a file that was begun otherwise."""
+        if self.of != then.of:
+            raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
+        if then.cluster_resources != self.cluster_resources:
+            raise JournalMismatchError(f"resources were {then.resources}, and are {self.resources} here", path, 0)
+        if then.seed != self.seed:
+            raise JournalMismatchError(f"seed was {then.seed}, and is {self.seed} here", path, 0)
+        other = difference(then.policy, self.policy) or difference(then.adapter, self.adapter, self.of)
+        if other is not None:
+            raise JournalMismatchError(other, path, 0)
+
+    @property
+    def of(self) -> str:
+        """The name of who was told everything."""
+        return "Scheduler" if self.adapter is None else str(self.adapter["is"])
+
+    @property
+    def cluster_resources(self) -> Resources:
+        """As `Cluster` takes them."""
+        return Resources(self.resources, self.device)
+
+
+def _is_header(known: dict[str, Any]) -> bool:
+    resources, adapter = known["resources"], known.get("adapter")
+    return (
+        isinstance(known["version"], str)
+        and isinstance(resources, list)
+        and all(isinstance(name, str) for name in resources)
+        and isinstance(known["device"], str | None)
+        and type(known["seed"]) is int
+        and (adapter is None or (isinstance(adapter, dict) and isinstance(adapter.get("is"), str)))
+    )
+
+
+@dataclass(frozen=True)
+class Seal:
+    """A round in a few numbers: two rounds of equal seals are the same but by chance (1 in 4 billion).
+
+    Parameters
+    ----------
+    preempted, migrated, placed, waiting : int
+        How many.
+    deltas : int
+        Checksum of all deltas with devices and prices.
+    cost : int
+        Of the flow.
+    reasons : int
+        Checksum of the reasons for waiting: codes and prices, with how many tasks they hold for.
+    """
+
+    preempted: int
+    migrated: int
+    placed: int
+    waiting: int
+    deltas: int
+    cost: int
+    reasons: int
+
+    def numbers(self) -> tuple[int, ...]:
+        """All of it, in this order."""
+        return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
+
+    @classmethod
+    def of(cls, round: Round) -> Seal:
+        """The seal of a round."""
+        prices = [preemption.price for preemption in round.preemptions.values()]
+        reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
+        return cls(
+            len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
+            crc32(encode([[plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
+            crc32(encode(reasons)),
+        )  # fmt: skip

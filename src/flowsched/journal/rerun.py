@@ -1,0 +1,319 @@
+"""The records of a journal as calls of a scheduler, and what came out of them.
+
+Rounds are decided again, so that the network is as it was, and what happened is taken from the commits' records.  Where
+a round comes out otherwise (it had run into its time limit, or another version of the package made it), the record's
+word holds: every task is where it was, and only the network's choice among equally good flows may be another one later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from flowsched.cluster.events import Event, from_dict
+from flowsched.exceptions import FlowschedError, InputError, JournalError, JournalMismatchError, UnknownIdError
+from flowsched.journal.codec import as_ids, decode, deltas_of
+from flowsched.journal.engine import Engine, adapter_of
+from flowsched.journal.import_state import Driven, load
+from flowsched.journal.records import Header, Seal
+from flowsched.journal.snapshot import unpack, unpack_accounts, with_own_accounts
+from flowsched.policy import Fairness, Policy
+from flowsched.policy.serialize import Makers, describe, difference, parts, rebuild
+from flowsched.rounds.values import Commit, Round
+
+__all__ = ["NONSENSE", "Difference", "Recovery", "Rerun", "Target", "accounts_of", "policy_of"]
+
+NONSENSE = (AttributeError, ArithmeticError, FlowschedError, LookupError, RecursionError, TypeError, ValueError)
+"""What comes of data that agrees with its checksum and still makes no sense."""
+
+
+class Target(Driven, Protocol):
+    """A scheduler, or an adapter over one, that is new; it has no journal meanwhile."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the next round."""
+        ...
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None: ...
+
+    def apply(self, *events: Event) -> None: ...
+
+    def schedule(self, now: float, time_limit: float | None = None) -> Round: ...
+
+    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit: ...
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A round that came out otherwise than when it was made.
+
+    Parameters
+    ----------
+    round : int
+        Its number in the journal.
+    offset : int
+        Where the journal tells of it.
+    what : tuple of str
+        Which of the parts of a `Seal` differ; "time limit" where it ran into one.
+    then, now : Seal
+    """
+
+    round: int
+    offset: int
+    what: tuple[str, ...]
+    then: Seal
+    now: Seal
+
+
+@dataclass
+class Recovery:
+    """What was in a journal.
+
+    Parameters
+    ----------
+    header : Header
+    path : str
+    events : dict of str to int
+        How many, by kind.
+    rounds, commits, policies : int
+        How many there are; rounds that raised an error are among them.
+    preempted, migrated, placed : int
+        What happened to tasks.
+    snapshot, warm : bool
+        It begins with a state, not with nothing; and the network with its flow was in that, too.
+    differences : list of Difference
+    size, torn : int
+        Bytes; `torn` more at its end were never acknowledged, and were left out.
+    seconds : float
+        That it took.
+    """
+
+    header: Header
+    path: str
+    events: dict[str, int] = field(default_factory=dict)
+    rounds: int = 0
+    commits: int = 0
+    policies: int = 0
+    preempted: int = 0
+    migrated: int = 0
+    placed: int = 0
+    snapshot: bool = False
+    warm: bool = False
+    differences: list[Difference] = field(default_factory=list)
+    size: int = 0
+    torn: int = 0
+    seconds: float = 0.0
+
+
+def policy_of(
+    description: Any, given: Sequence[Policy], path: str, offset: int, makers: Makers = MappingProxyType({})
+) -> Policy:
+    """The policy that was described: one of those given, or made again, with parts of those given."""
+    for policy in given:
+        if describe(policy) == description:
+            return policy
+    try:
+        policy = rebuild(description, makers, parts(given))
+    except UnknownIdError as error:
+        raise JournalMismatchError(
+            f"the policy has a part of the caller's own, {error}, and none of the policies given has it"
+            + (f": {difference(description, describe(given[0]))}" if given else ""), path, offset,
+        ) from None  # fmt: skip
+    except NONSENSE as error:
+        raise JournalMismatchError(f"a policy that cannot be: {error}", path, offset) from error
+    if not isinstance(policy, Policy):
+        raise JournalMismatchError("a policy expected", path, offset)
+    return policy
+
+
+def accounts_of(body: bytes, engine: Engine, path: str, offset: int, policy: Policy | None = None) -> Any:
+    """Let a policy's providers have the accounts that a record holds; return what an adapter knew, None for nothing."""
+    _, _, accounts = body.partition(b"\n")
+    try:
+        return unpack_accounts(accounts, policy or engine.policy, adapter_of(engine).extras) if accounts else None
+    except InputError as error:
+        raise JournalMismatchError(f"accounts: {error}", path, offset) from error
+
+
+class Rerun:
+    """One recovery: makes calls of a new scheduler, record by record.
+
+    Parameters
+    ----------
+    target : Target
+        As new, made after the journal's header.
+    found : Recovery
+        Counts what happened.
+    policies : sequence of Policy
+        Where to find those with parts of the caller's own.
+    last : dict of int to int
+        By number of a round, the offset of its last commit.
+
+    Attributes
+    ----------
+    fairnesses : dict of int to Fairness
+        The fairness objects by their numbers in the journal.
+    """
+
+    def __init__(self, target: Target, found: Recovery, policies: Sequence[Policy], last: dict[int, int]) -> None:
+        self.target = target
+        self._engine = target.engine
+        self.found = found
+        self.policies = policies
+        self.fairnesses: dict[int, Fairness] = {}
+        self._last = last
+        self._open: dict[int, tuple[Round, bool]] = {}
+        self._steps: dict[bytes, Callable[[int, bytes], None]] = {
+            b"E": self._events, b"R": self._round, b"C": self._commit, b"P": self._policy, b"S": self._state,
+            b"A": self._adapter,
+        }  # fmt: skip
+        self._note(target.policy)
+
+    def step(self, offset: int, body: bytes) -> None:
+        """Go on by one record."""
+        step = self._steps.get(body[:1])
+        if step is None:
+            raise JournalMismatchError(f"a record of unknown kind {body[:1]!r}", self.found.path, offset)
+        step(offset, body[1:])
+
+    def _decoded(self, body: bytes, offset: int, *kinds: Any) -> Any:
+        """The values of a record, which is a list of such kinds."""
+        values = decode(body, self.found.path, offset)
+        if kinds:
+            right = isinstance(values, list) and len(values) == len(kinds)
+            if not (
+                right
+                and all(isinstance(v, kind) and not isinstance(v, bool) for v, kind in zip(values, kinds, strict=True))
+            ):
+                raise self._mismatch("a record that means nothing", offset)
+        return values
+
+    def _mismatch(self, what: str, offset: int) -> JournalMismatchError:
+        return JournalMismatchError(what, self.found.path, offset)
+
+    def _events(self, offset: int, body: bytes) -> None:
+        records = self._decoded(body, offset)
+        try:
+            events = [from_dict(record) for record in records]
+        except NONSENSE as error:
+            raise self._mismatch(f"a record that is no event: {error}", offset) from error
+        try:
+            self.target.apply(*events)
+        except FlowschedError as error:
+            raise self._mismatch(f"an event that cannot happen here: {error}", offset) from error
+        for event in events:
+            kind = type(event).__name__
+            self.found.events[kind] = self.found.events.get(kind, 0) + 1
+
+    def _round(self, offset: int, body: bytes) -> None:
+        number, now, limit, seal = self._decoded(body, offset, int, int | float, int | float | None, list | None)
+        self.found.rounds += 1
+        if seal is None:
+            self._engine.fail_round(now)
+            return
+        if len(seal) != len(fields(Seal)) or not all(type(value) is int for value in seal):
+            raise self._mismatch("a round without a seal", offset)
+        try:
+            round = self.target.schedule(now, limit)
+        except InputError as error:
+            raise self._mismatch(f"a round that cannot be made: {error}", offset) from error
+        then, again = Seal(*seal), Seal.of(round)
+        what = tuple(f.name for f in fields(Seal) if getattr(then, f.name) != getattr(again, f.name))
+        if what:
+            what = ("time limit", *what) if limit is not None else what
+            self.found.differences.append(Difference(number, offset, what, then, again))
+        if number in self._last:
+            self._open[number] = round, not what
+
+    def _commit(self, offset: int, body: bytes) -> None:
+        number, only, records = self._decoded(body, offset, int, list | None, list)
+        if number not in self._open:
+            raise self._mismatch("a commit of a round that was not made", offset)
+        round, same = self._open[number]
+        try:
+            deltas = deltas_of(records)
+            if same:
+                happened = self.target.commit(round, as_ids(only)).accepted == deltas
+            else:
+                happened = self._engine.impose(deltas, round)
+        except NONSENSE as error:
+            raise self._mismatch(f"a commit that cannot be: {error}", offset) from error
+        if not happened:
+            raise self._mismatch("what was committed cannot happen here", offset)
+        if self._last[number] == offset:
+            del self._open[number]
+        self.found.commits += 1
+        kinds = Counter(letter for letter, *_ in records)
+        self.found.preempted += kinds["p"]
+        self.found.migrated += kinds["m"]
+        self.found.placed += kinds["s"]
+
+    def _adapter(self, offset: int, body: bytes) -> None:
+        try:
+            adapter_of(self._engine).replay_record(as_ids(self._decoded(body, offset)))
+        except NONSENSE as error:
+            raise self._mismatch(f"something that the adapter does not understand: {error}", offset) from error
+
+    def _policy(self, offset: int, body: bytes) -> None:
+        description, number = self._decoded(body.partition(b"\n")[0], offset, object, int | None)
+        policy = policy_of(description, self.policies, self.found.path, offset, adapter_of(self._engine).makers)
+        if number in self.fairnesses:
+            if policy.fairness is not self.fairnesses[number]:
+                policy = replace(policy, fairness=self.fairnesses[number])
+        elif any(policy.fairness is fairness for fairness in self.fairnesses.values()):
+            policy = with_own_accounts(policy)
+        self._note(policy)
+        accounts_of(body, self._engine, self.found.path, offset, policy)
+        try:
+            self.target.policy = policy
+        except NONSENSE as error:
+            raise self._mismatch(f"a policy that cannot be: {error}", offset) from error
+        self.found.policies += 1
+
+    def _note(self, policy: Policy) -> None:
+        """Number the fairness objects as the journal did."""
+        fairness = policy.fairness
+        if fairness is not None and not any(fairness is known for known in self.fairnesses.values()):
+            self.fairnesses[len(self.fairnesses)] = fairness
+
+    def _state(self, offset: int, body: bytes) -> None:
+        front, _, rest = body.partition(b"\n")
+        made, description, length = self._decoded(front, offset, int, object, int)
+        if not 0 <= length <= len(rest):
+            raise self._mismatch("a state that is longer than its record", offset)
+        if made != adapter_of(self._engine).extras.form and not length:
+            raise self._mismatch(
+                f"a state in a form that only flowsched {self.found.header.version} reads, as it was then", offset
+            )
+        policy = policy_of(description, self.policies, self.found.path, offset, adapter_of(self._engine).makers)
+        try:
+            self.found.warm = made == adapter_of(self._engine).extras.form and self._warm(
+                rest[length:], policy, bool(length)
+            )
+            if not self.found.warm:
+                load(self._engine, rest[:length].splitlines(keepends=True), policy, self.found.path, offset)
+        except JournalError:
+            raise
+        except NONSENSE as error:
+            raise self._mismatch(f"the state cannot be read: {error}", offset) from error
+        self.found.snapshot = True
+        self.fairnesses.clear()
+        self._note(policy)
+
+    def _warm(self, image: bytes, policy: Policy, spare: bool) -> bool:
+        """Take the image; it is a cache, and may fail where there are lines to spare it."""
+        try:
+            adapter = adapter_of(self._engine)
+            state = unpack(image, policy, adapter.extras)
+            adapter.check_state(state)
+            self._engine.replace_state(state, cached=True)
+        except NONSENSE:
+            if not spare:
+                raise
+            return False
+        return True

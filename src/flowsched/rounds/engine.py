@@ -1,0 +1,216 @@
+"""The engine of a scheduler: a cluster, the network that mirrors it, and the rounds that are decided by both.
+
+An engine decides and lets decisions happen.  It neither guards its calls against each other nor writes anything down:
+`flowsched.journal.durable.Durable` does both around it.
+
+Rules:
+
+* The network and its builder are a *mirror*: they hold nothing about the past that the cluster does not hold, but for
+  the choice among equally good flows.  After a round that raised an exception the mirror is built anew.
+* A mirror that came from a file is a cache.  Where a call fails on it, it is dropped, and the call is made once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.builder import Builder
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.events import Event
+from flowsched.cluster.records import Group
+from flowsched.exceptions import UnknownIdError
+from flowsched.network.flow_network import FlowNetwork
+from flowsched.policy import Policy
+from flowsched.rounds.commit import carry_out, happen
+from flowsched.rounds.loop import make_round
+from flowsched.rounds.outcome import Verdicts
+from flowsched.rounds.share_report import ShareReport
+from flowsched.rounds.values import Commit, Delta, Place, Reason, Round
+
+__all__ = ["RoundEngine", "State"]
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class State:
+    """All that later rounds depend on: the cluster, and its mirror.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    network : FlowNetwork
+        With flow and potentials.
+    builder : Builder
+        Of this cluster and this network.
+    """
+
+    cluster: Cluster
+    network: FlowNetwork
+    builder: Builder
+
+
+class RoundEngine:
+    """Decides rounds by min-cost flow.
+
+    Parameters
+    ----------
+    policy : Policy
+    resources : Resources or sequence of str
+        See `Scheduler`.
+    seed : int
+
+    Attributes
+    ----------
+    cluster : Cluster
+    network : FlowNetwork
+    builder : Builder
+    seed : int
+    adapter : None
+        No adapter adds anything to the state; see `flowsched.journal.engine.Engine`.
+    """
+
+    adapter: None = None
+
+    def __init__(self, policy: Policy, resources: Resources | Sequence[str], seed: int = 0) -> None:
+        self.cluster = Cluster(resources)
+        self.seed = seed
+        self._begin_mirror(policy)
+
+    def fresh(self) -> RoundEngine:
+        """Return an engine of the same policy, resources and seed, to which nothing has happened."""
+        return RoundEngine(self.policy, self.cluster.resources, self.seed)
+
+    # -- the mirror ---------------------------------------------------------------------------------------------
+
+    def _begin_mirror(self, policy: Policy) -> None:
+        self.network = FlowNetwork()
+        self.builder = Builder(self.cluster, self.network, policy)
+        self._verdicts = Verdicts(self.builder)
+        self._stale = self._cached = False
+
+    def _mirror(self) -> Builder:
+        """Return the builder; build the mirror anew after a round that raised an exception."""
+        if self._stale:
+            self.cluster.everything()
+            self._begin_mirror(self.builder.policy)
+        return self.builder
+
+    def _on_mirror(self, act: Callable[[], _T]) -> _T:
+        """Act on the mirror; where it came from a file and the act fails, drop it and act again."""
+        self.cluster.check_whole()
+        self._mirror()
+        if not self._cached:
+            return act()
+        try:
+            return act()
+        except UnknownIdError:
+            raise
+        except Exception:
+            self.cluster.check_whole()
+            self._stale = True
+            self._mirror()
+            return act()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the next round; its setter raises `FlowschedError` for one that cannot hold, and changes nothing."""
+        return self.builder.policy
+
+    @policy.setter
+    def policy(self, policy: Policy) -> None:
+        self._on_mirror(lambda: self.builder.replace_policy(policy))
+
+    def state(self) -> State:
+        """Return the state, which is the engine's own and not a copy."""
+        self.cluster.check_whole()
+        builder = self._mirror()
+        return State(self.cluster, self.network, builder)
+
+    def replace_state(self, state: State, cached: bool = False) -> None:
+        """Go on from another state, which is the engine's own from now on.
+
+        Parameters
+        ----------
+        state : State
+        cached : bool
+            The mirror came from a file, and is dropped where it does not work.
+        """
+        self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
+        self._verdicts = Verdicts(self.builder)
+        self._stale, self._cached = False, cached
+
+    # -- what happens -------------------------------------------------------------------------------------------
+
+    def apply_batch(self, events: Sequence[Event]) -> None:
+        """Let events happen in their order; see `Cluster.apply`."""
+        self.cluster.apply(*events)
+
+    def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        """Decide a round; True if the time limit had a part in it.  Nothing happens yet.
+
+        After an exception the cluster is as before.
+        """
+        return self._on_mirror(lambda: self._make_round(now, time_limit))
+
+    def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
+        self._stale = True
+        made = make_round(self.builder, self._verdicts, now, time_limit)
+        self._stale = False
+        return made
+
+    def fail_round(self, now: float) -> None:
+        """Become what the engine is after a round that raised an exception; for recovery."""
+        self.cluster.date(now)
+        self.cluster.forget_tries(self.cluster.turn)
+        self._stale = True
+
+    def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
+        """Let a round happen; see `Scheduler.commit`."""
+        done = carry_out(self.cluster, round, only)
+        self._book(round, done.accepted)
+        return done
+
+    def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
+        """Let the deltas happen that a commit of this round had, all or none; False if they cannot.  For recovery."""
+        if happen(self.cluster, deltas, round.now) is not None:
+            return False
+        self._book(round, deltas)
+        return True
+
+    def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
+        """Tell share providers that keep accounts which tasks started."""
+        if isinstance(round.shares, ShareReport):
+            started = (delta.task for delta in deltas if isinstance(delta, Place))
+            round.shares.book(self.cluster.task(task).group.job for task in started)
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
+        """Explain why a task waits, or why it is not on a machine; see `Scheduler.explain`."""
+        return self._on_mirror(lambda: self._verdicts.explain(task, machine))
+
+    def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Most tasks that the flow may send to each machine without victims, shape (classes, rows).
+
+        Parameters
+        ----------
+        classes : ndarray of int64, shape (classes,)
+            Indices of task classes.
+        """
+        return self.builder.offers(classes)
+
+    @property
+    def left_out(self) -> Collection[Group]:
+        """Groups of gangs that fell short, which are not tried again before something changes."""
+        return self.builder.left_out
+
+    def invalidate(self, classes: Collection[int]) -> None:
+        """Look at every machine again for these classes (by index) in the next round: the fit rule's answers have changed."""
+        if not self._stale:
+            self.builder.invalidate(list(classes))
