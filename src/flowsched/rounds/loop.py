@@ -117,11 +117,12 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
             finally:
                 transaction.rollback()
     except BaseException:
-        if not transaction.moving:
+        undone = not (transaction.moving or transaction.before)
+        if undone:
             cluster.forget_tries(turn)
-        cluster.midway = transaction.moving
+        cluster.midway = not undone
         raise
-    cluster.midway = transaction.moving
+    cluster.midway = False
     stats = RoundStats(
         nodes=network.num_nodes,
         arcs=network.num_arcs,
