@@ -48,7 +48,7 @@ def journal() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
-    help="Where to; compressed if it ends with .gz. By default standard output.",
+    help="Output file; compressed if it ends with .gz. By default standard output.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite a file that is there already.")
 @_policies

@@ -47,17 +47,17 @@ _EXIT_CODES: dict[type[Exception], int] = {
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-", metavar="FILE",
-    help="Where to write the solution (by default the standard output).",
+    help="Output file (by default the standard output).",
 )  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
-    help="How to solve it; every choice finds the same cost.",
+    help="Algorithm; every choice finds the same cost.",
 )  # fmt: skip
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop after so long (each round).",
+    help="Time limit (of each round).",
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(

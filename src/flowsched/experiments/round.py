@@ -149,7 +149,7 @@ class LargeCluster:
             self.running.append(task)
 
     def explain(self, count: int = 200) -> list[float]:
-        """Many tasks come that find no room, and a round decides; seconds of CPU time to explain each of some."""
+        """Submit many tasks that find no room, and decide; return the CPU seconds to explain each of some."""
         large = {"cpu": 0.99 * _CAPACITY["cpu"], "mem": 1}
         for job in range(_WAITING // _PER_JOB):
             self.sched.apply(fs.JobSubmitted(("large", job), [fs.Task((-1 - job, k), large) for k in range(_PER_JOB)]))
@@ -167,7 +167,7 @@ class LargeCluster:
         return seconds
 
     def check_optimum(self) -> None:
-        """The kept network's optimum against a cold solve of the same problem by another algorithm."""
+        """Check the kept network's optimum by a cold solve with another algorithm."""
         net = self.sched.network.copy()
         kept = net.solve().cost
         nodes, arcs = net.nodes(), net.arcs()
@@ -198,14 +198,14 @@ class _Audit:
         self._jobs = 0
 
     def add_job(self, demand: Mapping[str, float]) -> None:
-        """The next job, with tasks of this demand that all wait."""
+        """Add the next job, with waiting tasks of this demand."""
         self._jobs += 1
         self.where = grown(self.where, self._jobs, fill=-1)
         self._asks = grown(self._asks, self._jobs)
         self._asks[self._jobs - 1] = self._demands[_DEMANDS.index(demand)]
 
     def move(self, gone: list[tuple[int, int]], placements: Mapping[Hashable, Hashable]) -> str:
-        """Tasks end and others start; what is wrong with that, if anything."""
+        """Record tasks that end and start; return the faults found."""
         for tasks, sign in ((gone, 1), (list(placements), -1)):
             job, k = np.array(tasks, np.int64).reshape(-1, 2).T
             job -= 1
@@ -314,13 +314,13 @@ def _tell(
 
 
 def _memory() -> float:
-    """The most that the process has held so far, in MiB."""
+    """Return the peak memory of the process so far, in MiB."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """Median time of each phase by size of the cluster."""
+    """Plot the median time of each phase by size of the cluster."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -52,7 +52,7 @@ class _Setting:
     slow: int = -1
 
     def task(self, rng: np.random.Generator, user: int) -> tuple[int, float]:
-        """Size and duration of the user's next task."""
+        """Draw size and duration of the user's next task."""
         size = int(rng.integers(self.sizes[0], self.sizes[1] + 1))
         seconds = float(rng.uniform(*self.seconds)) * size * (3 if user == self.slow else 1)
         return size, seconds
@@ -69,7 +69,7 @@ Policy = Callable[[int, list[list[int]]], Sequence[int]]
 
 
 def _by_sequence(sharing: Deployment) -> Policy:
-    """The deployment sequence with its ledger."""
+    """Return the policy of the deployment sequence with its ledger."""
 
     def deal(free: int, queues: list[list[int]]) -> Sequence[int]:
         tasks: list[int] = sharing.deal_sizes(free, dict(enumerate(queues))).tasks.tolist()
@@ -79,7 +79,7 @@ def _by_sequence(sharing: Deployment) -> Policy:
 
 
 def _proportional(quotas: Sequence[int], rest: bool) -> Policy:
-    """Each heartbeat's units by quota, rounded; what rounding leaves stays free, or (`rest`) goes to the largest task that fits."""
+    """Return a policy: units of a heartbeat by quota, rounded; the rest stays free, or (`rest`) goes to the largest task that fits."""
 
     def deal(free: int, queues: list[list[int]]) -> Sequence[int]:
         left, started = free, []
@@ -112,21 +112,21 @@ class _Usage:
     setting: _Setting
 
     def by_user(self, at: float) -> Floats:
-        """Units times seconds that each user has used."""
+        """Return the units times seconds that each user has used."""
         user, start, seconds, size = self.tasks.T
         used = np.clip(at - start, 0.0, seconds) * size
         total: Floats = np.bincount(user.astype(np.int64), used, minlength=len(self.setting.quotas)).astype(np.float64)
         return total
 
     def shares(self, at: float) -> Floats:
-        """Parts of all that was used."""
+        """Return each user's fraction of the total usage."""
         used = self.by_user(at)
         shares: Floats = used / max(float(used.sum()), 1e-9)
         return shares
 
 
 def _simulate(setting: _Setting, policy: Policy, seed: int, sharing: Deployment | None = None) -> _Usage:
-    """Machines report their free units every heartbeat, one after the other; every user always has tasks."""
+    """Simulate machines that report free units every heartbeat, one after the other; every user always has tasks."""
     users = len(setting.quotas)
     draws = [np.random.default_rng([seed, user]) for user in range(users)]
     queues: list[list[tuple[int, float]]] = [[] for _ in range(users)]
@@ -155,7 +155,7 @@ def _simulate(setting: _Setting, policy: Policy, seed: int, sharing: Deployment 
 
 
 def _tables(outcome: Outcome) -> None:
-    """The worked examples."""
+    """Add rows of the worked examples."""
     row = DeploymentSequence([5, 3]).draw([5] * 8).cumsum(axis=0).tolist()
     outcome.rows.append(
         Row(_NAME, "quotas 5:3", "sequence", "".join("AB"[i] for i in sequence([5, 3])), source_value="ABAABABA")
@@ -186,7 +186,7 @@ def _pair(values: Sequence[int] | Ints) -> str:
 
 
 def _compare(outcome: Outcome, setting: _Setting, runs: dict[str, _Usage]) -> None:
-    """Rows of one experiment; the first run is ours, the second the baseline."""
+    """Add rows of one experiment; the first run is the sequence, the second the baseline."""
     ideal = np.array(setting.quotas) / sum(setting.quotas)
     (name, ours), (other, baseline) = list(runs.items())[:2]
     end = setting.horizon
@@ -217,7 +217,7 @@ def _compare(outcome: Outcome, setting: _Setting, runs: dict[str, _Usage]) -> No
 
 
 def _speed(outcome: Outcome, quick: bool) -> None:
-    """Arithmetic against walking."""
+    """Add rows of the speed of the arithmetic against walking the sequence."""
     quotas = [1_000_003, 500_009, 7, 1] if not quick else [100_003, 50_021, 7, 1]
     start = time.thread_time()
     entries = sequence(quotas)

@@ -103,7 +103,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> FgmOutcome
 def _simulate(
     outcome: FgmOutcome, cases: Iterable[Case], schedulers: Iterable[str], seed: int, say: Callable[[str], None]
 ) -> None:
-    """All cases under these schedulers, as many at a time as there are processors."""
+    """Run all cases under these schedulers, as many at a time as there are processors."""
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {
             pool.submit(run_case, case, scheduler, seed): (case, scheduler)
@@ -132,7 +132,7 @@ def _absolute(outcome: FgmOutcome, cases: list[Case]) -> None:
 
 
 def _largest(cases: Iterable[Case]) -> list[Case]:
-    """Of each kind, the one of most volume."""
+    """Return the case of largest volume of each kind."""
     return list({(case.online, case.cloud): case for case in sorted(cases, key=lambda case: case.volume)}.values())
 
 
@@ -222,7 +222,7 @@ def _online(outcome: FgmOutcome, cases: list[Case]) -> None:
 
 
 def plot(outcome: FgmOutcome, folder: Path) -> list[Path]:
-    """Completion of jobs offline, and makespan by volume online."""
+    """Plot completion of jobs offline, and makespan by volume online."""
     files = []
     for case in _largest(case for case, _ in outcome.runs if case.asks == 1 and not case.alike):
         jobs: dict[str, NDArray[np.float64]] = {name: r.jobs for (c, name), r in outcome.runs.items() if c == case}

@@ -69,5 +69,5 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """Round time against k and against the size of the cluster; cold solves against the peers."""
+    """Plot round time against k and against the size of the cluster; cold solves against the peers."""
     return plots.draw(outcome, folder)

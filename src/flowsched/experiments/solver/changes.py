@@ -21,7 +21,7 @@ __all__ = ["measure"]
 
 
 def measure(findings: Findings, folder: Path) -> None:
-    """Each change file on the graph that its name begins with: the stream's round against OR-tools from nothing."""
+    """Add rows of each change file on its graph: the stream's round against OR-tools from nothing."""
     ours: list[float] = []
     theirs: dict[str, list[float]] = {}
     for graph in sorted(folder.glob("graph_*m_*crs_*j.in*")):
@@ -45,7 +45,7 @@ def measure(findings: Findings, folder: Path) -> None:
 
 
 def _round(graph: list[bytes], change: list[bytes]) -> tuple[FlowNetwork, int, float]:
-    """The network after both, its optimum, and the seconds of the second: parse, mutate, solve, write."""
+    """Return the network after both, its optimum, and the seconds of the second: parse, mutate, solve, write."""
     seconds = 0.0
 
     def stream() -> Iterator[bytes]:

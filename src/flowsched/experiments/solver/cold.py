@@ -1,4 +1,4 @@
-"""From nothing: build, solve and read, against other solvers that start from nothing; and memory."""
+"""Cold solves: build, solve and read, against other solvers that start from nothing; and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Best = dict[str, Measured]
 
 
 def sched(findings: Findings, sizes: list[tuple[int, int, int]], seed: int, repeats: int) -> None:
-    """Scheduling networks; ``sizes`` are machines, slots and tasks."""
+    """Add rows of scheduling networks; ``sizes`` are machines, slots and tasks."""
     for machines, slots, tasks in sizes:
         problem = SchedFamily(machines, slots=slots, tasks=tasks, seed=seed).problem()
         setting = f"{machines:,} x {slots}, {tasks:,} tasks, cold"
@@ -35,7 +35,7 @@ def sched(findings: Findings, sizes: list[tuple[int, int, int]], seed: int, repe
 
 
 def families(findings: Findings, quick: bool, seed: int, repeats: int, data: Path | None) -> None:
-    """General networks, build included: against the better of OR-tools and LEMON's network simplex."""
+    """Add rows of general networks, build included: against the better of OR-tools and LEMON's network simplex."""
     ratios: dict[str, float] = {}
     makers = {name: partial(make, seed) for name, make in general.families(quick).items()}
     if data is not None:
@@ -60,7 +60,7 @@ def families(findings: Findings, quick: bool, seed: int, repeats: int, data: Pat
 
 
 def reduced(findings: Findings, machines: int, seed: int) -> None:
-    """NetworkX, which is Python, on a network of its size."""
+    """Add rows of NetworkX, which is Python, on a small network."""
     problem = SchedFamily(machines, tasks=2 * machines, seed=seed).problem()
     setting = f"{machines:,} x 4, {2 * machines:,} tasks, cold"
     try:
@@ -74,7 +74,7 @@ def reduced(findings: Findings, machines: int, seed: int) -> None:
 
 
 def memory(findings: Findings, tasks: int, seed: int) -> None:
-    """Bytes of the kernel's arrays after a solve, told apart by two networks of different density."""
+    """Add rows of the bytes of the kernel's arrays after a solve, per node and arc by two networks of different density."""
     sizes, used = [], []
     for prefs in (2, 14):
         problem = SchedFamily(10_000, tasks=tasks, prefs=prefs, seed=seed).problem()
@@ -92,7 +92,7 @@ def memory(findings: Findings, tasks: int, seed: int) -> None:
 
 
 def _in_turn(findings: Findings, setting: str, problem: FlowProblem, repeats: int) -> tuple[Measured, Measured, Best]:
-    """The fastest of some turns of each: ours by one call, ours by phases, and the peers; slow peers get one turn."""
+    """Return the fastest of some turns of each: flowsched by one call, by phases, and the peers; slow peers get one turn."""
     ours, phases = peers.flowsched_once(problem), peers.flowsched_network(problem)
     others: Best = {}
     for turn in range(repeats):
@@ -117,7 +117,7 @@ def _total(measured: Measured) -> float:
 
 
 def _phases(findings: Findings, setting: str, phases: Measured, others: Best) -> None:
-    """Our phases on a kept network, and those of the peer that is fastest in all."""
+    """Add rows of flowsched's phases on a kept network, and those of the fastest peer."""
     best = min(others, key=lambda peer: others[peer].total, default=None)
     for phase, seconds in phases.seconds.items():
         if best is None:

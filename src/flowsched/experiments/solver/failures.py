@@ -1,4 +1,4 @@
-"""Machines that fail together: what ran on them has to go elsewhere."""
+"""Machines that fail together, and the new placement of their tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["measure"]
 
 
 def measure(findings: Findings, machines: int, tasks: int, counts: list[int], seed: int, rounds: int) -> None:
-    """Rows for so many machines of one network that lose their slots at once; then they come back, unmeasured."""
+    """Add rows for machines of one network that lose their slots at once; then they come back, unmeasured."""
     family = SchedFamily(machines, tasks=tasks, seed=seed)
     problem = family.problem()
     rng = np.random.default_rng(seed)

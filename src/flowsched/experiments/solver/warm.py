@@ -1,4 +1,4 @@
-"""Rounds of change: k tasks leave and k arrive; the time of mutation, solve and reading what changed."""
+"""Rounds of change: k tasks leave and k arrive; the time of mutation, solve and reading the changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PHASES = ("mutate", "solve", "read")
 
 @dataclass(frozen=True)
 class WarmCase:
-    """A load, a size of change and the goal; `shared` rounds are run by the warm peer too, `alone` more by us."""
+    """A load, a size of change and the goal; the warm peer runs `shared` rounds too, flowsched `alone` more."""
 
     machines: int
     slots: int
@@ -34,12 +34,12 @@ class WarmCase:
 
     @property
     def setting(self) -> str:
-        """Its name in the table."""
+        """Name in the table."""
         return f"{self.machines:,} x {self.slots}, {self.tasks:,} tasks, k = {self.k}"
 
 
 def cases(quick: bool) -> list[WarmCase]:
-    """The loads that matter: half full, 97 %, exactly full, oversubscribed, and the size of the Google trace."""
+    """Return the loads that matter: half full, 97 %, exactly full, oversubscribed, and the size of the Google trace."""
     half, high = {1: Goal(100, 500), 10: Goal(40, 150), 100: Goal(40, 150)}, {1: Goal(20, 150), 10: Goal(20, 100)}
     high[100] = Goal(30, 150)
     full, over = {1: Goal(300, 2000), 100: Goal(15, 100)}, dict.fromkeys((1, 10, 100), Goal(40, 250))
@@ -60,7 +60,7 @@ def cases(quick: bool) -> list[WarmCase]:
 
 
 def measure(findings: Findings, found: list[WarmCase], seed: int, repeats: int) -> None:
-    """Rows of rounds against the best peer; a peer's cold solves count for all sizes of change of one load."""
+    """Add rows of rounds against the best peer; a peer's cold solves count for all sizes of change of one load."""
     cold: dict[tuple[int, int], dict[str, list[float]]] = {}
     for case in found:
         family = SchedFamily(case.machines, slots=case.slots, tasks=case.tasks, seed=seed)
@@ -82,7 +82,7 @@ def measure(findings: Findings, found: list[WarmCase], seed: int, repeats: int) 
 
 
 def growth(findings: Findings, machines: list[int], seed: int, rounds: int, repeats: int, check: bool) -> None:
-    """One task leaves and one arrives at 97 % load, on more and more machines."""
+    """Measure rounds in which one task leaves and one arrives at 97 % load, on more and more machines."""
     times = []
     for size in machines:
         family = SchedFamily(size, tasks=round(3.9 * size), seed=seed)
@@ -112,7 +112,7 @@ def spread(findings: Findings, machines: int, seed: int, rounds: int, repeats: i
 
 
 def sirius(findings: Findings, machines: int, tasks: list[int], seed: int, rounds: int) -> None:
-    """The source's claim: cost scaling that starts from the last flow and prices against cost scaling from nothing."""
+    """Measure the source's claim: cost scaling that starts from the last flow and prices against cost scaling from nothing."""
     for count in tasks:
         k = count // 100
         drawn = Rounds(SchedFamily(machines, tasks=count, seed=seed), k, rounds)
@@ -148,7 +148,7 @@ def _timed(live: LiveNetwork, number: int, rounds: Rounds) -> tuple[tuple[float,
 
 
 def _alone(rounds: Rounds, repeats: int) -> tuple[Times, list[int]]:
-    """Times of each round (the least of the repetitions, which are alike) by phase, and the costs."""
+    """Return the times of each round (the least of equal repetitions) by phase, and the costs."""
     least = np.full((len(rounds.changes), len(PHASES)), np.inf)
     costs: list[int] = []
     for _ in range(repeats):
@@ -163,7 +163,7 @@ def _alone(rounds: Rounds, repeats: int) -> tuple[Times, list[int]]:
 
 
 def _replay(findings: Findings, case: WarmCase, rounds: Rounds, repeats: int) -> tuple[Times, Times, list[int]]:
-    """As `_alone`, with the warm peer taking turns in the first rounds; the peer's times come second."""
+    """Measure as `_alone`, with the warm peer taking turns in the first rounds; the peer's times come second."""
     warm = not case.cold_only and "pylmcf" not in peers.absent()
     least = np.full((len(rounds.changes), len(PHASES)), np.inf)
     theirs = np.full(case.shared if warm else 0, np.inf)
@@ -186,14 +186,14 @@ def _replay(findings: Findings, case: WarmCase, rounds: Rounds, repeats: int) ->
 
 
 def _lesser(old: Times, new: tuple[float, float, float]) -> Times:
-    """The repetition with the lesser total, whole: phases of different repetitions are not mixed."""
+    """Return the repetition with the lesser total, whole: phases of different repetitions are not mixed."""
     return np.array(new) if sum(new) < old.sum() else old
 
 
 def _sample_cold(
     findings: Findings, case: WarmCase, rounds: Rounds, costs: list[int], samples: dict[str, list[float]]
 ) -> None:
-    """Another cold solve by each peer, but for those that are far behind, and the check of the cost."""
+    """Solve cold once more by each peer that is not far behind, and check the cost."""
     problem = rounds.family.problem(rounds.tasks_after(case.shared))
     best = min((min(seconds) for seconds in samples.values()), default=np.inf)
     for name, solve in peers.cold_peers().items():

@@ -36,7 +36,7 @@ class Edit:
 def measure(
     findings: Findings, name: str, problem: FlowProblem, seed: int, rounds: int, repeats: int, goal: Goal | None
 ) -> None:
-    """Rows for 10 and 100 changes of costs, of supplies, and of both."""
+    """Add rows for 10 and 100 changes of costs, of supplies, and of both."""
     witness = min_cost_flow(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply).flow
     paths = general.unit_paths(problem, witness)
     kinds: list[tuple[str, int, int]] = [
@@ -96,7 +96,7 @@ def _replay(
 def _draw(
     problem: FlowProblem, paths: list[general.Way], rng: np.random.Generator, costs: int, supplies: int, rounds: int
 ) -> tuple[FlowProblem, list[Edit]]:
-    """A start and changes that keep it feasible: each way of a feasible flow carries some part of what it did."""
+    """Draw a start and changes that keep it feasible: each path of a feasible flow carries a fraction of its former flow."""
     source, sink, amount = (np.array(column) for column in zip(*paths, strict=True))
     carried = rng.integers(amount // 2, amount + 1)
     cost = problem.cost.copy()
