@@ -50,6 +50,7 @@ from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF
 from flowsched.policy import Policy
+from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
@@ -92,6 +93,19 @@ class Builder:
         self._sent = 0
         self._policies = 0
         self._known: tuple[int, int, int] | None = None
+        self.attach(policy)
+
+    def attach(self, policy: Policy) -> None:
+        """Let the cluster ask the reservations and a policy's constraints (`Inventory.room`).
+
+        An image or a copy of the cluster asks none until this is called.
+
+        Raises
+        ------
+        InputError
+            Names of constraints cannot hold in this cluster; nothing has changed.
+        """
+        self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -178,7 +192,12 @@ class Builder:
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is set anew in the next update."""
-        self.groups.replace_policy(policy)  # raises where its numbers are too large
+        self.attach(policy)
+        try:
+            self.groups.replace_policy(policy)  # raises where its numbers are too large
+        except BaseException:
+            self.attach(self.policy)
+            raise
         self.policy = policy
         self._policies += 1
         self.machines.forget_costs()
@@ -205,6 +224,7 @@ class Builder:
                 self.running.forget_machines(group, here)
                 for row in here:
                     del rows[row]
+            self.reservations.forget_machines(changes.gone)
             self.locality.machines_change(changes.gone, ())
             self._forget_machines([row for row in changes.gone if self.machines.knows(row)])
         known = [class_id for class_id in changes.classes if self.racks.aggregator(class_id) is not None]

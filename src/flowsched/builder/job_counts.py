@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy.providers import Claims

@@ -148,17 +148,3 @@ class IdPool:
     def give(self, index: int) -> None:
         """Take back an index that is no longer in use."""
         self._free.append(index)
-
-
-class Viewed:
-    """Something with arrays that are read through memory views, made by `_view`; a copy makes its own."""
-
-    def _view(self) -> None:
-        raise NotImplementedError
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not isinstance(value, memoryview)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._view()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO
-from flowsched.cluster.inventory import RESOURCE
+from flowsched.cluster.limits import RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.forecast import Forecast, Plan
@@ -60,7 +60,7 @@ class Refused:
 
 
 class StageRule:
-    """A `FitRule` by stages.
+    """A `Limit` by stages, in place of the sum of what tasks ask for.
 
     Parameters
     ----------
@@ -180,10 +180,16 @@ class StageRule:
         """Drop the kernel's form of stages: needs of classes have changed."""
         self._kernel.clear()
 
-    # -- the rule of the inventory ------------------------------------------------------------------------------
+    # -- the limit that it is -----------------------------------------------------------------------------------
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
+        """See `Limit.narrow`."""
+        count, blockers = self.room(classes, rows)
+        np.minimum(fits, count, out=fits)
+        why |= blockers
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """Algorithm 2 for many classes and machines; see `FitRule.room`."""
+        """Algorithm 2 for many classes and machines: tasks of each class that fit by resources other than devices, and what is short."""
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
@@ -249,7 +255,7 @@ class StageRule:
         return self._kernel[key]
 
     def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
-        """True if one more task fits with all others, over time and stretched by compression; see `FitRule.admits`."""
+        """True if one more task fits with all others, over time and stretched by compression; see `Limit.admits`."""
         self.grow()
         level = int(self._level[row])
         if level == _STOP:
@@ -276,7 +282,7 @@ class StageRule:
         self._seen[row] = self._cluster.inventory.version[row]  # its tasks are the same
 
     def spare(self, row: int, cls: int, most: int) -> int:
-        """Return the number of tasks that fit together; see `FitRule.spare`."""
+        """Return the number of tasks that fit together; see `Limit.spare`."""
         self.grow()
         level = int(self._level[row])
         count = 0 if level == _STOP else min(self._seem_to_fit(row, cls, level), most)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
-from flowsched.cluster.inventory import FitRule
+from flowsched.cluster.limits import Limit
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
 from flowsched.journal.journal import Journal
@@ -101,7 +101,7 @@ class Adapter(Protocol):
         ...
 
     @property
-    def rule(self) -> FitRule | None:
+    def rule(self) -> Limit | None:
         """The fit rule that the adapter gave to its cluster."""
         ...
 

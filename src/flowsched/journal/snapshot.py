@@ -69,7 +69,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 
-_MEANING = 3
+_MEANING = 4
 """Another number whenever an attribute changes its meaning; `form` sees itself that there are other attributes."""
 
 
@@ -309,6 +309,7 @@ def _check(state: State) -> None:
     ):
         raise ValueError("parts of several states")
     audit(state.cluster)
+    builder.reservations.check()
 
 
 @contextmanager

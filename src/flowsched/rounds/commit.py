@@ -6,9 +6,11 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import groupby
 
 from flowsched.cluster import Cluster
+from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.rounds.values import Commit, Delta, Migrate, Place, Preempt, Reason, ReasonCode, Round
+from flowsched.validate import quoted
 
 __all__ = ["carry_out", "happen"]
 
@@ -82,13 +84,28 @@ def _start(
     if not (unwelcome or inventory.welcomes(machine.row, cls)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
-    if not delta.devices and inventory.spare(machine.row, cls, len(records)) >= len(records):
+    if inventory.constraints and not unwelcome:
+        refusal = _forbidden(inventory, machine.row, cls, len(records))
+        if refusal is not None:
+            return refusal
+    if not delta.devices and inventory.spare_room(machine.row, cls, len(records)) >= len(records):
         transaction.start(records, machine.row, ())
         return None
     for record in records:
-        if not inventory.admits(machine.row, cls, delta.devices):
+        if not inventory.has_room(machine.row, cls, delta.devices):
             return _conflict("machine", "no room")
         transaction.start([record], machine.row, delta.devices)
+    return None
+
+
+def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Reason | None:
+    """The reason where a constraint of the policy forbids so many tasks; an exception out of one is a refusal, too."""
+    for limit in inventory.constraints:
+        try:
+            if limit.spare(row, class_id, count) < count:
+                return _conflict("constraint", limit.name)
+        except Exception as error:
+            return _conflict("constraint", f"{limit.name}: {quoted(error)}")
     return None
 
 

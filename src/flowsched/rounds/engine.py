@@ -142,6 +142,7 @@ class RoundEngine:
             The mirror came from a file, and is dropped where it does not work.
         """
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
+        self.builder.attach(self.builder.policy)
         self._verdicts = Verdicts(self.builder)
         self._stale, self._cached = False, cached
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskClass, TaskRecord
+from flowsched.cluster.transaction import without
 from flowsched.policy import Policy
 
 __all__ = ["candidates", "least_victims", "victims"]
@@ -86,6 +87,15 @@ def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: flo
 def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
     """The first of these tasks of a machine that make room for one of the class together, without those not needed."""
     inventory = cluster.inventory
+
+    def fits() -> bool:
+        if not room.fits(inventory, cls):
+            return False
+        if not inventory.constraints:
+            return True
+        with without(cluster, tuple(room.gone)):
+            return inventory.permits(row, cls.index)
+
     room = _Scratch(
         row,
         {},
@@ -95,15 +105,15 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
     )
     chosen: list[TaskRecord] = []
     for task in worse:
-        if room.fits(inventory, cls):
+        if fits():
             break
         room.move(inventory, task, 1)
         chosen.append(task)
-    if not room.fits(inventory, cls):
+    if not fits():
         return None
     for task in reversed(tuple(chosen)):
         room.move(inventory, task, -1)
-        if room.fits(inventory, cls):
+        if fits():
             chosen.remove(task)
         else:
             room.move(inventory, task, 1)

@@ -35,6 +35,8 @@ class ReasonCode(StrEnum):
     """Machines are large enough, but not now beside what runs there."""
     SPREAD = "SPREAD"
     """Machines have room, but too many tasks of its kind run in their racks already."""
+    CONSTRAINT = "CONSTRAINT"
+    """Machines have room, but constraints of the policy forbid them; the reason's detail names them."""
     OUTBID = "OUTBID"
     """There was room before the round; other tasks got it."""
     WAIT_CHEAPER = "WAIT_CHEAPER"
@@ -65,7 +67,7 @@ class Reason:
     detail : mapping of str to mapping of str to int
         Shape of machine -> what stands in the way -> on how many machines of that shape.  A machine counts once under
         everything that it lacks: "down" (failed or drained), a resource, "slots", "constraint" and a label, "affinity", "rack"
-        (see `Task.apart`, `Task.avoids`), "held for others".
+        (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
     price : float or None
         How much dearer the best place is than waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str
