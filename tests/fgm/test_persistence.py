@@ -232,7 +232,7 @@ def test_the_estimator_knows_what_it_knew_and_has_learnt_since(tmp_path: Path) -
     assert again.estimator is estimator and estimator.profile("else") is None
     assert state_of(again) == state_of(fine)
     again.compact()
-    estimator.observe("last", [1, 1], 1.0)  # whoever holds it still teaches the one that goes by it
+    estimator.observe("last", [1, 1], 1.0)  # the estimator still teaches the one that uses it
     again.journal.close()
     last = small(again.journal.path)
     assert last.recovery.snapshot and state_of(last) == state_of(again)
@@ -241,7 +241,7 @@ def test_the_estimator_knows_what_it_knew_and_has_learnt_since(tmp_path: Path) -
 
 
 def test_questions_that_make_it_look_are_recovered(tmp_path: Path) -> None:
-    """Who asks makes timelines be worked out sooner than the next round would have."""
+    """A question makes timelines be computed sooner than the next round would have."""
     fine = small(tmp_path / "journal")
     fine.apply(
         fs.TaskCompleted("t0", time=3.0), fs.JobSubmitted("l", [fs.Task("l0", {"cpu": 1}, kind="new")], time=3.0)
