@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import step
 
 import flowsched as fs
 
@@ -37,12 +38,6 @@ def world(machines: int, slots: int | None = None, policy: fs.Policy | None = No
 def submit(sched: fs.Scheduler, job: Any, demands: list[dict[str, float]], priority: int = 0) -> None:
     tasks = [fs.Task((job, i), demand) for i, demand in enumerate(demands)]
     sched.apply(fs.JobSubmitted(job, tasks, priority=priority))
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    rnd = sched.schedule(now)
-    assert sched.commit(rnd).accepted == rnd.deltas
-    return rnd
 
 
 def usage(sched: fs.Scheduler) -> dict[Any, np.ndarray]:
