@@ -81,6 +81,7 @@ from flowsched.network.results import INF, FlowResult, FlowSolution
 from flowsched.policy import (
     DRF,
     BatchShare,
+    Constraint,
     CustomCost,
     DeviceCost,
     Fairness,
@@ -127,6 +128,7 @@ __all__ = [
     "Cluster",
     "Commit",
     "ConcurrentUseError",
+    "Constraint",
     "CorruptJournalError",
     "CostRangeError",
     "CustomCost",

@@ -27,7 +27,8 @@ from flowsched.cluster.events import (
     UserRemoved,
     UserUpdated,
 )
-from flowsched.cluster.inventory import DOWN, LABEL, RESOURCE, SLOTS, UNLIMITED
+from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import (
     DuplicateIdError,

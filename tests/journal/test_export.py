@@ -433,7 +433,7 @@ def test_a_file_of_format_1_0_reads_for_ever() -> None:
         cluster.jobs["k"].job == fs.cluster.Job("k", "bob", 1, None, 99.5)
         and cluster.task(("k", 0)).group.cls.kind == "work"
     )
-    assert cluster.inventory.held.tolist()[:2] == [-1, 2]
+    assert sched.builder.reservations.held.tolist()[:2] == [-1, 2]
     assert [group.serial for group in sched.builder.left_out] == [7]
     assert dict(sched.policy.fairness.share.deployment.ledger.debts()) == {("bob", "ann"): 1}
     sched.commit(sched.schedule(100.0))

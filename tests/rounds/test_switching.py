@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
+from power import MostTasks
 
 import flowsched as fs
 
@@ -104,6 +105,14 @@ CASES = {
         fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1e9)), fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1.0)),
         [job("o", prefers={"disk": ("none",)}, time=0.0)], [*machines(1, slots=1), job("y", time=99.0)], started, {"y": 1}, {"o": 1},
     ),
+    "constraints": Case(
+        fs.Policy(), fs.Policy(constraints=[MostTasks(1)]), [*machines(), *BUSY, job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], started, {"x": 1}, {},
+    ),
+    "constraints off": Case(
+        fs.Policy(constraints=[MostTasks(1)]), fs.Policy(), [*machines(), *BUSY, job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], started, {}, {"x": 1},
+    ),
     "patience": Case(
         fs.Policy(placement=[fs.PreferenceCost()]), fs.Policy(placement=[fs.PreferenceCost()], waiting=fs.WaitCost(first=1e9, patience=0.5)),
         machines(1), [job("x", prefers={"disk": ("d9",)})], where("x0"), "m0", None,
@@ -152,7 +161,7 @@ def test_every_goal_of_a_policy_is_switched_here() -> None:
     switched = {
         name for case in CASES.values() for name in vars(case.old) if getattr(case.old, name) != getattr(case.new, name)
     }
-    assert switched >= set(vars(fs.Policy())) - {"step", "resolution", "moves"}
+    assert switched >= {f.name for f in fields(fs.Policy) if f.init} - {"step", "resolution", "moves", "debug"}
 
 
 def test_only_a_policy_is_a_policy() -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import step
 
 import flowsched as fs
 
@@ -37,12 +38,6 @@ def world(machines: int, slots: int | None = None, policy: fs.Policy | None = No
 def submit(sched: fs.Scheduler, job: Any, demands: list[dict[str, float]], priority: int = 0) -> None:
     tasks = [fs.Task((job, i), demand) for i, demand in enumerate(demands)]
     sched.apply(fs.JobSubmitted(job, tasks, priority=priority))
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    rnd = sched.schedule(now)
-    assert sched.commit(rnd).accepted == rnd.deltas
-    return rnd
 
 
 def usage(sched: fs.Scheduler) -> dict[Any, np.ndarray]:
@@ -377,17 +372,17 @@ def test_a_machine_kept_in_vain_is_given_back() -> None:
     submit(sched, "small", [{"cpu": 1.0}] * 6)
     sched.apply(*(fs.TaskStarted(("small", i), f"m{i % 2}") for i in range(6)))
     submit(sched, "large", [{"cpu": 4.0}])
-    inventory, kept = sched.cluster.inventory, []
+    holds, kept = sched.builder.reservations, []
     for now in range(40):
         assert not step(sched, float(now)).placements
-        kept.append(tuple((inventory.held[:2] >= 0).tolist()))
+        kept.append(tuple((holds.held[:2] >= 0).tolist()))
     assert set(kept[:2]) == {(False, False)}
     assert {(True, False), (False, True)} <= set(kept), "each is tried"
     submit(sched, "urgent", [{"cpu": 1.0}] * 2, -1)
     assert len(step(sched, 40.0).placements) == 2, "better ones may use what is kept"
     sched.apply(fs.JobRemoved("large"))
     step(sched, 41.0)
-    assert (inventory.held < 0).all()
+    assert (holds.held < 0).all()
 
 
 def test_the_solver_does_not_hang() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds import step
 
 import flowsched as fs
 from flowsched.rounds.preemption import victims
@@ -29,14 +30,6 @@ def submit(
     ids = [f"{job}{i}" for i in range(n)]
     sched.apply(fs.JobSubmitted(job, [fs.Task(i, demand, **task) for i in ids], priority=priority))
     return list(ids)
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    """A round, committed whole."""
-    rnd = sched.schedule(now)
-    done = sched.commit(rnd)
-    assert done.accepted == rnd.deltas and not done.conflicts
-    return rnd
 
 
 # -- priority ---------------------------------------------------------------------------------------------------------

@@ -9,15 +9,15 @@ The network (g a group of like tasks of one job, c its class, r a rack, M a mach
          |                                      ^
          `----------- -stay --------------------'
 
-A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that wait may
-enter their class's aggregator (capacity: how many wait), from where each rack leads to the machines with room for the class
-(capacity: how many fit by resources now, and by slots if worse tasks leave).  M -> S is the machine's slots, so that within
-the flow a better task pushes a worse one off its running arc.  Other resources the flow cannot see together:
-`flowsched.rounds.admission` checks what it proposes.
+A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that
+wait may enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with
+room for the class (capacity: the tasks that fit by resources now, and by slots if worse tasks leave).  M -> S is the
+machine's slots, so that within the flow a better task pushes a worse one off its running arc.  Other resources the
+flow cannot see together: `flowsched.rounds.admission` checks what it proposes.
 
 Each part of the network has a file: `groups`, `racks`, `class_arcs`, `machines`, `running`, `locality`, `shares`, and
-`evictions` within a round.  Every number is mirrored, and only those that differ go to the network, so an update costs what
-changed.
+`evictions` within a round.  Every number is mirrored, and only those that differ go to the network, so an update
+costs what changed.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF
 from flowsched.policy import Policy
+from flowsched.policy.constraint import limits
 
 __all__ = ["Builder"]
 
@@ -92,6 +93,19 @@ class Builder:
         self._sent = 0
         self._policies = 0
         self._known: tuple[int, int, int] | None = None
+        self.attach(policy)
+
+    def attach(self, policy: Policy) -> None:
+        """Let the cluster ask the reservations and a policy's constraints (`Inventory.room`).
+
+        An image or a copy of the cluster asks none until this is called.
+
+        Raises
+        ------
+        InputError
+            Names of constraints cannot hold in this cluster; nothing has changed.
+        """
+        self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -154,12 +168,12 @@ class Builder:
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched, now = changes.groups, scope.now
+        touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
         self.locality.machines_change((), changes.machines)
         self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted((group for group in touched if group not in self.groups), key=_rank), scope)
+        self._add_groups(sorted((group for group in touched if group not in known), key=_rank), scope)
         self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
@@ -178,7 +192,12 @@ class Builder:
 
     def replace_policy(self, policy: Policy) -> None:
         """Go by another policy: every cost is set anew in the next update."""
-        self.groups.replace_policy(policy)  # raises where its numbers are too large
+        self.attach(policy)
+        try:
+            self.groups.replace_policy(policy)  # raises where its numbers are too large
+        except BaseException:
+            self.attach(self.policy)
+            raise
         self.policy = policy
         self._policies += 1
         self.machines.forget_costs()
@@ -195,7 +214,7 @@ class Builder:
         """Forget groups, machines and classes that are gone."""
         nodes: list[int] = []
         for group in changes.removed:
-            if group in self.groups:
+            if group in self.groups.nodes:
                 nodes += self._forget_group(group)
         self.batch.remove_nodes(nodes)
         if changes.gone:
@@ -205,6 +224,7 @@ class Builder:
                 self.running.forget_machines(group, here)
                 for row in here:
                     del rows[row]
+            self.reservations.forget_machines(changes.gone)
             self.locality.machines_change(changes.gone, ())
             self._forget_machines([row for row in changes.gone if self.machines.knows(row)])
         known = [class_id for class_id in changes.classes if self.racks.aggregator(class_id) is not None]
@@ -274,7 +294,7 @@ class Builder:
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
     def read(self, scope: RoundScope) -> list[ClassFlow]:
-        """Return the tasks that the flow proposes to start: the best priority first, then the oldest, then the largest."""
+        """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
         near = self.locality.flows(group for members in self.cluster.waiting.values() for group in members)
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
@@ -313,7 +333,7 @@ class Builder:
         return *self.rank(proposal, scope), -self.cluster.inventory.size(cls.index), cls.rank
 
     def prices(self, groups: Sequence[Group]) -> dict[Group, float]:
-        """Return the cost of running beyond that of waiting, for one more task of each group, in units of a whole load."""
+        """Return by how many whole loads running costs more than waiting, for one more task of each group."""
         return self.groups.prices(groups, self.policy.resolution)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,7 +21,8 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.inventory import DOWN, UNLIMITED
+from flowsched.cluster.limits import DOWN
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
 from flowsched.policy import Policy
@@ -181,7 +182,7 @@ class ClassArcs(Columns):
                 self._why_copy.pop(class_id, None)
 
     def gates(self, classes: Ints, rows: Ints) -> Ints:
-        """Return the nodes right before machines, by which all ways of a class lead there; they are added where needed."""
+        """Return the gates of machines, by which all ways of a class lead there; they are added where needed."""
         missing = self._gate[classes, rows] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)
@@ -222,10 +223,11 @@ class ClassArcs(Columns):
                 continue
             index = np.array(members, np.int64)
             capacity = self._capacity[np.ix_(index, rows)]
-            newer = rows[inventory.version[rows] > cursor]
+            later = inventory.newer(rows, cursor)
+            newer = rows[later]
             if len(newer):
                 now = np.minimum(inventory.room(index, newer)[0], self._seats(index, newer, policy, refused))
-                capacity[:, inventory.version[rows] > cursor] = now
+                capacity[:, later] = now
             hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
             for class_id, some in zip(members, hope, strict=True):
                 mine = rows[some]

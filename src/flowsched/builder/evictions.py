@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.model import UNLIMITED
 from flowsched.policy import Policy
 
 __all__ = ["EvictionArcs"]

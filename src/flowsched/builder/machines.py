@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
 

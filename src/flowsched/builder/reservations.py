@@ -13,12 +13,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster import Cluster
+from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.limits import HELD
 from flowsched.cluster.records import Group, TaskClass
 
 __all__ = ["Reservations"]
+
+Ints = NDArray[np.int64]
 
 _MACHINES_PER_HOLD = 500
 """So small a part of the cluster stands aside: one machine, and one more for every so many."""
@@ -31,8 +36,8 @@ class _Reservation:
     tried: dict[int, None] = field(default_factory=dict)
 
 
-class Reservations:
-    """Which machine is kept for which class.
+class Reservations(Columns):
+    """Machines kept for classes, as a limit that `Inventory.room` asks.
 
     Parameters
     ----------
@@ -40,10 +45,61 @@ class Reservations:
     classes : ClassArcs
     """
 
+    held: Ints = column("rows", fill=-1)
+    """The class that the row is kept for, -1 without one."""
+
     def __init__(self, cluster: Cluster, classes: ClassArcs) -> None:
+        super().__init__()
         self.cluster = cluster
         self.classes = classes
         self._holds: dict[TaskClass, _Reservation] = {}
+        self._holding = 0
+
+    # -- the limit ----------------------------------------------------------------------------------------------
+
+    def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
+        """Whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
+        self.grow(rows=self.cluster.inventory.rows)
+        priority = self.cluster.inventory.priority
+        held, cls = self.held[rows][None, :], classes[:, None]
+        against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (priority[cls] >= priority[held])
+        return against
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
+        """Close machines that are kept for others."""
+        if self._holding:
+            held = self.against(classes, rows)
+            why[held] |= HELD
+            fits[held] = 0
+
+    def _hold(self, row: int, cls: int) -> None:
+        """Keep the row for a class and those of better priority, with -1 for none; the row counts as changed."""
+        self.forget_machines([row])
+        if cls >= 0:
+            self.held[row] = cls
+            self._holding += 1
+        self.cluster.inventory.touch(row)
+
+    def forget_machines(self, rows: Iterable[int]) -> None:
+        """Keep these rows for no class, of machines that are gone."""
+        self.grow(rows=self.cluster.inventory.rows)
+        for row in rows:
+            self._holding -= int(self.held[row] >= 0)
+            self.held[row] = -1
+
+    def check(self) -> None:
+        """Refuse what an image says of machines that are none, or of classes that are none.
+
+        Raises
+        ------
+        ValueError
+        """
+        live, count = [-1, *self.cluster.by_class], self.cluster.inventory.rows
+        known = bool(np.isin(self.held, live).all()) and bool((self.held[count:] == -1).all())
+        if not known or self._holding != int((self.held >= 0).sum()):
+            raise ValueError("a machine is held for no class")
+
+    # -- whose it is --------------------------------------------------------------------------------------------
 
     def time_tells(self, now: float) -> bool:
         """Whether a machine has been kept for long enough."""
@@ -51,10 +107,10 @@ class Reservations:
 
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
         """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
-        held, by_row = self.cluster.inventory.held, self.cluster.by_row
+        self.grow(rows=self.cluster.inventory.rows)
         for cls, hold in self._holds.items():
             if cls.tasks:
-                kept = hold.row in by_row and held[hold.row] == cls.index
+                kept = hold.row in self.cluster.by_row and self.held[hold.row] == cls.index
                 yield cls, hold.row if kept else -1, hold.until, list(hold.tried)
 
     def resume(self, holds: Iterable[tuple[TaskClass, int, float, Sequence[int]]]) -> None:
@@ -62,7 +118,7 @@ class Reservations:
         for cls, row, until, tried in holds:
             self._holds[cls] = _Reservation(row, until, dict.fromkeys(tried))
             if row >= 0:
-                self.cluster.inventory.hold(row, cls.index)
+                self._hold(row, cls.index)
 
     def update(self, patient: Iterable[Group], now: float) -> None:
         """Give machines back that are needed no more, and keep others.
@@ -82,8 +138,9 @@ class Reservations:
                 oldest[group.cls] = min(oldest.get(group.cls, since), since)
         roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
-        self._give_back(set(due), now)
         inventory = self.cluster.inventory
+        self.grow(rows=inventory.rows)
+        self._give_back(set(due), now)
         due.sort(key=lambda cls: (cls.priority, oldest[cls], -inventory.size(cls.index), cls.rank))
         for cls in due[: 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD]:
             hold = self._holds.get(cls)
@@ -93,11 +150,11 @@ class Reservations:
     def _give_back(self, due: set[TaskClass], now: float) -> None:
         inventory = self.cluster.inventory
         for cls, hold in list(self._holds.items()):
-            if hold.row >= 0 and inventory.held[hold.row] != cls.index:  # the machine has gone
+            if hold.row >= 0 and self.held[hold.row] != cls.index:  # the machine has gone
                 hold.row = -1
             over = cls not in due or now >= hold.until
             if hold.row >= 0 and (over or not inventory.can_take(hold.row, cls.index)):
-                inventory.hold(hold.row, -1)
+                self._hold(hold.row, -1)
                 hold.row = -1
             if cls not in due:
                 del self._holds[cls]
@@ -106,7 +163,7 @@ class Reservations:
         """Keep the machine that lacks least, of those not tried yet."""
         inventory = self.cluster.inventory
         rows = np.arange(inventory.rows)
-        rows = rows[inventory.usable[rows] & (inventory.held[rows] < 0)]
+        rows = rows[inventory.usable[rows] & (self.held[rows] < 0)]
         rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
         untried = rows[~np.isin(rows, list(hold.tried))]
         if not len(untried):
@@ -118,4 +175,4 @@ class Reservations:
         row = int(untried[np.argmin(lacking.sum(axis=1))])
         hold.row, hold.until, hold.tried[row] = row, until, None
         self._holds[cls] = hold
-        inventory.hold(row, cls.index)
+        self._hold(row, cls.index)

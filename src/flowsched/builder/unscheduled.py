@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
-from flowsched.cluster.inventory import UNLIMITED
+from flowsched.cluster.model import UNLIMITED
 from flowsched.network.results import INF
 from flowsched.policy.fairness import RUNGS
 
@@ -90,7 +90,7 @@ class UnscheduledArcs(Columns):
     def bound_running(
         self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int
     ) -> None:
-        """Bound the running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice that.
+        """Bound running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice.
 
         Parameters
         ----------

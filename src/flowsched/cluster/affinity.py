@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.limits import AFFINITY, SPREAD
+
 __all__ = ["MANY", "Affinity"]
 
 Ints = NDArray[np.int64]
@@ -83,6 +85,10 @@ class Affinity:
             del self._rows[rack]
         return left
 
+    def rack_rows(self, row: int) -> Collection[int]:
+        """The machines in the rack of this one, in the order in which they joined it."""
+        return self._rows.get(self._rack.get(row), ())
+
     # -- classes ------------------------------------------------------------------------------------------------
 
     def add_class(
@@ -138,6 +144,15 @@ class Affinity:
         _count(self._on, known.kind, row, cls, count)
         _count(self._in, known.kind, rack, cls, count)
         return self._rows[rack] if known.kind in self._spread else ()
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
+        """Lower the counts of `Inventory.room`, shape (classes, rows), to what affinity leaves, and note its bits."""
+        if not self._fussy:
+            return
+        for i, cls in enumerate(classes.tolist()):
+            for bit, most in zip((AFFINITY, SPREAD), self.room(cls, rows) or (), strict=False):
+                fits[i] = np.minimum(fits[i], most)
+                why[i, most == 0] |= bit
 
     def room(self, cls: int, rows: Ints) -> tuple[Ints, Ints] | None:
         """How many more tasks of the class each machine bears, and its rack, for the sake of who runs there; None for any number."""

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.columns import IdPool
-from flowsched.cluster.inventory import UNLIMITED, Inventory
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import InputError
@@ -67,7 +68,7 @@ def _machines(cluster: Cluster) -> None:
     gone = cluster._changes.gone
     _indices(inventory._rows, [*rows, *gone], "rows")
     count = inventory.rows
-    for name in ("capacity", "free", "devices", "slots", "running", "usable", "held", "version", "running_at"):
+    for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "running_at"):
         _must(len(getattr(inventory, name)) >= count, f"books.{name} is too short")
     width = len(cluster.resources.names)
     _must(inventory.resources is cluster.resources, "the inventory has other resources")
@@ -212,7 +213,7 @@ def _books(cluster: Cluster) -> None:
         for task in record.tasks:
             assert task.place is not None
             fresh.take(row, task.group.cls.index, task.place.devices)
-    rows, count = list(cluster.by_row), inventory.rows
+    rows = list(cluster.by_row)
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(
             np.array_equal(getattr(inventory, name)[rows], getattr(fresh, name)[rows]),
@@ -233,12 +234,7 @@ def _books(cluster: Cluster) -> None:
     for name in ("demand", "priority", "level"):
         _must(np.array_equal(getattr(inventory, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
     _must(all(inventory._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
-    held = inventory.held
-    _must(np.isin(held[:count], [-1, *live]).all() and (held[count:] == -1).all(), "a machine is held for no class")
-    _must(
-        inventory._holding == int((inventory.held[: inventory.rows] >= 0).sum()),
-        "machines that are held are not counted",
-    )
+    _must(0 <= inventory.arranged <= inventory.clock, "machines changed after now")
     _must(bool((inventory.version[: inventory.rows] <= inventory.clock).all()), "a row changed after now")
     _must((inventory.slots[rows] >= 0).all() and (inventory.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
     _company(inventory, fresh, set(live), bool(cluster._changes.gone))

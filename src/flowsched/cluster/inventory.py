@@ -2,62 +2,29 @@
 
 Rows are machines, columns resources (int64 micro-units).  Two kinds of dense index meet here, each handed out from a
 free list so that equal histories give equal indices: *rows* (machines) and *classes* (tasks of the same demand,
-constraints and priority).  What a class can ever run on is in `shapes`, who may run beside whom in `affinity`.
+constraints and priority).  What a class can ever run on is in `shapes`, which tasks may run side by side in `affinity`,
+and the order in which all limits are asked in `limits`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.affinity import Affinity
-from flowsched.cluster.columns import IdPool, Viewed, grown
+from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS, Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Resources
 from flowsched.cluster.shapes import Shapes, Suitability
 
-__all__ = [
-    "COMPANY",
-    "DOWN",
-    "LABEL",
-    "RESOURCE",
-    "SLOTS",
-    "SPREAD",
-    "UNLIMITED",
-    "FitRule",
-    "Inventory",
-]
+__all__ = ["Inventory"]
 
 Ints = NDArray[np.int64]
-
-DOWN, LABEL, SLOTS, HELD, RESOURCE = 1, 2, 4, 8, 16
-"""Bits that say what keeps a class off a machine: `RESOURCE << d` for resource d."""
-
-SPREAD, COMPANY = 1 << 30, 1 << 31
-"""Bits for who runs there: too many tasks of the same kind in the rack; on the machine, or of a kind that must not be near."""
-
-
-class FitRule(Protocol):
-    """Decides, instead of the sum of what tasks ask for, whether resources suffice; devices stay with the books.
-
-    Both are asked between changes of the world only, and must agree: where `room` says that a task fits, `admits` may
-    still refuse, but must then `Inventory.touch` the row, and `room` must not say so again before something has changed.
-    """
-
-    def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """As `Inventory.room`, as far as resources other than devices go."""
-        ...
-
-    def admits(self, row: int, cls: int, without: Sequence[Any] = ()) -> bool:
-        """Whether one more task of the class fits beside what runs there, but for the task records in `without`."""
-        ...
-
-    def spare(self, row: int, cls: int, most: int) -> int:
-        """How many tasks of the class, up to `most`, fit there together, each of which `admits` would let in; or 0."""
-        ...
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,96 +37,125 @@ class _Asks:
     level: int
 
 
-class Inventory(Viewed):
+class Inventory(Columns):
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
     Attributes
     ----------
-    capacity, free : ndarray of int64, shape (rows, D)
-        The device column of `free` is the sum of the row's `devices`.
     total : ndarray of int64, shape (D,)
         Capacity of all machines together.
-    devices : ndarray of int64, shape (rows, G)
-        What is free of each device; 0 for devices that the machine does not have.
-    slots, running : ndarray of int64, shape (rows,)
-        Most tasks at once (`UNLIMITED` without a limit), and tasks now.
-    usable : ndarray of bool, shape (rows,)
-        Takes new tasks: neither failed nor drained.
-    held : ndarray of int64, shape (rows,)
-        The class that the row is kept for, -1 without one.
-    version : ndarray of int64, shape (rows,)
-        Value of `clock` when the row last changed.
-    running_at : ndarray of int64, shape (rows, levels)
-        Running tasks by priority; column l is priority ``levels[l]``.
-    demand : ndarray of int64, shape (classes, D)
-    priority : ndarray of int64, shape (classes,)
-    task_row, task_class, task_turn : ndarray of int64, shape (tasks,)
-        By index of the task: where it runs (-1 if it does not), and if so, its class and its turn.
-    task_since : ndarray of float64, shape (tasks,)
-        Since when it runs, if it does.
+    clock : int
+        Counts changes.
+    arranged : int
+        Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
     makes : Suitability
         Which class can ever run on which machine.
-    rule : FitRule or None
-        Who decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
+    affinity : Affinity
+    rule : Limit or None
+        Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
+    blockers : Blockers
+        The bits of `room`.
+    constraints : tuple of CustomLimit
+        Those of the policy.
     """
 
+    capacity: Ints = column("rows", "resources")
+    free: Ints = column("rows", "resources")
+    """The device column is the sum of the row's `devices`."""
+    devices: Ints = column("rows", "devices")
+    """What is free of each device; 0 for devices that the machine does not have."""
+    slots: Ints = column("rows")
+    """Most tasks at once, `UNLIMITED` without a limit."""
+    running: Ints = column("rows")
+    """Tasks now."""
+    usable: Bools = column("rows", dtype=np.bool_)
+    """Takes new tasks: neither failed nor drained."""
+    version: Ints = column("rows")
+    """Value of `clock` when the row last changed."""
+    running_at: Ints = column("rows", "levels")
+    """Running tasks by priority; column l is priority ``levels[l]``."""
+    demand: Ints = column("classes", "resources")
+    priority: Ints = column("classes")
+    level: Ints = column("classes")
+    """Position of the priority in `levels`."""
+    task_row: Ints = column("tasks", fill=-1)
+    """By index of the task: the row where it runs, -1 if it does not."""
+    task_class: Ints = column("tasks", fill=-1)
+    """The class of a task that runs."""
+    task_turn: Ints = column("tasks", fill=-1)
+    """The turn of a task that runs."""
+    task_since: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=-1)
+    """Since when a task runs."""
+
+    _free: memoryview = view("free")
+    _devices: memoryview = view("devices")
+    _running: memoryview = view("running")
+    _slots: memoryview = view("slots")
+    _running_at: memoryview = view("running_at")
+    _version: memoryview = view("version")
+    _task_row: memoryview = view("task_row")
+    _task_class: memoryview = view("task_class")
+    _task_turn: memoryview = view("task_turn")
+    _task_since: Any = view("task_since")
+
     def __init__(self, resources: Resources) -> None:
+        super().__init__(resources=len(resources.names), devices=1, levels=4)
         self.resources = resources
-        self.clock = 0
-        d = len(resources.names)
-        self.capacity: Ints = np.zeros((8, d), np.int64)
-        self.free: Ints = np.zeros((8, d), np.int64)
-        self.total: Ints = np.zeros(d, np.int64)
-        self.devices: Ints = np.zeros((8, 1), np.int64)
-        self.slots: Ints = np.zeros(8, np.int64)
-        self.running: Ints = np.zeros(8, np.int64)
-        self.usable: NDArray[np.bool_] = np.zeros(8, np.bool_)
-        self.held: Ints = np.full(8, -1, np.int64)
-        self.version: Ints = np.zeros(8, np.int64)
-        self.running_at: Ints = np.zeros((8, 4), np.int64)
+        self.clock = self.arranged = 0
+        self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
-        self.demand: Ints = np.zeros((8, d), np.int64)
-        self.priority: Ints = np.zeros(8, np.int64)
-        self.level: Ints = np.zeros(8, np.int64)
         self.makes = Suitability(resources.device_index)
-        self.task_row: Ints = np.full(8, -1, np.int64)
-        self.task_class: Ints = np.zeros(8, np.int64)
-        self.task_turn: Ints = np.zeros(8, np.int64)
-        self.task_since: NDArray[np.float64] = np.zeros(8)
-        self.rule: FitRule | None = None
+        self.rule: Limit | None = None
         self.affinity = Affinity()
         self._rows, self._classes = IdPool(), IdPool()
         self._asks: dict[int, _Asks] = {}
-        self._holding = 0
-        self._view()
-
-    def _view(self) -> None:
-        """Single numbers are read and written through these views: several times as fast as through NumPy."""
-        self._free, self._devices = self.free.data, self.devices.data
-        self._running, self._slots = self.running.data, self.slots.data
-        self._running_at, self._version = self.running_at.data, self.version.data
-        self._task_row, self._task_class, self._task_turn = (
-            self.task_row.data,
-            self.task_class.data,
-            self.task_turn.data,
-        )
-        self._task_since: Any = self.task_since.data
+        self._detach()
 
     @property
     def rows(self) -> int:
         """Rows in use or once used: all rows are below it."""
         return self._rows.count
 
+    # -- limits of others ---------------------------------------------------------------------------------------
+
+    def _detach(self) -> None:
+        self.blockers = Blockers(self.resources.names)
+        self._reserved: Reserved | None = None
+        self.constraints: tuple[CustomLimit, ...] = ()
+        self._reach: Reach | None = None
+
+    def attach(self, reserved: Reserved, custom: Sequence[CustomLimit]) -> None:
+        """Ask these limits, too, and no others than these; a copy or an image of the inventory is without.
+
+        Raises
+        ------
+        InputError
+            Two of them have one name, or there are too many; nothing has changed.
+        """
+        names, wakes = tuple(limit.name for limit in custom), tuple(limit.wakes for limit in custom)
+        self.blockers = Blockers(self.resources.names, names, wakes)
+        for i, limit in enumerate(custom):
+            limit.deal(self.blockers.first_constraint << i)
+        self._reserved, self.constraints = reserved, tuple(custom)
+        self._reach = Reach(self.constraints) if custom else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        for name in ("blockers", "_reserved", "constraints", "_reach"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._detach()
+
     # -- machines -----------------------------------------------------------------------------------------------
 
     def add_machine(self) -> int:
         """A row for a new machine; `describe` must follow."""
         row = self._rows.take()
-        for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "running_at"):
-            setattr(self, name, grown(getattr(self, name), row + 1))
-        self.held = grown(self.held, row + 1, fill=-1)
-        self._view()
+        self.grow(rows=row + 1)
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         return row
 
@@ -175,13 +171,13 @@ class Inventory(Viewed):
         if g >= 0:
             count = int(capacity[g]) // MICRO
             had = int((used[g] + self.devices[row].sum()) // MICRO)
-            self.devices = grown(self.devices, row + 1, count)
-            self._view()
+            self.grow(devices=count)
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if slots is None else slots
         self.makes.settle(row, capacity, labels, slots)
         self.touch(row)
+        self.arranged = self.clock
         self._touch_all(self.affinity.settle(row, rack))
 
     def drop_machine(self, row: int) -> None:
@@ -191,7 +187,6 @@ class Inventory(Viewed):
         self.makes.unsettle(row)
         self.usable[row] = False
         self.affinity.unsettle(row)
-        self._unhold(row)
         self.version[row] = 0
         self._rows.give(row)
 
@@ -206,8 +201,21 @@ class Inventory(Viewed):
             self.version[list(rows)] = self.clock
 
     def changed_since(self, clock: int) -> Ints:
-        """Rows that changed after that value of `clock`."""
-        return np.flatnonzero(self.version[: self.rows] > clock)
+        """Rows that changed after that value of `clock`, or that another one which did has in its reach."""
+        return np.flatnonzero(self._latest() > clock)
+
+    def newer(self, rows: Ints, clock: int) -> Bools:
+        """As `changed_since`, by row."""
+        newer: Bools = self._latest()[rows] > clock
+        return newer
+
+    def _latest(self) -> Ints:
+        """By row, when it last changed, or another one that has it in its reach."""
+        versions = self.version[: self.rows]
+        if self._reach is None:
+            return versions
+        reached = self._reach.update(versions, self.clock, self.arranged)
+        return np.where(versions > 0, np.maximum(versions, reached), 0)  # 0 is a row without a machine
 
     def shapes(self) -> Shapes:
         """The machines' shapes now; the same object until one changes."""
@@ -218,14 +226,12 @@ class Inventory(Viewed):
     def add_class(self, demand: Ints, constraints: Mapping[str, Sequence[str]], priority: int) -> int:
         """An index for a new class."""
         cls = self._classes.take()
-        for name in ("demand", "priority", "level"):
-            setattr(self, name, grown(getattr(self, name), cls + 1))
+        self.grow(classes=cls + 1)
         self.demand[cls], self.priority[cls] = demand, priority
         if priority not in self.levels:
             self.levels.append(priority)
             self._running_by_level.append(0)
-            self.running_at = grown(self.running_at, 0, len(self.levels))
-            self._view()
+            self.grow(levels=len(self.levels))
         self.level[cls] = self.levels.index(priority)
         g = self.resources.device_index
         share = min(int(demand[g]), MICRO) if g >= 0 else 0
@@ -251,38 +257,39 @@ class Inventory(Viewed):
         """Whether the machine has slots, so that they may run out."""
         return self._slots[row] != UNLIMITED
 
-    def hold(self, row: int, cls: int) -> None:
-        """Keep the row for a class and those of better priority; -1 for everybody again."""
-        self._unhold(row)
-        if cls >= 0:
-            self.held[row] = cls
-            self._holding += 1
-        self.touch(row)
-
-    def _unhold(self, row: int) -> None:
-        self._holding -= int(self.held[row] >= 0)
-        self.held[row] = -1
-
-    def held_against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Whether the row is kept for others, shape (classes, rows)."""
-        held, cls = self.held[rows][None, :], classes[:, None]
-        against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (self.priority[cls] >= self.priority[held])
-        return against
+    def held_against(self, classes: Ints, rows: Ints) -> Bools:
+        """Whether the row is reserved for others, shape (classes, rows)."""
+        if self._reserved is None:
+            return np.zeros((len(classes), len(rows)), np.bool_)
+        return self._reserved.against(classes, rows)
 
     def can_take(self, row: int, cls: int) -> bool:
         """Whether the machine takes new tasks, and could hold the class if it were empty."""
         return bool(self.usable[row]) and self.makes.can(cls, row)
 
     def welcomes(self, row: int, cls: int) -> bool:
-        """Whether the machine takes new tasks, and labels and holds allow those of the class."""
-        kept = self.held[row] >= 0 and self.held_against(np.array([cls]), np.array([row]))[0, 0]
+        """Whether the machine takes new tasks, and labels and reservations allow those of the class."""
+        kept = self._reserved is not None and self._reserved.against(np.array([cls]), np.array([row]))[0, 0]
         return bool(self.usable[row] and not kept) and self.makes.allows(cls, row)
 
     def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
-        """The devices that a task of the class would take there, () without any; None where it does not fit now.
+        """The devices that a task of the class would take there, () without any; None where it may not start now.
 
-        A share goes to the fullest device that has room for it, whole devices are the first free ones.  Labels and
-        the state of the machine are not looked at.
+        Labels and the state of the machine are not looked at.
+        """
+        devices = self.devices_for(row, cls)
+        if devices is not None and self.constraints and not self.permits(row, cls):
+            for limit in self.constraints:
+                if not limit.admits(row, cls):
+                    limit.refused(row, cls)
+            self.touch(row)
+            return None
+        return devices
+
+    def devices_for(self, row: int, cls: int) -> tuple[int, ...] | None:
+        """As `pick`, whatever the constraints of the policy say.
+
+        A share goes to the fullest device that has room for it, whole devices are the first free ones.
         """
         if self._running[row] >= self._slots[row] or not self._suffices(row, cls):
             return None
@@ -298,7 +305,11 @@ class Inventory(Viewed):
         return tuple(whole[: asks.devices]) if len(whole) >= asks.devices else None
 
     def admits(self, row: int, cls: int, devices: Sequence[int]) -> bool:
-        """Whether a task of the class fits there now on just these devices."""
+        """Whether a task of the class may start there now on just these devices."""
+        return self.has_room(row, cls, devices) and (not self.constraints or self.permits(row, cls))
+
+    def has_room(self, row: int, cls: int, devices: Sequence[int]) -> bool:
+        """As `admits`, whatever the constraints of the policy say."""
         asks = self._asks[cls]
         return (
             self._running[row] < self._slots[row]
@@ -306,6 +317,10 @@ class Inventory(Viewed):
             and len(set(devices)) == len(devices) == asks.devices
             and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
         )
+
+    def permits(self, row: int, cls: int) -> bool:
+        """Whether all constraints of the policy let one more task of the class start there."""
+        return all(limit.admits(row, cls) for limit in self.constraints)
 
     def _suffices(self, row: int, cls: int) -> bool:
         if not self.affinity.admits(row, cls):
@@ -319,7 +334,14 @@ class Inventory(Viewed):
         return True
 
     def spare(self, row: int, cls: int, most: int) -> int:
-        """How many more tasks of the class, up to `most`, fit there together; 0 where they must be tried one by one."""
+        """How many more tasks of the class, up to `most`, may start there together; 0 where they must be tried one by one."""
+        count = self.spare_room(row, cls, most)
+        for limit in self.constraints:
+            count = limit.spare(row, cls, count) if count else 0
+        return count
+
+    def spare_room(self, row: int, cls: int, most: int) -> int:
+        """As `spare`, whatever the constraints of the policy say."""
         asks, free = self._asks[cls], self._free
         if asks.share or self.affinity.heeds(cls):
             return 0
@@ -350,9 +372,7 @@ class Inventory(Viewed):
     def assign(self, task: int, row: int, cls: int, turn: int, since: float) -> None:
         """Note where a task runs."""
         if task >= len(self.task_row):
-            for name in ("task_row", "task_class", "task_turn", "task_since"):
-                setattr(self, name, grown(getattr(self, name), task + 1, fill=-1))
-            self._view()
+            self.grow(tasks=task + 1)
         self._task_row[task], self._task_class[task], self._task_turn[task] = row, cls, turn
         self._task_since[task] = since
 
@@ -371,7 +391,7 @@ class Inventory(Viewed):
         return self.makes.somewhere(np.flatnonzero(self.usable[: self.rows]))
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """How many more tasks of each class each machine could take now by labels and resources, and what prevents one.
+        """How many more tasks of each class each machine could take now by all limits, and what prevents one.
 
         Slots are left to the caller: they are the one dimension that the flow itself can see.
 
@@ -379,13 +399,28 @@ class Inventory(Viewed):
         -------
         fits : ndarray of int64, shape (classes, rows)
         why : ndarray of uint32, shape (classes, rows)
-            All of `DOWN`, `LABEL`, `SLOTS`, `HELD`, `SPREAD`, `COMPANY` and `RESOURCE << d` that stand against one more task.
+            All bits of `blockers` that stand against one more task.
         """
-        free, g = self.free[rows], self.resources.device_index
         fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
         why = np.zeros(fits.shape, np.uint32)
         if self.rule is not None:
-            fits, why = self.rule.room(classes, rows)
+            self.rule.narrow(classes, rows, fits, why)
+        self._narrow(classes, rows, fits, why)
+        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.makes.suits(classes, rows))):
+            if shut.any():
+                why |= np.where(shut, np.uint32(bit), np.uint32(0))
+                fits[np.broadcast_to(shut, fits.shape)] = 0
+        if self._reserved is not None:
+            self._reserved.narrow(classes, rows, fits, why)
+        self.affinity.narrow(classes, rows, fits, why)
+        for limit in self.constraints:
+            limit.narrow(classes, rows, fits, why)
+        why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
+        return fits, why
+
+    def _narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
+        """The sum of what tasks ask for, or under a `rule` devices alone."""
+        free, g = self.free[rows], self.resources.device_index
         for d in range(free.shape[1]) if self.rule is None else [g] * (g >= 0):
             need = self.demand[classes, d]
             asking = np.flatnonzero(need)
@@ -395,21 +430,6 @@ class Inventory(Viewed):
             count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
             fits[asking] = np.minimum(fits[asking], count)
             why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
-        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.makes.suits(classes, rows))):
-            if shut.any():
-                why |= np.where(shut, np.uint32(bit), np.uint32(0))
-                fits[np.broadcast_to(shut, fits.shape)] = 0
-        if self._holding:
-            held = self.held_against(classes, rows)
-            why[held] |= HELD
-            fits[held] = 0
-        for i, cls in enumerate(classes.tolist()):
-            bears = self.affinity.room(cls, rows)
-            for bit, most in zip((COMPANY, SPREAD), bears or (), strict=False):
-                fits[i] = np.minimum(fits[i], most)
-                why[i, most == 0] |= bit
-        why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
-        return fits, why
 
     def _device_room(self, need: Ints, rows: Ints) -> Ints:
         devices = self.devices[rows]

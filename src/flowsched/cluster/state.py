@@ -9,40 +9,37 @@ exception that nothing could foresee (out of memory) leaves it true, and whoever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import events as ev
 from flowsched.cluster.columns import IdPool
-from flowsched.cluster.inventory import SLOTS, Inventory
+from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
-from flowsched.cluster.transitions import Changes, Transitions
+from flowsched.cluster.transitions import Changes
+from flowsched.cluster.views import Views, found
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,
     InputError,
     TornStateError,
     UnknownIdError,
-    UnknownMachineError,
-    UnknownTaskError,
 )
 from flowsched.validate import number, ordered, quoted, truth, whole
 
 __all__ = ["Cluster"]
 
-_Thing = TypeVar("_Thing")
-
 IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-class Cluster(Transitions):
+class Cluster(Views):
     """Machines, jobs, tasks and users, and what runs where.
 
     Parameters
@@ -52,8 +49,8 @@ class Cluster(Transitions):
 
     Attributes
     ----------
-    books, by_row, waiting
-        See `Transitions`.
+    inventory, by_row, waiting, machines, tasks
+        See `Views`.
     events : int
         How many have happened.
     midway : bool
@@ -63,9 +60,7 @@ class Cluster(Transitions):
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
         self.resources = resources if isinstance(resources, Resources) else Resources(ordered("resources", resources))
         super().__init__(Inventory(self.resources))
-        self.machines: dict[Hashable, MachineRecord] = {}
         self.jobs: dict[Hashable, JobRecord] = {}
-        self.tasks: dict[Hashable, TaskRecord] = {}
         self.users: dict[Hashable, User] = {}
         self.by_index: list[TaskRecord | None] = []
         self.by_class: dict[int, TaskClass] = {}
@@ -76,37 +71,7 @@ class Cluster(Transitions):
         self.midway = False
         self._serial = 0
 
-    # -- looking ------------------------------------------------------------------------------------------------
-
-    def machine_ids(self) -> list[Hashable]:
-        """Machines in the order in which they joined, failed ones too."""
-        return list(self.machines)
-
-    def task_state(self, task: Hashable) -> str:
-        """``"waiting"`` or ``"running"``; `UnknownTaskError` for a task that left or never came."""
-        return "running" if self.task(task).place else "waiting"
-
-    def placement(self, task: Hashable) -> Hashable | None:
-        """The machine where the task runs, None while it waits."""
-        place = self.task(task).place
-        return self.by_row[place.row].machine.id if place else None
-
-    def task(self, task: Hashable) -> TaskRecord:
-        """The record of a task."""
-        return _found(self.tasks, task, UnknownTaskError, "task")
-
-    def machine(self, machine: Hashable) -> MachineRecord:
-        """The record of a machine."""
-        return _found(self.machines, machine, UnknownMachineError, "machine")
-
-    def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
-        """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
-        records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
-        rows = np.array([m.row for m in records], np.int64)
-        fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
-        fits[why & SLOTS > 0] = 0
-        counts: NDArray[np.int64] = np.minimum(fits[0], self.inventory.slots[rows] - self.inventory.running[rows])
-        return counts
+    # -- what changed --------------------------------------------------------------------------------------------
 
     def changes(self, now: float | None = None) -> Changes:
         """What changed since the last call, which is forgotten here; tasks submitted at no stated time wait since `now`."""
@@ -155,12 +120,10 @@ class Cluster(Transitions):
         return self._turn
 
     def everything(self) -> None:
-        """Let all that is count as changed, for a mirror that begins with nothing; nothing is held for a class."""
+        """Let all that is count as changed, for a mirror that begins with nothing."""
         self.changes()
         groups = {group: dict.fromkeys(group.on) for job in self.jobs.values() for group in job.groups.values()}
         self._changes = Changes(groups, machines=dict.fromkeys(self.by_row))
-        for row in np.flatnonzero(self.inventory.held >= 0).tolist():
-            self.inventory.hold(row, -1)
 
     # -- events -------------------------------------------------------------------------------------------------
 
@@ -271,6 +234,7 @@ class Cluster(Transitions):
         del self.by_row[record.row]
         self._changes.machines.pop(record.row, None)
         self._changes.gone.append(record.row)
+        self.inventory.arranged = self.inventory.clock
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
         described = Job(event.id, event.user, event.priority, event.gang, event.deadline)
@@ -287,7 +251,7 @@ class Cluster(Transitions):
             self._add_task(job, task, demand, event.time)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
-        job = _found(self.jobs, event.job, UnknownIdError, "job")
+        job = found(self.jobs, event.job, UnknownIdError, "job")
         self._add_task(job, event.task, self._demands(event.job, (event.task,))[0], event.time)
 
     def _demands(self, job: Hashable, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
@@ -347,8 +311,9 @@ class Cluster(Transitions):
         if machine.failed:
             raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
         cls = task.group.cls.index
-        devices = self.inventory.pick(machine.row, cls) if given is None else given
-        if devices is None or not self.inventory.admits(machine.row, cls, devices):
+        # It has started, whatever the constraints of the policy say.
+        devices = self.inventory.devices_for(machine.row, cls) if given is None else given
+        if devices is None or not self.inventory.has_room(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
         self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
 
@@ -372,7 +337,7 @@ class Cluster(Transitions):
         self._remove(self.task(event.task))
 
     def _job_removed(self, event: ev.JobRemoved) -> None:
-        for task in list(_found(self.jobs, event.job, UnknownIdError, "job").tasks):
+        for task in list(found(self.jobs, event.job, UnknownIdError, "job").tasks):
             self._remove(task)
         del self.jobs[event.job]
 
@@ -383,11 +348,11 @@ class Cluster(Transitions):
         self.users[event.id] = user
 
     def _user_updated(self, event: ev.UserUpdated) -> None:
-        _found(self.users, event.id, UnknownIdError, "user")
+        found(self.users, event.id, UnknownIdError, "user")
         self.users[event.id] = User(event.id, event.quota)
 
     def _user_removed(self, event: ev.UserRemoved) -> None:
-        _found(self.users, event.id, UnknownIdError, "user")
+        found(self.users, event.id, UnknownIdError, "user")
         for job in self.jobs.values():
             if job.job.user == event.id and job.tasks:
                 raise InputError(f"user {event.id!r} still has job {job.job.id!r}")
@@ -424,16 +389,6 @@ class Cluster(Transitions):
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None
-
-
-def _found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownIdError], kind: str) -> _Thing:
-    try:
-        thing = things.get(id)
-    except TypeError:  # no hash: nothing can be called that
-        thing = None
-    if thing is None:
-        raise error(f"unknown {kind} {quoted(id)}")
-    return thing
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {

@@ -1,64 +1,67 @@
-"""Trying moves of tasks out: everything can be taken back as if it had not happened."""
+"""Trial moves of tasks: everything can be taken back as if it had not happened."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
-__all__ = ["Transaction"]
+__all__ = ["Transaction", "without"]
 
 
 class Transaction:
-    """Moves in a cluster, kept only if nobody calls `rollback`.
+    """Moves in a cluster, kept unless `rollback` takes them back.
 
     Attributes
     ----------
     before : dict of TaskRecord to Before
         What was touched, in the order of the first touch.
-    moving : bool
-        In the middle of one move: an exception there leaves what cannot be taken back.
     """
 
     def __init__(self, cluster: Cluster, now: float) -> None:
         self.cluster = cluster
         self.now = now
         self.before: dict[TaskRecord, Before] = {}
-        self.moving = False
+
+    @property
+    def moving(self) -> bool:
+        """In the middle of one move: an exception there leaves what cannot be taken back."""
+        return self.cluster.moving
 
     def start(self, tasks: Sequence[TaskRecord], row: int, devices: Sequence[int]) -> None:
         """Waiting tasks of one group run, each on these devices."""
         for task in tasks:
             self._remember(task)
-        self.moving = True
+        self.cluster.moving = True
         self.cluster.start(tasks, row, tuple(devices), self.now)
-        self.moving = False
+        self.cluster.moving = False
 
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
         self._remember(task)
-        self.moving = True
+        self.cluster.moving = True
         self.cluster.stop(task, self.now)
-        self.moving = False
+        self.cluster.moving = False
 
     def restore(self, task: TaskRecord) -> None:
         """One task is as before the trial again."""
-        self.moving = True
+        self.cluster.moving = True
         self.cluster.restore([task], [self.before[task]])
-        self.moving = False
+        self.cluster.moving = False
 
     def rollback(self) -> None:
         """All tasks are as before the trial again; nothing is done where that cannot be."""
-        if self.moving:
+        if self.cluster.moving:
             return
-        self.moving = True
+        self.cluster.moving = True
         for _, alike in groupby(reversed(self.before.items()), _moved):
             tasks, before = (list(column) for column in zip(*alike, strict=True))
             self.cluster.restore(tasks, before)
         self.before.clear()
-        self.moving = False
+        self.cluster.moving = False
 
     def _remember(self, task: TaskRecord) -> None:
         if task not in self.before:
@@ -69,3 +72,15 @@ def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, int, int]:
     """Tasks of one group that were together and still are have it in common; who started together has one place."""
     task, before = item
     return id(task.group), id(task.place), id(before.place)
+
+
+@contextmanager
+def without(cluster: Cluster, tasks: Iterable[TaskRecord]) -> Iterator[None]:
+    """Take running tasks off their machines while a question is asked; all is as before afterwards."""
+    transaction = Transaction(cluster, 0.0)
+    try:
+        for task in tasks:
+            transaction.stop(task)
+        yield
+    finally:
+        transaction.rollback()

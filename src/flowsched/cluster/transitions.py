@@ -46,11 +46,13 @@ class Transitions:
 
     Attributes
     ----------
-    books : Books
+    inventory : Inventory
         Capacities and demands in arrays.
     by_row : dict of int to MachineRecord
-    waiting : dict of ClassRecord to dict of Group
+    waiting : dict of TaskClass to dict of Group
         Classes with waiting tasks, and their groups that have some.
+    moving : bool
+        In the middle of one move: an exception there leaves what cannot be taken back.
     """
 
     def __init__(self, inventory: Inventory) -> None:
@@ -59,6 +61,7 @@ class Transitions:
         self.waiting: dict[TaskClass, dict[Group, None]] = {}
         self._waiting_ids: dict[TaskClass, tuple[Hashable, ...]] = {}
         self._changes = Changes()
+        self.moving = False
         self._turn = 0
         self._timeless: list[TaskRecord] = []
 

@@ -1,6 +1,7 @@
 """What is wanted: costs of placement, of waiting and of preemption, and shares, as functions of the world."""
 
 from flowsched.policy.aging import WaitCost
+from flowsched.policy.constraint import Constraint
 from flowsched.policy.fairness import Fairness, Limits
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
@@ -22,6 +23,7 @@ __all__ = [
     "DRF",
     "OMEGA",
     "BatchShare",
+    "Constraint",
     "CustomCost",
     "DeviceCost",
     "Fairness",

@@ -10,8 +10,10 @@ so it always displaces.  With m = 1 all this holds for one task, with more for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +21,26 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
+from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
-from flowsched.validate import LARGEST_FLOAT, quoted
+from flowsched.policy.purity import Witness
+from flowsched.validate import LARGEST_FLOAT, quoted, truth
 
-__all__ = ["OMEGA", "Policy", "PreemptionCost"]
+Ints = NDArray[np.int64]
+
+__all__ = ["LATER", "OMEGA", "Policy", "PreemptionCost"]
 
 OMEGA = 1000
 """Cost of one whole dimension by default: the resolution of loads."""
+
+LATER: Mapping[str, bool] = {"later": True}
+"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
+
+_ROUNDING = 1e-9
+"""So far beyond 0 and 1 a cost may be by rounding; so much it may differ where it is summed in another order."""
 
 _MOST = 1 << 59
 """All costs of a policy together are below it."""
@@ -86,6 +98,11 @@ class Policy:
         Cost of the whole range of placements: so many levels are told apart.
     moves : int
         One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
+    constraints : sequence of Constraint
+        Hard limits of the caller's own, beside those of machines and tasks.
+    debug : bool
+        Ask all placement costs and constraints several times, and refuse those that break their contract by name; see
+        `flowsched.policy.purity`.  Several times as slow.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -97,6 +114,11 @@ class Policy:
     locality: Locality | None = None
     resolution: int = OMEGA
     moves: int = 1
+    constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
+    debug: bool = field(default=False, metadata=LATER)
+    _witnesses: WeakKeyDictionary[Cluster, list[Witness]] = field(
+        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -121,6 +143,8 @@ class Policy:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
                 raise InputError(f"Policy: {name} must be a whole number >= 1 and below 2**59, got {quoted(value)}")
+        truth("Policy: debug", self.debug)
+        object.__setattr__(self, "constraints", checked_constraints(self.constraints))
         if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
             raise InputError(f"Policy: step must be a number above 0 and at most 1, got {quoted(self.step)}")
 
@@ -186,18 +210,42 @@ class Policy:
         total = np.zeros((len(classes), len(rows)))
         weight = self._locality_weight
         for i, cost in enumerate(self.placement):
-            part = np.asarray(cost(cluster, classes, rows))
-            if part.shape != total.shape:
-                raise InputError(
-                    f"Policy: placement[{i}] ({cost!r}) returned shape {part.shape}, expected {total.shape}: (classes, rows)"
-                )
-            if not np.isfinite(part).all():
-                raise InputError(f"Policy: placement[{i}] ({cost!r}) returned a value that is not a number")
+            part = self._asked(i, cluster, classes, rows)
+            if self.debug:
+                self._compare(i, part, cluster, classes, rows)
             total += cost.weight * part
             weight += cost.weight
         if weight:
             total *= self.resolution / weight
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
+
+    def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
+        """What one placement cost says, checked; shape (classes, rows)."""
+        part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
+        shape = (len(classes), len(rows))
+        if part.shape != shape:
+            raise InputError(f"{self._name(i)} returned shape {part.shape}, expected {shape}: (classes, rows)")
+        if part.dtype.kind not in "fiub":
+            raise InputError(f"{self._name(i)} returned values of type {part.dtype}, expected numbers")
+        if part.size and not (part.min() >= -_ROUNDING and part.max() <= 1 + _ROUNDING):
+            wrong = part[~((part >= -_ROUNDING) & (part <= 1 + _ROUNDING))][0]
+            raise InputError(f"{self._name(i)} returned {wrong:g}; costs are numbers from 0 to 1")
+        return part
+
+    def _name(self, i: int) -> str:
+        return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
+
+    def _compare(self, i: int, part: NDArray[Any], cluster: Cluster, classes: Ints, rows: Ints) -> None:
+        """Compare what a placement cost says with what it says otherwise."""
+        witnesses = self._witnesses.get(cluster)
+        if witnesses is None:
+            witnesses = [Witness(self._name(j), cluster, _ROUNDING) for j in range(len(self.placement))]
+            self._witnesses[cluster] = witnesses
+
+        def ask(classes: Ints, rows: Ints) -> NDArray[Any]:
+            return self._asked(i, cluster, classes, rows)
+
+        witnesses[i].check(ask, part, classes, rows, cluster.inventory.version)
 
     @property
     def _locality_weight(self) -> float:

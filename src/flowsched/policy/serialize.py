@@ -7,7 +7,7 @@ A function of the caller's is its name; two of one name count as the same.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from inspect import signature
@@ -72,7 +72,15 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
     """What an object was made with, as far as it tells."""
     if _is_code(value):
         return
-    names = [f.name for f in fields(value) if f.init] if is_dataclass(value) else signature(type(value)).parameters
+    if is_dataclass(value):
+        # What a policy could not yet say when a journal was begun is not in its description there.
+        names: Iterable[str] = [
+            f.name
+            for f in fields(value)
+            if f.init and not (f.metadata.get("later") and getattr(value, f.name) == f.default)
+        ]
+    else:
+        names = signature(type(value)).parameters
     for name in names:
         if hasattr(value, name):
             yield name, getattr(value, name)

@@ -119,7 +119,7 @@ class RoundEngine:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the next round; its setter raises `FlowschedError` for one that cannot hold, and changes nothing."""
+        """The policy of the next round; one that cannot hold raises `FlowschedError` and changes nothing."""
         return self.builder.policy
 
     @policy.setter
@@ -142,6 +142,7 @@ class RoundEngine:
             The mirror came from a file, and is dropped where it does not work.
         """
         self.cluster, self.network, self.builder = state.cluster, state.network, state.builder
+        self.builder.attach(self.builder.policy)
         self._verdicts = Verdicts(self.builder)
         self._stale, self._cached = False, cached
 
@@ -211,6 +212,6 @@ class RoundEngine:
         return self.builder.left_out
 
     def invalidate(self, classes: Collection[int]) -> None:
-        """Look at every machine again for these classes (by index) in the next round: the fit rule's answers have changed."""
+        """Look at every machine again for these classes (by index): the fit rule's answers have changed."""
         if not self._stale:
             self.builder.invalidate(list(classes))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.builder.builder import Builder
-from flowsched.cluster.inventory import SPREAD
+from flowsched.cluster.limits import SPREAD
 from flowsched.cluster.records import Before, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.shapes import Shapes
 from flowsched.rounds.admission import AdmissionCheck
@@ -129,7 +129,8 @@ class Verdicts:
     def _verdict(self, cls: TaskClass, known: Verdict | None) -> Verdict:
         """Return the verdict for a class that never had room: the known one, unless something has changed for it."""
         why, shapes = self.builder.classes.why(cls.index), self.cluster.inventory.shapes()
-        if known is not None and known.why is why and known.shapes is shapes:
+        blockers = self.cluster.inventory.blockers
+        if known is not None and (known.why is why and known.shapes is shapes and known.blockers is blockers):
             return known
         return judge(self.cluster.inventory, cls, why)
 

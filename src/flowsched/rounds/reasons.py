@@ -9,7 +9,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.inventory import COMPANY, DOWN, HELD, LABEL, RESOURCE, SLOTS, SPREAD, Inventory
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.limits import HELD, LABEL, SLOTS, SPREAD, Blockers
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import TaskClass
 from flowsched.cluster.shapes import ShapeKey, Shapes
@@ -32,6 +33,8 @@ _UNBLOCKED_BY = {
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
+_READY = frozenset((ReasonCode.RUNNING, ReasonCode.PENDING, ReasonCode.WAIT_CHEAPER, ReasonCode.TIME_LIMIT))
+"""Codes under which a task waits for no event."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,8 @@ class Verdict:
     cls : TaskClass
     why : ndarray of uint32, shape (rows,)
         Blockers of one more task of the class, see `Inventory.room`.
+    blockers : Blockers
+        Meaning of the bits of `why`.
     shapes : Shapes
         The machines of that moment.
     ever : ndarray of uint8, shape (shapes,)
@@ -53,6 +58,7 @@ class Verdict:
 
     cls: TaskClass
     why: NDArray[np.uint32]
+    blockers: Blockers
     shapes: Shapes
     ever: NDArray[np.uint8]
     resources: Resources
@@ -60,7 +66,11 @@ class Verdict:
 
     def reason(self, price: float | None = None) -> Reason:
         """Return the reason in full, with counts by shape of machine."""
-        return Reason(self.said, self._detail(), price, _UNBLOCKED_BY.get(self.said, ()))
+        code, events = self.said, _UNBLOCKED_BY.get(self.said, ())
+        if code not in _READY:
+            bits = int(np.bitwise_or.reduce(self.why[self.shapes.of_row >= 0], initial=0))
+            events = tuple(dict.fromkeys((*events, *self.blockers.wakes_of(bits))))
+        return Reason(code, self._detail(), price, events)
 
     @cached_property
     def said(self) -> ReasonCode:
@@ -75,6 +85,9 @@ class Verdict:
             return ReasonCode.HELD
         if (self.why[live] == SPREAD).any():
             return ReasonCode.SPREAD
+        own = np.uint32(self.blockers.own)
+        if ((self.why[live] & own > 0) & (self.why[live] & ~own == 0)).any():
+            return ReasonCode.CONSTRAINT
         return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
@@ -101,17 +114,12 @@ class Verdict:
         return [f"constraint {label}" for label, allowed in constraints if have.get(label) not in allowed]
 
     def _blockers(self, why: int) -> list[str]:
-        names = ["down"] if why & DOWN else []
-        names += [name for d, name in enumerate(self.resources.names) if why & RESOURCE << d]
-        names += ["slots"] if why & SLOTS else []
-        names += ["affinity"] if why & COMPANY else []
-        names += ["rack"] if why & SPREAD else []
-        return names + ["held for others"] if why & HELD else names
+        return [name for bit, name in self.blockers.said if why & bit]
 
 
 @lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
-    """Return a shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    """Return a shape in words, as in ``"32 cpu, 2 gpu T4"``; shapes that differ in other labels only share it."""
     capacity, labels, slots = shape
     model = dict(labels).get(GPU_MODEL)
     parts = []
@@ -144,7 +152,8 @@ def judge(
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    return Verdict(cls, why, shapes or inventory.shapes(), inventory.makes.ever(cls.index), inventory.resources, code)
+    ever = inventory.makes.ever(cls.index)
+    return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 
 class Waiting(Mapping[Hashable, Reason]):

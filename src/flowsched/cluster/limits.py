@@ -1,0 +1,215 @@
+"""Hard limits: the list of all that may stand against one more task on a machine.
+
+`Inventory.room` asks the limits of a cluster one after the other.  Each narrows the counts that the limits before it left,
+and notes its bit where it leaves none.  The order is::
+
+    resources      the sum of what tasks ask for, or the `Limit` that an adapter sets in its place (`Inventory.rule`)
+    state, labels  of the machine
+    reservations   of the builder, if there is one
+    affinity
+    constraints    of the policy
+    slots          noted only: the flow itself counts them
+
+Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, and those of affinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.exceptions import InputError
+
+__all__ = [
+    "AFFINITY",
+    "BUILT_IN",
+    "DOWN",
+    "HELD",
+    "LABEL",
+    "RESOURCE",
+    "SLOTS",
+    "SPREAD",
+    "TAINT",
+    "Blockers",
+    "CustomLimit",
+    "Limit",
+    "Reach",
+    "Reserved",
+]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Masks = NDArray[np.uint32]
+
+_BITS = 32
+_FIRST = ("down", "constraint", "slots", "held for others", "taint")
+_LAST = ("rack", "affinity")
+
+BUILT_IN = (*_FIRST, *_LAST)
+"""Names of the limits that every cluster has."""
+
+DOWN, LABEL, SLOTS, HELD, TAINT = (1 << bit for bit in range(len(_FIRST)))
+"""Bits of a machine: it takes no tasks; its labels; its slots; it is reserved; its taints."""
+
+RESOURCE = 1 << len(_FIRST)
+"""Bit of the first resource: `RESOURCE << d` is that of resource d."""
+
+SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
+"""Bits for tasks of one kind: too many in the rack; too many on the machine, or one that must not be near."""
+
+
+@dataclass(frozen=True)
+class Blockers:
+    """The bits of a cluster, and what they say.
+
+    Parameters
+    ----------
+    resources : tuple of str
+    constraints : tuple of str
+        Names of the policy's constraints.
+    wakes : tuple of tuple of str
+        By constraint, the kinds of events that may make room.
+    """
+
+    resources: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    wakes: tuple[tuple[str, ...], ...] = ()
+
+    def __post_init__(self) -> None:
+        taken = {*BUILT_IN, *self.resources}
+        for name in self.constraints:
+            if name in taken:
+                raise InputError(
+                    f"constraint {name!r}: something else is counted under that name; another name expected"
+                )
+            taken.add(name)
+        if len(BUILT_IN) + len(self.resources) + len(self.constraints) > _BITS:
+            most = _BITS - len(BUILT_IN)
+            raise InputError(
+                f"constraints: {len(self.resources)} resources and {len(self.constraints)} constraints are more than {most}"
+            )
+
+    @property
+    def first_constraint(self) -> int:
+        """Bit of the first constraint."""
+        return RESOURCE << len(self.resources)
+
+    @cached_property
+    def own(self) -> int:
+        """The bits of all constraints."""
+        return self.first_constraint * ((1 << len(self.constraints)) - 1)
+
+    @cached_property
+    def said(self) -> tuple[tuple[int, str], ...]:
+        """Bits and their names in the order in which a reason lists them; labels and taints apart, which name a key."""
+        resources = [(RESOURCE << d, name) for d, name in enumerate(self.resources)]
+        others = [(SLOTS, "slots"), (AFFINITY, "affinity"), (SPREAD, "rack"), (HELD, "held for others")]
+        own = [(self.first_constraint << i, name) for i, name in enumerate(self.constraints)]
+        return ((DOWN, "down"), *resources, *others, *own)
+
+    def wakes_of(self, mask: int) -> tuple[str, ...]:
+        """Kinds of events that may make room by the constraints in a mask."""
+        bit = self.first_constraint
+        named = [kind for i, kinds in enumerate(self.wakes) if mask & bit << i for kind in kinds]
+        return tuple(dict.fromkeys(named))
+
+
+class Limit(Protocol):
+    """Decides on resources in place of the sum of what tasks ask for; devices stay with the inventory.
+
+    All methods are asked between changes of the cluster only, and must agree: where `narrow` leaves room, `admits` may
+    still refuse, but must then `Inventory.touch` the row, and `narrow` must leave none until something has changed.
+    """
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: Masks) -> None:
+        """Lower the counts of `Inventory.room` to what this limit leaves, and note its bits where that is none."""
+        ...
+
+    def admits(self, row: int, class_id: int, without: Sequence[Any] = ()) -> bool:
+        """Return whether one more task fits beside what runs there, but for the task records in `without`."""
+        ...
+
+    def spare(self, row: int, class_id: int, most: int) -> int:
+        """Return how many tasks, up to `most`, fit there together, each of which `admits` would let in; or 0."""
+        ...
+
+
+class CustomLimit(Limit, Protocol):
+    """A limit of the policy's, beside those of the inventory."""
+
+    @property
+    def name(self) -> str:
+        """Name under which reasons count it."""
+        ...
+
+    @property
+    def wakes(self) -> tuple[str, ...]:
+        """Kinds of events that may make room."""
+        ...
+
+    def deal(self, bit: int) -> None:
+        """Note this bit from now on."""
+        ...
+
+    def reach(self, row: int) -> Ints:
+        """Return the rows whose room a change of this row may alter."""
+        ...
+
+    def refused(self, row: int, class_id: int) -> None:
+        """Leave no room for the class until something in reach has changed."""
+        ...
+
+
+class Reserved(Protocol):
+    """Machines that are kept for classes."""
+
+    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: Masks) -> None:
+        """See `Limit.narrow`."""
+        ...
+
+    def against(self, classes: Ints, rows: Ints) -> Bools:
+        """Return whether the row is kept from the class, shape (classes, rows)."""
+        ...
+
+
+class Reach:
+    """Rows whose room changed because another row in reach of a constraint did.
+
+    Attributes
+    ----------
+    version : ndarray of int64, shape (rows,)
+        The last `Inventory.version` of a row that reaches this one; 0 without one.
+    """
+
+    def __init__(self, limits: Sequence[CustomLimit]) -> None:
+        self._limits = limits
+        self._clock = 0
+        self.version: Ints = np.zeros(0, np.int64)
+
+    def update(self, versions: Ints, clock: int, arranged: int) -> Ints:
+        """Bring `version` up to date, and return it; this calls `reach` of all constraints for each row that changed.
+
+        Parameters
+        ----------
+        versions : ndarray of int64, shape (rows,)
+            `Inventory.version` of all rows.
+        clock, arranged : int
+            See `Inventory`.
+        """
+        if self._clock == clock and len(self.version) == len(versions):
+            return self.version
+        reached = np.zeros(len(versions), np.int64)
+        reached[: len(self.version)] = self.version
+        if arranged > self._clock:  # which rows reach which is no longer known
+            reached[:] = arranged
+        for row in np.flatnonzero(versions > self._clock).tolist():
+            for limit in self._limits:
+                rows = limit.reach(row)
+                reached[rows] = np.maximum(reached[rows], versions[row])
+        self.version, self._clock = reached, clock
+        return reached

@@ -1,0 +1,126 @@
+"""What a cluster shows: by id, and in arrays by class and row for the authors of costs and constraints.
+
+Amounts are in the caller's units.  Arrays are copies; altering one alters nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.limits import SLOTS
+from flowsched.cluster.model import MICRO
+from flowsched.cluster.records import MachineRecord, TaskRecord
+from flowsched.cluster.transitions import Transitions
+from flowsched.exceptions import UnknownIdError, UnknownMachineError, UnknownTaskError
+from flowsched.validate import quoted
+
+__all__ = ["Views", "found"]
+
+_Thing = TypeVar("_Thing")
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Views(Transitions):
+    """The part of a cluster that answers questions.
+
+    Attributes
+    ----------
+    inventory, by_row, waiting
+        See `Transitions`.
+    machines : dict of machine id to MachineRecord
+        In the order in which they joined, failed ones too.
+    tasks : dict of task id to TaskRecord
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory)
+        self.machines: dict[Hashable, MachineRecord] = {}
+        self.tasks: dict[Hashable, TaskRecord] = {}
+
+    # -- by id --------------------------------------------------------------------------------------------------
+
+    def machine_ids(self) -> list[Hashable]:
+        """Machines in the order in which they joined, failed ones too."""
+        return list(self.machines)
+
+    def task_state(self, task: Hashable) -> str:
+        """``"waiting"`` or ``"running"``; `UnknownTaskError` for a task that left or never came."""
+        return "running" if self.task(task).place else "waiting"
+
+    def placement(self, task: Hashable) -> Hashable | None:
+        """The machine where the task runs, None while it waits."""
+        place = self.task(task).place
+        return self.by_row[place.row].machine.id if place else None
+
+    def task(self, task: Hashable) -> TaskRecord:
+        """The record of a task."""
+        return found(self.tasks, task, UnknownTaskError, "task")
+
+    def machine(self, machine: Hashable) -> MachineRecord:
+        """The record of a machine."""
+        return found(self.machines, machine, UnknownMachineError, "machine")
+
+    def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
+        """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
+        records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
+        rows = np.array([m.row for m in records], np.int64)
+        fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
+        fits[why & SLOTS > 0] = 0
+        counts: NDArray[np.int64] = np.minimum(fits[0], self.inventory.slots[rows] - self.inventory.running[rows])
+        return counts
+
+    def free(self, machine: Hashable) -> dict[str, float]:
+        """What is free of each resource of a machine."""
+        free = self.inventory.free[self.machine(machine).row] / MICRO
+        return dict(zip(self.inventory.resources.names, free.tolist(), strict=True))
+
+    # -- in arrays ----------------------------------------------------------------------------------------------
+
+    def labels(self, rows: Ints, key: str) -> NDArray[np.object_]:
+        """Values of a label, shape (rows,); None for a machine without it."""
+        values = np.empty(len(rows), np.object_)
+        values[:] = [self.by_row[row].machine.labels.get(key) for row in rows.tolist()]
+        return values
+
+    def capacity(self, rows: Ints) -> Floats:
+        """What machines have, shape (rows, resources)."""
+        capacity: Floats = self.inventory.capacity[rows] / MICRO
+        return capacity
+
+    def used(self, rows: Ints) -> Floats:
+        """What the tasks that run there ask for together, shape (rows, resources)."""
+        inventory = self.inventory
+        used: Floats = (inventory.capacity[rows] - inventory.free[rows]) / MICRO
+        return used
+
+    def demand(self, classes: Ints) -> Floats:
+        """What one task of each class asks for, shape (classes, resources)."""
+        demand: Floats = self.inventory.demand[classes] / MICRO
+        return demand
+
+    def rack_rows(self, row: int) -> Ints:
+        """Rows of the machines in the rack of this one, its own included; a machine of no rack is a rack of its own."""
+        return np.array([other for other in self.inventory.affinity.rack_rows(row) if other in self.by_row], np.int64)
+
+    def present(self, rows: Ints) -> NDArray[np.bool_]:
+        """Whether there is a machine in each row, failed ones included; shape (rows,)."""
+        there: NDArray[np.bool_] = self.inventory.makes.of[rows] >= 0
+        return there & ~np.isin(rows, self._changes.gone) if self._changes.gone else there
+
+
+def found(things: Mapping[Hashable, _Thing], id: Hashable, error: type[UnknownIdError], kind: str) -> _Thing:
+    """Return a thing by its id; `error` where there is none."""
+    try:
+        thing = things.get(id)
+    except TypeError:  # no hash: nothing can be called that
+        thing = None
+    if thing is None:
+        raise error(f"unknown {kind} {quoted(id)}")
+    return thing

@@ -1,0 +1,28 @@
+"""The examples of a cost and of a constraint of one's own print what their readers are told."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+PRINTED = {
+    "newest_kernel.py": """\
+{0: 'new', 1: 'new', 2: 'mid'}
+""",
+    "power_cap.py": """\
+tasks by rack: {'rack 0': 2, 'rack 1': 2}
+CONSTRAINT {'8 cpu, 32 mem': {'rack power': 4}}
+unblocked by TaskCompleted, TaskFailed, TaskRemoved, MachineUpdated
+after t0 has ended: {'t4': 'm0'}
+""",
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_did(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / name))
+    assert capsys.readouterr().out == PRINTED[name]
