@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from flowsched.experiments.round import World
+from flowsched.experiments.round import LargeCluster
 
 
 @pytest.mark.benchmark(group="round, 1 % exchanged")
 @pytest.mark.parametrize("machines", [1_250, 12_500])
 def test_round(benchmark: Callable[..., None], machines: int) -> None:
-    world = World(machines, tasks=12 * machines)
+    world = LargeCluster(machines, tasks=12 * machines)
     assert world.fill().started == 12 * machines
     benchmark.pedantic(world.exchange, rounds=20, warmup_rounds=2)  # type: ignore[attr-defined]
     world.check_optimum()

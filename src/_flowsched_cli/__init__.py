@@ -1,4 +1,4 @@
-"""Where the program ``flowsched`` starts.
+"""Entry of the program ``flowsched``.
 
 A package of its own, because importing anything of flowsched imports NumPy: Ctrl-C in the middle of that would come out as
 a traceback, or as an error of whatever was being imported.  Until everything is imported, it ends the process at once.

@@ -1,4 +1,4 @@
-"""What NetworkX reads of its backend "flowsched" whenever it is imported.
+"""Metadata of the backend "flowsched", which NetworkX reads whenever it is imported.
 
 A package of its own, because importing anything of flowsched imports NumPy, for which ``import networkx`` must not wait.
 """

@@ -48,8 +48,8 @@ class Scheduler(Durable[RoundEngine]):
     seed : int
         For policies that draw lots; those here do not.
     journal : Journal or path, optional
-        Where to write down what happens.  If something is in it, the scheduler goes on from there; policy, resources and
-        seed must be those with which it was begun (`JournalMismatchError` names the one that differs).
+        Where to write down what happens.  If something is in it, the scheduler goes on from there; policy, resources
+        and seed must be those with which it was begun (`JournalMismatchError` names the one that differs).
 
     Attributes
     ----------
@@ -104,8 +104,8 @@ class Scheduler(Durable[RoundEngine]):
         Returns
         -------
         Reason
-            Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is room,
-            but its job or user was at its share in the last round; likewise `GANG_SHORT`.
+            Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is
+            room, but its job or user was at its share in the last round; likewise `GANG_SHORT`.
         """
         with self._calls:
             return self.engine.explain(task, machine)
@@ -184,8 +184,8 @@ class Scheduler(Durable[RoundEngine]):
         source : path or bytes
             The file, or its contents.
         policy : Policy, optional
-            The one to go by; its providers get the accounts, so they must be those that kept them.  By default the one that
-            is described, made again.
+            The one to go by; its providers get the accounts, so they must be those that kept them.  By default the one
+            that is described, made again.
         policies : sequence of Policy
             Where to find parts of the caller's own.
 

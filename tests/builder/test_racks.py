@@ -69,7 +69,7 @@ def test_jobs_without_a_kind_count_each_for_itself_and_those_of_one_kind_togethe
     step(sched)
     assert set(in_racks(sched).values()) == {1} and len(in_racks(sched)) == 4
     sched.apply(job("c", 2, 1, kind="web"), job("d", 2, None, kind="web"))
-    assert len(step(sched, 1.0).placements) == 2, "the strictest of those who are there holds for all of the kind"
+    assert len(step(sched, 1.0).placements) == 2, "the strictest limit among the tasks there holds for all of the kind"
 
 
 def test_who_ends_or_moves_makes_room_in_the_rack() -> None:
@@ -132,7 +132,7 @@ def test_as_many_run_as_brute_force_finds(
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_random_histories_keep_to_the_limits(seed: int) -> None:
-    """Counted from scratch: no rack has too many, and nobody waits who may start somewhere."""
+    """Counted from scratch: no rack has too many, and no task waits that may start somewhere."""
     rng = np.random.default_rng(seed)
     sched = cluster(["r", "r", "s", None], fs.Policy(), slots=4)
     limits: dict[Any, int | None] = {}

@@ -76,7 +76,7 @@ def test_wrong_is_exit_status_1_after_all_is_written(bench: Bench, tmp_path: Pat
     assert json.loads((tmp_path / "rows.json").read_text())["wrong"] == ["12 is not 11"]
 
 
-def test_recorded_inputs_go_to_those_who_ask(bench: Bench, tmp_path: Path) -> None:
+def test_recorded_inputs_go_to_experiments_that_ask(bench: Bench, tmp_path: Path) -> None:
     def run(*, quick: bool, seed: int, say: Callable[[str], None], data: Path) -> Outcome:
         if not (data / "trace.csv").exists():
             raise FileNotFoundError(f"{data / 'trace.csv'}: no such file; see --data")

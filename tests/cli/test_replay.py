@@ -59,11 +59,11 @@ def test_the_same_again(journal: Path, tmp_path: Path) -> None:
     assert run(journal, "--policy", f"{__name__}:production", "--quiet").output == ""
 
 
-def test_a_round_that_comes_out_otherwise(journal: Path) -> None:
+def test_a_round_that_differs(journal: Path) -> None:
     COSTS.reverse()
     done = run(journal, "--policy", f"{__name__}:production")
     assert done.exit_code == 1
-    assert "Rounds that come out otherwise" in done.stdout
+    assert "Rounds that differ" in done.stdout
     (row,) = [line.split() for line in done.stdout.splitlines() if line.strip().endswith("deltas")]
     assert row[0] == "1" and row[-1] == "deltas"
 

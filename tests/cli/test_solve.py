@@ -162,7 +162,7 @@ def process():
         assert "s 10\n" in answer
         yield process
         process.kill()
-        with contextlib.suppress(BrokenPipeError):  # it flushes what nobody reads
+        with contextlib.suppress(BrokenPipeError):  # it flushes text that has no reader
             process.stdin.close()
 
 
@@ -222,7 +222,7 @@ class _Nowhere:
 
 
 def _weight(session: IncrementalSession) -> int:
-    """How many objects the session holds on to."""
+    """Count the objects that the session holds on to."""
     seen: set[int] = set()
     todo: list[object] = [session._problem]
     while todo:

@@ -10,7 +10,7 @@ import pytest
 import flowsched as fs
 from flowsched.experiments import openb as experiment
 from flowsched.policy import FragmentationCost
-from flowsched.sim.audit import AuditBooks
+from flowsched.sim.audit import AuditInventory
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\na,64000,262144,2,T4\nb,64000,262144,2,P100\nc,32000,131072,0,\n"
 PODS = (
@@ -76,7 +76,7 @@ def test_patient_pods_wait_for_the_last_round(data: Path) -> None:
 
 
 def test_a_round_that_over_commits_is_told() -> None:
-    inventory = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
+    inventory = AuditInventory(fs.Resources(("cpu", "mem", "gpu")))
     inventory.add_machine(fs.Machine("m", {"cpu": 8, "mem": 8, "gpu": 1}))
     batch = [fs.Task(i, {"cpu": 1, "gpu": 0.6}) for i in range(2)]
     lie = SimpleNamespace(placements={0: "m", 1: "m"}, devices={0: (0,), 1: (0,)}, now=0.0)

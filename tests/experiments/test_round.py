@@ -10,7 +10,7 @@ from flowsched.experiments import round as experiment
 
 
 def test_a_world_goes_on_as_it_should() -> None:
-    world = experiment.World(machines=80, tasks=800, seed=1)
+    world = experiment.LargeCluster(machines=80, tasks=800, seed=1)
     first = world.fill()
     assert first.started == 800 and sum(world.near) == 800
     for _ in range(3):
@@ -24,7 +24,7 @@ def test_a_world_goes_on_as_it_should() -> None:
 
 
 def test_an_over_committed_machine_is_told() -> None:
-    world = experiment.World(machines=40, tasks=400)
+    world = experiment.LargeCluster(machines=40, tasks=400)
     world._audit.free[:] = 0
     world.fill()
     assert any("above capacity" in line for line in world.wrong)

@@ -12,7 +12,7 @@ from flowsched.experiments import sequence as experiment
 
 
 def test_the_tables_are_the_sources() -> None:
-    outcome = experiment._Outcome()
+    outcome = experiment._Runs()
     experiment._tables(outcome)
     assert not outcome.wrong
     ours = [row.value for row in outcome.rows if row.value != row.source_value]
@@ -22,7 +22,7 @@ def test_the_tables_are_the_sources() -> None:
 
 def test_a_wrong_table_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "_TABLE_1", [[2, 3]] * 8)
-    outcome = experiment._Outcome()
+    outcome = experiment._Runs()
     experiment._tables(outcome)
     assert any("table 1" in line for line in outcome.wrong)
 
@@ -36,11 +36,11 @@ def test_the_sequence_keeps_the_proportions_and_rounding_does_not(tmp_path: Path
     ideal = np.array(setting.quotas) / sum(setting.quotas)
     assert abs(runs["ours"].shares(400.0) / ideal - 1).max() < 0.05
     assert abs(runs["rounding"].shares(400.0) / ideal - 1).max() > 0.3
-    outcome = experiment._Outcome(runs=[(setting, runs)])
+    outcome = experiment._Runs(runs=[(setting, runs)])
     experiment._compare(outcome, setting, runs)
     assert not outcome.wrong
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["sequence-1.png"]
-    # Nobody runs on more than there is: at every start, what runs fits into all machines.
+    # No overcommitment: at every start, the running tasks fit into all machines.
     for usage in runs.values():
         start, end, size = usage.tasks[:, 1], usage.tasks[:, 1] + usage.tasks[:, 2], usage.tasks[:, 3]
         assert all(size[(start <= at) & (at < end)].sum() <= 100 for at in start[::50])

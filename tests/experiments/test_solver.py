@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from flowsched import cli, experiments
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.experiments.solver import changes, cold, failures, general, lemon, peers, plots, warm, warm_general
+from flowsched.experiments.solver.findings import Findings, Goal
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
-from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.network import min_cost_flow
 from flowsched.network.dimacs import write_dimacs
 from flowsched.network.problem import FlowProblem
@@ -36,8 +36,8 @@ def _compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(lambda line: None)
+def findings() -> Findings:
+    return Findings(lambda line: None)
 
 
 def solved(problem: FlowProblem) -> int:
@@ -110,41 +110,41 @@ def test_lower_bounds_are_sent_in_advance() -> None:
     assert solved(general.without_lower(problem)) + 5 * 2 == min_cost_flow(**problem.arguments()).cost
 
 
-def test_warm_rows(ledger: Ledger) -> None:
+def test_warm_rows(findings: Findings) -> None:
     case = warm.WarmCase(40, 4, 156, 2, Goal(1e9, 1e9), shared=3, alone=2)
-    warm.measure(ledger, [case], seed=1, repeats=2)
-    (best,) = ledger.goals
+    warm.measure(findings, [case], seed=1, repeats=2)
+    (best,) = findings.goals
     assert (best.setting, best.metric) == ("40 x 4, 156 tasks, k = 2", "round")
     assert best.note.endswith("MISSED")
     assert best.ratio == best.baseline / best.value
-    others = [row.baseline for row in ledger.details if row.metric == "round"]
+    others = [row.baseline for row in findings.details if row.metric == "round"]
     assert best.baseline <= min(others)
-    assert {"mutate", "solve", "read", "p99 round", "mean round"} <= {row.metric for row in ledger.details}
-    assert ledger.wrong == []
+    assert {"mutate", "solve", "read", "p99 round", "mean round"} <= {row.metric for row in findings.details}
+    assert findings.wrong == []
 
 
-def test_other_rows(ledger: Ledger, tmp_path: Path) -> None:
-    warm.growth(ledger, [40, 80], seed=1, rounds=2, repeats=1, check=True)
-    warm.spread(ledger, 40, seed=1, rounds=4, repeats=1)
-    warm.sirius(ledger, 100, [200], seed=1, rounds=2)
-    failures.measure(ledger, 40, 150, [2], seed=1, rounds=3)
-    cold.sched(ledger, [(40, 4, 160)], seed=1, repeats=2)
-    cold.reduced(ledger, 20, seed=1)
-    warm_general.measure(ledger, "grid", GENERAL["grid"], 1, rounds=3, repeats=1, goal=None)
-    assert ledger.wrong == []
-    metrics = {row.metric for row in ledger.goals}
+def test_other_rows(findings: Findings, tmp_path: Path) -> None:
+    warm.growth(findings, [40, 80], seed=1, rounds=2, repeats=1, check=True)
+    warm.spread(findings, 40, seed=1, rounds=4, repeats=1)
+    warm.sirius(findings, 100, [200], seed=1, rounds=2)
+    failures.measure(findings, 40, 150, [2], seed=1, rounds=3)
+    cold.sched(findings, [(40, 4, 160)], seed=1, repeats=2)
+    cold.reduced(findings, 20, seed=1)
+    warm_general.measure(findings, "grid", GENERAL["grid"], 1, rounds=3, repeats=1, goal=None)
+    assert findings.wrong == []
+    metrics = {row.metric for row in findings.goals}
     assert metrics >= {"growth of the round", "p99 over median", "build included", "solve only"}
-    outcome = ledger.outcome()
-    assert outcome.rows == ledger.goals + ledger.details
+    outcome = findings.outcome()
+    assert outcome.rows == findings.goals + findings.details
     json.dumps(outcome.as_dict(), allow_nan=False)
     names = [path.name for path in plots.draw(outcome, tmp_path)]
     assert names == ["round_by_size.svg", "cold.svg"]
     assert (tmp_path / "cold.svg").read_text().startswith("<?xml")
 
 
-def test_a_wrong_optimum_is_told(ledger: Ledger) -> None:
-    ledger.check("a network", 11, {"peer": peers.Measured(cost=12), "other": peers.Measured(cost=11)})
-    assert ledger.wrong == ["a network: peer finds 12, flowsched 11"]
+def test_a_wrong_optimum_is_told(findings: Findings) -> None:
+    findings.check("a network", 11, {"peer": peers.Measured(cost=12), "other": peers.Measured(cost=11)})
+    assert findings.wrong == ["a network: peer finds 12, flowsched 11"]
 
 
 def test_recorded_networks(tmp_path: Path) -> None:
@@ -156,22 +156,22 @@ def test_recorded_networks(tmp_path: Path) -> None:
     assert solved(found[1]) == 2 * 2
 
 
-def test_recorded_changes(tmp_path: Path, ledger: Ledger) -> None:
+def test_recorded_changes(tmp_path: Path, findings: Findings) -> None:
     (tmp_path / "graph_4m_2crs_6j.in").write_text("p min 3 3\nn 1 2\nn 3 -2\na 1 2 1 2 1\na 2 3 0 2 1\na 1 3 0 2 5\n")
     (tmp_path / "graph_4m_2crs_6j_chg.in").write_text("x 2 3 0 1 1")
     (tmp_path / "graph_4m_2crs_6j_incremental.in").write_text("not read")
-    changes.measure(ledger, tmp_path)
-    assert ledger.wrong == []
-    assert {row.setting for row in ledger.details} == {"flowlessly, 1 change files"}
+    changes.measure(findings, tmp_path)
+    assert findings.wrong == []
+    assert {row.setting for row in findings.details} == {"flowlessly, 1 change files"}
 
 
-def test_an_absent_peer_is_said(monkeypatch: pytest.MonkeyPatch, ledger: Ledger) -> None:
+def test_an_absent_peer_is_said(monkeypatch: pytest.MonkeyPatch, findings: Findings) -> None:
     monkeypatch.setattr(lemon, "absent", lambda: "no C++ compiler")
     monkeypatch.setattr(peers, "_installed", lambda package: package != "pylmcf")
     assert peers.absent() == {"pylmcf": "no package pylmcf", "LEMON": "no C++ compiler"}
     assert list(peers.cold_peers()) == ["OR-tools"]
-    warm.measure(ledger, [warm.WarmCase(40, 4, 80, 1, Goal(0, 0), 1, 1)], seed=1, repeats=1)
-    assert "best peer: OR-tools" in ledger.goals[0].note
+    warm.measure(findings, [warm.WarmCase(40, 4, 80, 1, Goal(0, 0), 1, 1)], seed=1, repeats=1)
+    assert "best peer: OR-tools" in findings.goals[0].note
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def test_policies_may_have_parts_of_the_adapter_and_of_the_caller(tmp_path: Path
     assert again.policy.placement[0].function is near
     assert again.policy.placement[1]._fine is again.engine and again.policy.fairness.share._fine is again.engine
     copied = again.copy()
-    assert copied.policy.placement[1]._fine is copied and copied.policy.fairness.share._fine is copied
+    assert copied.policy.placement[1]._fine is copied.engine and copied.policy.fairness.share._fine is copied.engine
     assert state_of(FineGrained.restore(path, policy)) == state_of(FineGrained.restore(path, policies=[policy]))
     with pytest.raises(fs.JournalMismatchError, match=r"part of the caller's own, \S*test_persistence\.near"):
         FineGrained.restore(path)

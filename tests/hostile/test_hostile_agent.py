@@ -450,7 +450,7 @@ signal.pause()
 
 
 def record(folder: Path, **other: object) -> None:
-    """What a killed agent may have left."""
+    """The possible remains of a killed agent."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     sound = {"id": "a", "boot": boot_id(), "pid": 2**22 - 1, "start": 1, "token": "f" * 32, "group": None}
     (folder / f"{len(list(folder.iterdir()))}.json").write_text(json.dumps({**sound, **other}))
@@ -740,7 +740,7 @@ for line in sys.stdin:
 
 
 class Ledger:
-    """What containers and agents have written down."""
+    """The records of containers and agents."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "ledger"

@@ -39,7 +39,7 @@ PACKAGE = os.path.dirname(fs.__file__)
 
 
 class Stop(BaseException):
-    """What a handler raises."""
+    """Raised by a handler."""
 
 
 class Fault(BaseException):
@@ -101,11 +101,11 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
 
 CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
 STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 150 for call in CALLS}
-"""How far apart the points are on the average, twice over, in a default run."""
+"""Twice the mean distance of the points in a default run."""
 
 
 def state_of(sched: fs.Scheduler) -> tuple:
-    """What is, with the policy; tasks that no round has dated yet count as dated by the next one."""
+    """The state with the policy; tasks that no round has dated yet count as dated by the next one."""
     machines, tasks, jobs, users = world_of(sched)
     dated = [(t, place, turn, 3.0 if since is None else since, pre, i) for t, place, turn, since, pre, i in tasks]
     return machines, dated, jobs, users, fs.policy.serialize.describe(sched.policy)
@@ -644,7 +644,7 @@ def test_ids_that_no_file_carries_are_refused_before_anything_happens(tmp_path: 
 
 
 def test_a_round_that_raises_is_recovered_as_it_was(tmp_path: Path) -> None:
-    """Whatever a policy raises, and wherever: the books agree, and who is recovered goes on with the same rounds."""
+    """Whatever a policy raises, and wherever: the inventory agrees, and a recovered scheduler goes on with the same rounds."""
     for seed in range(effort(12, 200)):
         fail, rnd = [False], random.Random(seed)
 

@@ -109,7 +109,7 @@ def whole(path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def durations(tmp_path_factory: pytest.TempPathFactory, journal: Path, problem: Path) -> dict[str, float]:
-    """How long each command takes, undisturbed."""
+    """Seconds of each command, undisturbed."""
     found = {"bench": 2.0}
     for name, (arguments, _) in commands(tmp_path_factory.mktemp("whole"), journal, problem).items():
         if name == "bench":
@@ -325,7 +325,7 @@ def test_closed_input_is_empty_input() -> None:
     assert done.returncode == 1 and "no problem line" in done.stderr
 
 
-def test_progress_that_nobody_reads_ends_nothing(tmp_path: Path) -> None:
+def test_unread_progress_ends_nothing(tmp_path: Path) -> None:
     process = started("simulate", *SMALL, "--json", tmp_path / "s.json", stdout=subprocess.DEVNULL)
     assert process.stderr is not None
     process.stderr.close()

@@ -104,7 +104,7 @@ def altered_record(body: bytes, rnd: random.Random) -> bytes:
 
 
 def use(sched) -> None:
-    """What a caller does with a scheduler that was restored."""
+    """Use a restored scheduler as a caller does."""
     now = max((t.since or 0.0 for t in sched.cluster.tasks.values()), default=0.0) + 1.0
     sched.apply(
         fs.MachineAdded("new", {"cpu": 8, "mem": 8, "gpu": 1}),

@@ -154,7 +154,7 @@ def damaged(state: dict, other: dict, rng: np.random.Generator) -> tuple[dict, s
 
 @pytest.mark.parametrize("seed", range(effort(60, 600)))
 def test_a_state_is_complete(seed):
-    """What is made of it equals the original, and so do all its later solves: costs, flows, potentials, counts."""
+    """A network made of the state equals the original, and so do all its later solves: costs, flows, potentials, counts."""
     net = lived(seed)
     state = net.state()
     assert all(type(value) in (int, np.ndarray) for value in state.values())

@@ -144,7 +144,7 @@ def test_a_signal_handler_is_refused_at_once(algorithm):
 
 
 def test_a_handler_inside_of_solve_and_its_error():
-    """What the handler raises ends the solve; the network is as before."""
+    """An exception of the handler ends the solve; the network is as before."""
     rng = np.random.default_rng(4)
     problem = random_problem(rng, 2000, 20_000, max_cost=10**6, negative=0)
     net = fs.FlowNetwork()
@@ -196,7 +196,7 @@ class Spy:
 
 
 def test_the_kernel_never_sees_an_array_of_the_caller(monkeypatch):
-    """Whatever the type and layout: what is checked is what is used, whoever writes into the original meanwhile."""
+    """Whatever the type and layout: the checked values are the used ones, even if another thread writes into the original meanwhile."""
     given = []
     net = small()
     net._core = Spy(net._core, given)

@@ -40,7 +40,7 @@ class Sly(float):
 
 
 class Floatable:
-    """What float() takes, and is no number."""
+    """Values that float() takes, but that are no numbers."""
 
     def __float__(self) -> float:
         return 1.0
@@ -134,7 +134,7 @@ TASK = fs.Task(
 
 
 def filled(value: Any, absurd: Any) -> Iterator[Any]:
-    """What stands in a field with an absurd value in its stead: as it is, and within."""
+    """Values of a field with an absurd value in their place: as they are, and within."""
     yield absurd
     if isinstance(value, dict) or hasattr(value, "keys"):
         yield from ({key: absurd} for key in value)
@@ -156,7 +156,7 @@ def one_by_one() -> list[tuple[str, str]]:
 
 
 def state(sched: fs.Scheduler) -> Any:
-    """What there is, as values."""
+    """The state as values."""
     cluster = sched.cluster
     return (
         [(m.machine, m.failed, m.drained) for m in cluster.machines.values()],

@@ -1,4 +1,4 @@
-"""Files with a state that were cut off, damaged, or written by somebody who means no good: an error by line, or a sound scheduler."""
+"""Files with a state that were cut off, damaged, or written with malice: an error by line, or a sound scheduler."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ sys.addaudithook(listen)
 
 
 def read(kind, data: bytes):
-    """What is read of it, None if it is refused as it should be; no code runs and no file is opened meanwhile."""
+    """Read a file; return None if it is refused as it should be.  No code runs and no file is opened meanwhile."""
     HEARD.clear()
     LISTENING[0] = True
     try:

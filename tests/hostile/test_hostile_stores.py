@@ -142,7 +142,7 @@ def test_what_passes_the_door_is_carried_by_every_backend(backends: Sequence[Sto
 
 
 @pytest.mark.parametrize("jump", [-HOUR, HOUR])
-def test_a_clock_that_is_set_kills_nobody_and_hides_nobodys_death(store: Store, jump: float) -> None:
+def test_setting_a_clock_neither_expires_a_process_nor_hides_a_dead_one(store: Store, jump: float) -> None:
     day, own = Time(1e9), Time()
     negotiator = small(store, ttl=30.0, clock=day, monotonic=own)
     negotiator.add_units([ResourceUnit("u2", "dead", vcore=1)])
@@ -231,7 +231,7 @@ def test_a_clock_of_a_simulation_stands_still_where_it_is_set_back() -> None:
         passed()
 
 
-def test_an_outage_of_the_store_is_nobodys_silence(store: Store) -> None:
+def test_an_outage_of_the_store_does_not_count_as_silence(store: Store) -> None:
     own = Time()
     negotiator = small(store, ttl=30.0, monotonic=own)
     negotiator.expire()
@@ -278,7 +278,7 @@ def shifted(clock: Time, by: float) -> Callable[[], float]:
 
 
 def test_no_two_hold_the_lock_whatever_their_clocks_show() -> None:
-    """Owners with clocks of their own die, sleep and renew at random; those who say that they hold it are one at most."""
+    """Owners with clocks of their own die, sleep and renew at random; at most one of them says that it holds the lock."""
     held = 0
     for seed in range(effort(20, 1000)):
         rng = random.Random(seed)
@@ -300,7 +300,7 @@ def test_no_two_hold_the_lock_whatever_their_clocks_show() -> None:
     assert held
 
 
-def test_a_watch_forgets_who_is_gone() -> None:
+def test_a_watch_forgets_names_that_are_gone() -> None:
     own = Time()
     watch = Watch(10.0, own)
     watch.note("a", 1)

@@ -42,7 +42,7 @@ def test_room_first_then_the_queue_that_moves_first() -> None:
     hybrid = hybrid_over(*queues)
     hybrid.submit("a", batch("a", 5))
     claims = where(hybrid.claims(now=0))
-    # Nobody runs on the free one yet, so nobody knows how long one would wait there.
+    # No container runs on the free unit yet, so no wait can be predicted there.
     assert sorted(claims.values()) == [("fast", True), ("free", False), ("free", False), ("slow", True)]
     for task, (unit, _) in claims.items():
         queues[("slow", "fast", "free").index(unit)].submit(Container(task, vcore=1, duration=5.0), now=0)
@@ -109,7 +109,7 @@ def test_a_stream_job_is_placed_whole_at_wait_0_or_not_at_all() -> None:
     hybrid = hybrid_over(*queues)
     tasks = [Container(f"s{i}", vcore=1, kind="stream") for i in range(5)]
     assert hybrid.place_stream(tasks, [], 0) is None
-    assert hybrid.place_stream(tasks[:2], [], 0) == {"s0": "free", "s1": "free"}  # nobody has to make way
+    assert hybrid.place_stream(tasks[:2], [], 0) == {"s0": "free", "s1": "free"}  # no container has to make way
     units = hybrid.place_stream(tasks[:3], [], 0)
     assert units is not None and sorted(units.values()) == ["busy", "free", "free"]
     queues[1].submit(tasks[0], 0)
@@ -131,7 +131,7 @@ def test_kinds_are_told_or_sensed() -> None:
     assert set(hybrid.open) == {"a0"}
 
 
-def test_a_unit_that_is_lost_takes_nobody_until_it_is_back() -> None:
+def test_a_lost_unit_takes_no_task_until_it_is_back() -> None:
     store = Store()
     negotiator, clock = make(store, units=2, length=0)
     hybrid = Hybrid()

@@ -179,7 +179,7 @@ def test_the_shared_state_and_the_machine_agree(tmp_path: Path) -> None:
     assert all((tmp_path / f"j{i}").exists() for i in range(3))
 
 
-def test_who_waits_moves_to_the_machine_that_is_idle(tmp_path: Path) -> None:
+def test_a_waiting_container_moves_to_the_idle_machine(tmp_path: Path) -> None:
     pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
     negotiator = Negotiator(Store(), patience=0.0)
     units = [ResourceUnit(name, f"m-{name}", vcore=1) for name in ("busy", "idle")]
@@ -197,7 +197,7 @@ def test_who_waits_moves_to_the_machine_that_is_idle(tmp_path: Path) -> None:
         assert busy.pid("t0") is not None and [c.id for c in busy.queues["busy"].waiting] == ["t1"]
         idle.heartbeat()
         assert idle.pid("t1") is None
-        busy.heartbeat()  # it tells who waits
+        busy.heartbeat()  # it reports waiting containers
         assert not busy.queues["busy"].waiting
         idle.heartbeat()
         assert idle.wait(30) == [Ended("t1", 0)]

@@ -175,7 +175,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
             )
         machines = machines[20:] + machines[:20]
         heard = sorted({*running, *machines[:20]})
-        # Now and then a machine tells who waits: they move to idle units while others claim these.
+        # Now and then a machine reports waiting tasks: they move to idle units while others claim these.
         tells = [waiting.get(machine, ()) if rng.random() < 0.2 else () for machine in heard]
 
         def beat(machine: str, ended: Sequence[str], waits: Sequence[str]) -> Sequence[str]:
@@ -199,7 +199,7 @@ def test_nothing_is_claimed_twice_lost_or_above_capacity(url: str, tmp_path: Pat
     lines = [line.split() for i in range(len(started)) for line in (tmp_path / f"log{i}").read_text().splitlines()]
     launched = [line[1] for line in lines if line[0] == "launched" and len(line) == 2]
     assert len(launched) == len(set(launched))
-    # No lock left: the killed ones' tickets expire, and nobody else's is there.
+    # No lock is left: the tickets of killed schedulers expire, and there are no others.
     deadline = time.monotonic() + 3 * TTL
     while store.read(lambda db: db.execute(sa.select(LQ)).all()):
         assert time.monotonic() < deadline

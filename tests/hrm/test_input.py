@@ -1,4 +1,4 @@
-"""What is wrong with a call on units, queues or the shared state is said by name, and nothing has happened."""
+"""Wrong arguments on units, queues or the shared state are named, and change nothing."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_what_fits_is_granted_and_only_the_rest_is_refused(store: Store) -> None
     audit(store)
 
 
-def test_nobody_overtakes_who_waits_on_a_unit(store: Store) -> None:
+def test_no_task_overtakes_those_that_wait_on_a_unit(store: Store) -> None:
     negotiator, _ = make(store)
     negotiator.submit("a", [*batch("a", 2), *batch("big", 1, vcore=2)], scheduler="s")
     negotiator.commit("s", [Claim("a0", "u0"), Claim("big0", "u0", queued=True)])
@@ -59,7 +59,7 @@ def test_nobody_overtakes_who_waits_on_a_unit(store: Store) -> None:
     audit(store)
 
 
-def test_nobody_waits_on_a_unit_that_has_become_idle(store: Store) -> None:
+def test_no_task_waits_on_an_idle_unit(store: Store) -> None:
     negotiator, _ = make(store, length=3)
     negotiator.submit("a", batch("a", 4), scheduler="s")
     queued = [Claim(f"a{i}", "u0", queued=True) for i in range(3)]
@@ -124,7 +124,7 @@ def test_wishes_are_granted_to_schedulers_that_are_there(store: Store) -> None:
     negotiator.beat("s")
     negotiator.heartbeat("m0")
     clock.now += 2
-    # Lost, but its job is still its: as it is while somebody declares it lost.
+    # Lost, but still with its job: the state while it is being declared lost.
     assert negotiator.expire().schedulers == ("t",)
     store.transact(lambda db: db.execute(sa.update(JS).where(JS.c.job_id == "b").values(scheduler="t")))
     assert negotiator.heartbeat("m0", finished=["a0"]).granted == ()
@@ -143,7 +143,7 @@ def test_tasks_can_be_launched_with_their_claims(store: Store) -> None:
     audit(store)
 
 
-def test_who_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store) -> None:
+def test_a_task_that_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store) -> None:
     negotiator, clock = make(store, cores=1, length=2, patience=3.0)
     negotiator.submit("a", batch("a", 5), scheduler="s")
     negotiator.submit("b", batch("b", 1), scheduler="s")
@@ -151,7 +151,7 @@ def test_who_waits_too_long_moves_to_an_idle_unit_at_the_heartbeat(store: Store)
     negotiator.commit("s", [*claims, Claim("a4", "u3")], launch=True)
     negotiator.commit("s", [Claim("b0", "u1", queued=True)])  # not launched: it stays
     clock.now += 1
-    assert negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"]).stale == ()  # nobody said who waits
+    assert negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"]).stale == ()  # no waiting tasks were reported
     negotiator.heartbeat("m0", waiting=["b0"])
     assert statuses(store)["b0"] == ("WAITING", "u1")
     report = negotiator.heartbeat("m0", present=["a0", "a1", "a2", "a3"], waiting=["a1", "a2", "b0"])
@@ -180,7 +180,7 @@ def test_one_that_followed_may_have_ended_by_the_same_heartbeat(store: Store) ->
     audit(store)
 
 
-def test_what_is_paused_keeps_its_memory_in_the_books(store: Store) -> None:
+def test_a_paused_task_keeps_its_memory_in_the_rows(store: Store) -> None:
     negotiator, _ = make(store, units=1)
     negotiator.add_units([ResourceUnit("u", "m", vcore=2, mem=100)], length=1)
     negotiator.submit("a", [Container("a", vcore=2, mem=60, duration=5.0)], scheduler="s")
@@ -249,7 +249,7 @@ def test_a_stream_evicts_for_gpu_memory_and_the_victim_waits(store: Store) -> No
     audit(store)
 
 
-def test_the_lock_goes_to_who_came_first_and_expires(store: Store) -> None:
+def test_the_lock_is_first_come_first_served_and_expires(store: Store) -> None:
     negotiator, clock = make(store)
     first, second = negotiator.leases.draw("stream", "s"), negotiator.leases.draw("stream", "t")
 
@@ -278,7 +278,7 @@ def test_a_ticket_that_was_not_renewed_in_time_is_drawn_again(store: Store, monk
     looks_first = leases.is_first
 
     def stalled(lease: Lease) -> bool:
-        # Whoever waits is not scheduled for so long that its ticket expires and is swept away.
+        # A waiting owner is stalled for so long that its ticket expires and is swept away.
         if stalls:
             clock.now += stalls.pop()
             leases.sweep()
@@ -387,7 +387,7 @@ def test_fair_shares_bind_only_where_it_is_tight(store: Store) -> None:
     audit(store)
 
 
-def test_a_share_keeps_nobody_from_what_nobody_else_can_use(store: Store) -> None:
+def test_a_share_does_not_withhold_resources_that_no_other_job_can_use(store: Store) -> None:
     negotiator, _ = make(store, units=2, cores=3, length=0)
     negotiator.add_units([ResourceUnit(f"g{i}", "mg", vcore=1, gmem=10, gpu=0) for i in range(4)])
     negotiator.submit("cpu", batch("c", 20), scheduler="t")
@@ -413,7 +413,7 @@ def test_a_share_that_was_overtaken_is_computed_again(store: Store, monkeypatch:
 
     def caps(self: FairShares, db: sa.Connection, tasks: Sequence[object]) -> dict[str, tuple[int, int]]:
         looks.append(len(tasks))
-        # The first time as if those two had been claimed by somebody else a moment later.
+        # The first time as if another scheduler had claimed those two a moment later.
         return {job: (cap, held if len(looks) > 1 else 0) for job, (cap, held) in real(self, db, tasks).items()}
 
     monkeypatch.setattr(FairShares, "caps", caps)
@@ -487,7 +487,7 @@ def test_a_store_travels_by_its_url(tmp_path: Path) -> None:
 
 
 def brute_force(wanted: list[int], units: int) -> list[int]:
-    """The largest possible smallest-first outcome: hand out one unit at a time to who has least and wants more."""
+    """The largest possible smallest-first outcome: hand out one unit at a time to the job that has least and wants more."""
     share = [0] * len(wanted)
     for _ in range(units):
         hungry = [i for i in range(len(wanted)) if share[i] < wanted[i]]
@@ -504,7 +504,7 @@ def test_shares_are_those_of_handing_out_one_by_one(wanted: list[int], units: in
     assert all(s >= math.floor(min(units / len(wanted), n)) for s, n in zip(share, wanted, strict=True))
     assert sorted(share) == sorted(brute_force(wanted, units))
     assert all(s <= n for s, n in zip(share, wanted, strict=True))
-    # Who gets less than another wants no more than it has, but for the last odd unit.
+    # A job that gets less than another wants no more than it has, but for the last odd unit.
     for (a, wants), (b, _) in itertools.permutations(zip(share, wanted, strict=True), 2):
         assert a >= b - 1 or a == wants
 

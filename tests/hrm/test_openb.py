@@ -67,9 +67,9 @@ def test_four_actors_place_the_trace() -> None:
             for j in range(0, len(fit), 40):
                 negotiator.submit(f"job-{j:05}", fit[j : j + 40])
             begin = time.time()
-            # The trace's pods are nobody's jobs, so no shares: the 40 of a job are just what comes together.
+            # The trace's pods belong to no jobs, so no shares bind: a job is 40 pods that arrive together.
             tallies = run_ray(url, count, patience=10.0, shares=False)
-            # Without the seconds at the end in which nobody finds anything.
+            # Without the seconds at the end in which no scheduler finds work.
             seconds = store.look(sa.select(sa.func.max(RT.c.since)))[0][0] - begin
             audit(store)
             placed[count] = sum(tally.granted for tally in tallies)
@@ -86,6 +86,6 @@ def test_four_actors_place_the_trace() -> None:
             free = np.unique([unit.free for unit in negotiator.units()], axis=0)
             left = {c.need for job in negotiator.jobs() for c in negotiator.tasks(job.job)}
             assert not any((np.array(need) <= free).all(axis=1).any() for need in left)
-        # Who comes first decides how much fits then; four come in no worse an order than one.
+        # The order of arrival decides how much fits; four schedulers make no worse an order than one.
         assert placed[4] >= 0.98 * placed[1]
         store.close()

@@ -100,7 +100,7 @@ def test_only_rows_that_changed_are_computed_again() -> None:
     waits = matrix.waits(new, 51.0)
     assert waits[7] == 100.0 and matrix.recomputed == 51
     assert predict_wait(new, matrix, now=51.0).index == 7
-    matrix.waits(new, 150.0)  # the others should have ended at 100: they do now, as far as anybody knows
+    matrix.waits(new, 150.0)  # the others should have ended at 100: they are expected to end now
     assert matrix.recomputed == 51 + 49
 
 

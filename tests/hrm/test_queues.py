@@ -87,7 +87,7 @@ def test_better_priority_waits_before_worse() -> None:
     assert [c.id for c in queue.waiting] == ["a", "b", "c"]
 
 
-def test_nobody_waits_longer_than_the_limit() -> None:
+def test_no_task_waits_longer_than_the_limit() -> None:
     queue = StackedQueue(GPU, max_wait=10)
     queue.submit(Container("a", gmem=10, duration=6), 0)
     assert queue.submit(Container("b", gmem=10, duration=6), 0).outcome is Outcome.QUEUED

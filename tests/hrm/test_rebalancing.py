@@ -52,7 +52,7 @@ def test_waiters_move_to_an_idle_unit_the_latest_first() -> None:
     assert rebalance([a, b], 0, patience=106) == []
     assert rebalance([a, b], 0, patience=50) == [Move(2, "a", "b")]
     assert ([c.id for c in a.waiting], list(b.running)) == ([1], [2])
-    assert rebalance([a, b], 0, patience=50) == []  # nobody is idle any more
+    assert rebalance([a, b], 0, patience=50) == []  # no unit is idle any more
     with pytest.raises(InputError, match="patience"):
         rebalance([a, b], 0, patience=-1)
 

@@ -1,4 +1,4 @@
-"""What the kernel promises to threads, to Ctrl-C, and to copies of a network that is alive."""
+"""Promises of the kernel to threads, to Ctrl-C, and to copies of a live network."""
 
 from __future__ import annotations
 

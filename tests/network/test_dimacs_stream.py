@@ -45,7 +45,7 @@ c EOI
 
 
 class Plain:
-    """What the records mean, one by one, in the simplest terms; solved cold by OR-tools."""
+    """A model of the records, one by one, in the simplest terms; solved cold by OR-tools."""
 
     def __init__(self):
         self.supply = {}

@@ -1,4 +1,4 @@
-"""Shares where machines are limited by more than slots: the flow proposes too much, and who stands lowest is tried first."""
+"""Shares where machines are limited by more than slots: the flow proposes too much, and the lowest claimant is tried first."""
 
 from __future__ import annotations
 

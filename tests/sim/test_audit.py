@@ -15,20 +15,20 @@ from flowsched.policy import Policy
 from flowsched.rounds import Commit, Place, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, AuditError, Simulation, Workload
-from flowsched.sim.audit import AuditBooks
+from flowsched.sim.audit import AuditInventory
 
 RESOURCES = Resources(("cpu", "mem", "gpu"))
 MACHINE = Machine("m", {"cpu": 8, "mem": 16, "gpu": 2}, labels={"gpu_model": "T4"}, slots=3)
 
 
-def books(*tasks: Task, machine: Machine = MACHINE) -> AuditBooks:
-    made = AuditBooks(RESOURCES)
+def books(*tasks: Task, machine: Machine = MACHINE) -> AuditInventory:
+    made = AuditInventory(RESOURCES)
     made.add_machine(machine)
     made.register(tasks)
     return made
 
 
-def placed(*tasks: tuple[Task, tuple[int, ...]]) -> AuditBooks:
+def placed(*tasks: tuple[Task, tuple[int, ...]]) -> AuditInventory:
     made = books(*(task for task, _ in tasks))
     for task, devices in tasks:
         made.place(task.id, "m", devices, 7.0)
@@ -84,7 +84,7 @@ def test_labels_are_audited() -> None:
         made.place("a", "m", (), 3.0)
 
 
-def test_who_runs_where_is_audited() -> None:
+def test_the_machines_of_tasks_are_audited() -> None:
     made = placed((Task("a"), ()))
     with pytest.raises(AuditError, match="'a' was placed on machine 'm', but it runs on 'm'"):
         made.place("a", "m", (), 3.0)
@@ -164,7 +164,7 @@ def arrival(time: float, name: str) -> Arrival:
 
 
 @pytest.mark.parametrize(("resource", "says"), [(0, "in cpu"), (2, "in gpu 0")])
-def test_mistakes_in_the_scheduler_s_own_books_are_found(
+def test_mistakes_in_the_scheduler_s_own_inventory_are_found(
     resource: int, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its books believe that every machine has twice as much; the audit has books of its own."""

@@ -49,7 +49,7 @@ def test_what_competes_is_slowed_by_the_rule(contention: float, speed: float) ->
     assert metrics.ends == pytest.approx([2 / speed, 2 / speed])
 
 
-def test_who_wants_none_of_it_is_not_slowed() -> None:
+def test_a_task_that_does_not_use_the_resource_is_not_slowed() -> None:
     metrics = run({"a": Stages([2], [[8, 1]]), "b": Stages([2], [[0, 1]])}, {"a": (1, 1), "b": (1, 1)})
     assert metrics.ends == pytest.approx([4, 2])
 

@@ -46,7 +46,7 @@ def test_a_free_place_is_unknown_until_the_heartbeat_and_a_queue_does_not_wait_f
     assert (queued.delay.tolist(), queued.start.tolist()) == ([0.0, 0.0], [0.0, 4.0])
 
 
-def test_who_decides_on_an_old_copy_is_refused_and_decides_again() -> None:
+def test_a_decision_on_an_old_copy_is_refused_and_made_again() -> None:
     jobs = [job("a", 0.0, 5.0), job("b", 0.0, 5.0)]
     result = HybridSimulation(units(1, 1), jobs, schedulers=2, claim_cost=0.1, heartbeat=1.0, same_taste=True).run()
     assert (result.claims, result.conflicts) == (3, 1)
@@ -54,8 +54,8 @@ def test_who_decides_on_an_old_copy_is_refused_and_decides_again() -> None:
     assert 0 < result.busyness < 1
 
 
-def test_who_waits_on_a_busy_unit_moves_to_one_that_became_idle() -> None:
-    # Two machines of one core with heartbeats at 0, 3, 6, ... and 1.5, 4.5, ...; everybody is expected to take 5 s.
+def test_a_container_that_waits_on_a_busy_unit_moves_to_an_idle_one() -> None:
+    # Two machines of one core with heartbeats at 0, 3, 6, ... and 1.5, 4.5, ...; every container is expected to take 5 s.
     jobs = [job("a", 0.0, 20.0), job("b", 0.0, 1.0), job("c", 0.1, 5.0), job("d", 0.1, 5.0)]
     options = {"length": 1, "expected": 5.0, "claim_cost": 0.0}
     stays = HybridSimulation(units(2, 1), jobs, **options).run()  # type: ignore[arg-type]
@@ -66,18 +66,18 @@ def test_who_waits_on_a_busy_unit_moves_to_one_that_became_idle() -> None:
     assert moves.completion[0] == stays.completion[0] == 20.0
 
 
-def test_nobody_is_put_into_a_queue_that_is_too_slow() -> None:
+def test_a_queue_that_is_too_slow_takes_no_container() -> None:
     jobs = [job("a", 0.0, 10.0, 10.0, 10.0)]
     result = HybridSimulation(units(1, 2), jobs, length=1, max_wait=4.0, claim_cost=0.0).run()
     assert result.delay.tolist() == [pytest.approx(6.0, abs=1e-3)] and result.completion.tolist() == [20.0]
-    # Nor with those whom it would wait for: two schedulers know of the same idle unit.
+    # Nor with those that it would wait for: two schedulers know of the same idle unit.
     both = [job("a", 0.0, 10.0), job("b", 0.0, 10.0)]
     result = HybridSimulation(units(1, 1), both, schedulers=2, length=1, max_wait=4.0, claim_cost=0.1).run()
     assert max(result.delay) == pytest.approx(6.2, abs=0.2) and max(result.completion) == pytest.approx(20.1)
 
 
 def test_what_was_refused_goes_before_the_next_job() -> None:
-    # Both want the first unit, then both the second one: whoever was refused twice has the third, not its next job.
+    # Both want the first unit, then both the second one: the scheduler that was refused twice takes the third, not its next job.
     jobs = [job(f"j{i}", 0.0, *[10.0] * 4) for i in range(4)]
     result = HybridSimulation(units(3, 4), jobs, schedulers=2, claim_cost=0.1, same_taste=True).run()
     assert (result.completion > 15.0).tolist() == [False, False, False, True]

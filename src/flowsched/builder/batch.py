@@ -1,7 +1,7 @@
 """The builder's only way into the flow network: changes are collected, so that each kind is one call, and counted.
 
-Ids of nodes and arcs are recycled last-in-first-out (see `flowsched.network.flow_network`).  An id that outlives its arc
-therefore addresses another arc, and the network cannot tell.  Four rules keep ids safe:
+Ids of nodes and arcs are recycled last-in-first-out (see `flowsched.network.flow_network`).  An id that outlives its
+arc therefore addresses another arc, and the network cannot tell.  Four rules keep ids safe:
 
 1. Each arc has one owner: the part of the builder that added it and alone keeps its id.  `kept_arcs` of that part lists
    them, with both ends.

@@ -9,15 +9,15 @@ The network (g a group of like tasks of one job, c its class, r a rack, M a mach
          |                                      ^
          `----------- -stay --------------------'
 
-A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that wait may
-enter their class's aggregator (capacity: how many wait), from where each rack leads to the machines with room for the class
-(capacity: how many fit by resources now, and by slots if worse tasks leave).  M -> S is the machine's slots, so that within
-the flow a better task pushes a worse one off its running arc.  Other resources the flow cannot see together:
-`flowsched.rounds.admission` checks what it proposes.
+A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that
+wait may enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with
+room for the class (capacity: the tasks that fit by resources now, and by slots if worse tasks leave).  M -> S is the
+machine's slots, so that within the flow a better task pushes a worse one off its running arc.  Other resources the
+flow cannot see together: `flowsched.rounds.admission` checks what it proposes.
 
 Each part of the network has a file: `groups`, `racks`, `class_arcs`, `machines`, `running`, `locality`, `shares`, and
-`evictions` within a round.  Every number is mirrored, and only those that differ go to the network, so an update costs what
-changed.
+`evictions` within a round.  Every number is mirrored, and only those that differ go to the network, so an update
+costs what changed.
 """
 
 from __future__ import annotations
@@ -168,12 +168,12 @@ class Builder:
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched, now = changes.groups, scope.now
+        touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
         self.locality.machines_change((), changes.machines)
         self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted((group for group in touched if group not in self.groups), key=_rank), scope)
+        self._add_groups(sorted((group for group in touched if group not in known), key=_rank), scope)
         self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
@@ -214,7 +214,7 @@ class Builder:
         """Forget groups, machines and classes that are gone."""
         nodes: list[int] = []
         for group in changes.removed:
-            if group in self.groups:
+            if group in self.groups.nodes:
                 nodes += self._forget_group(group)
         self.batch.remove_nodes(nodes)
         if changes.gone:
@@ -294,7 +294,7 @@ class Builder:
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
     def read(self, scope: RoundScope) -> list[ClassFlow]:
-        """Return the tasks that the flow proposes to start: the best priority first, then the oldest, then the largest."""
+        """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
         near = self.locality.flows(group for members in self.cluster.waiting.values() for group in members)
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
@@ -333,7 +333,7 @@ class Builder:
         return *self.rank(proposal, scope), -self.cluster.inventory.size(cls.index), cls.rank
 
     def prices(self, groups: Sequence[Group]) -> dict[Group, float]:
-        """Return the cost of running beyond that of waiting, for one more task of each group, in units of a whole load."""
+        """Return by how many whole loads running costs more than waiting, for one more task of each group."""
         return self.groups.prices(groups, self.policy.resolution)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -5,8 +5,8 @@
     U_job ----------------------> S                          jobs claim
     U_job ------> V_user -------> S                          users claim, and their jobs share what they get
 
-Each arrow is a bundle of arcs (see `unscheduled`).  A job has both ways once users have claimed; the one that is not used
-is closed.
+Each arrow is a bundle of arcs (see `unscheduled`).  A job has both ways once users have claimed; the one that is not
+used is closed.
 """
 
 from __future__ import annotations

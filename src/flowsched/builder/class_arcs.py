@@ -182,7 +182,7 @@ class ClassArcs(Columns):
                 self._why_copy.pop(class_id, None)
 
     def gates(self, classes: Ints, rows: Ints) -> Ints:
-        """Return the nodes right before machines, by which all ways of a class lead there; they are added where needed."""
+        """Return the gates of machines, by which all ways of a class lead there; they are added where needed."""
         missing = self._gate[classes, rows] < 0
         if missing.any():
             c, r = np.unique(np.stack([classes[missing], rows[missing]]), axis=1)

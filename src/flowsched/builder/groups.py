@@ -79,6 +79,7 @@ class GroupNodes:
     ----------
     supply : int
         Sum of the supplies of all groups.
+    nodes : dict of Group to GroupNode
     patient : dict of Group
         Groups whose oldest waiting task has reached the age bucket `WaitCost.reserve`.
     """
@@ -88,14 +89,11 @@ class GroupNodes:
         self.batch = batch
         self.supply = 0
         self.patient: dict[Group, None] = {}
-        self._groups: dict[Group, GroupNode] = {}
+        self.nodes: dict[Group, GroupNode] = {}
         self._jobs: dict[JobRecord, JobNode] = {}
         self._levels: dict[int, int] = {}
         self._level_cost: dict[int, int] = {}
         self._due: list[tuple[float, int, Group]] = []
-
-    def __contains__(self, group: Group) -> bool:
-        return group in self._groups
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
@@ -120,15 +118,15 @@ class GroupNodes:
         nodes, wait, run : sequence of int
             Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
         """
-        for group, *numbers in zip(groups, nodes, wait, run, strict=True):
-            self._groups[group] = GroupNode(*numbers)
+        for i, group in enumerate(groups):
+            self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
             self._jobs[group.job].groups += 1
             self._levels[group.cls.priority] = self._levels.get(group.cls.priority, 0) + 1
         return not self._levels.keys() <= self._level_cost.keys()
 
     def forget(self, group: Group) -> tuple[int, int | None]:
         """Forget a group; return its node and, if the job goes with it, that of the job, for removal."""
-        node = self._groups.pop(group)
+        node = self.nodes.pop(group)
         self.patient.pop(group, None)
         self.supply -= node.supply
         priority = group.cls.priority
@@ -156,7 +154,7 @@ class GroupNodes:
     def relevel(self, policy: Policy, urged: Collection[Group]) -> None:
         """Give costs to the priorities in use: one is new, and the costs of strict ones depend on the others."""
         self._level_cost = policy.levels(list(self._levels))
-        for group, node in self._groups.items():
+        for group, node in self.nodes.items():
             if node.bucket >= 0:
                 self._set_cost(group, node, policy, urged)
 
@@ -166,13 +164,13 @@ class GroupNodes:
 
     def forget_costs(self) -> None:
         """Look at the age of every group in the next update."""
-        for group, node in self._groups.items():
+        for group, node in self.nodes.items():
             node.bucket = -1
             self._set_due(node, -inf, group)
 
     def bucket(self, group: Group, policy: Policy, urged: Collection[Group]) -> int:
         """Return the age bucket that a group counts as: beyond the last one if it is urged."""
-        return policy.waiting.buckets if group in urged else self._groups[group].bucket
+        return policy.waiting.buckets if group in urged else self.nodes[group].bucket
 
     def bearable_cost(self, cls: TaskClass, policy: Policy) -> int:
         """Return the cost that a task of the class bears rather than wait, whatever the ages of all concerned."""
@@ -206,23 +204,23 @@ class GroupNodes:
         urged: Collection[Group],
     ) -> None:
         """Bring groups up to date, and those whose oldest waiting task has left its age bucket."""
-        batch = self.batch
+        set_supply, set_capacity = self.batch.set_supply, self.batch.set_capacity
         for group in chain(touched, self._aged(now)):
-            node = self._groups[group]
+            node = self.nodes[group]
             if group.tasks != node.supply:
                 self.supply += group.tasks - node.supply
                 node.supply = group.tasks
-                batch.set_supply(node.node, group.tasks)
+                set_supply(node.node, group.tasks)
             waiting = 0 if group in withheld else len(group.waiting)
             if waiting != node.waiting:
                 node.waiting = waiting
-                batch.set_capacity(node.run, waiting)
+                set_capacity(node.run, waiting)
             self._set_age(group, node, now, policy, urged)
 
     def _aged(self, now: float) -> Iterator[Group]:
         while self._due and self._due[0][0] <= now:
             due, _, group = heapq.heappop(self._due)
-            node = self._groups.get(group)
+            node = self.nodes.get(group)
             if node is not None and node.due == due:
                 yield group
 
@@ -264,21 +262,21 @@ class GroupNodes:
 
     def close(self, group: Group) -> None:
         """Let no task of the group start; nothing is done for a new one, which comes closed."""
-        node = self._groups.get(group)
+        node = self.nodes.get(group)
         if node is not None:
             node.waiting = 0
             self.batch.set_capacity(node.run, 0)
 
     def open(self, group: Group) -> None:
         """Let all waiting tasks of the group start."""
-        node = self._groups.get(group)
+        node = self.nodes.get(group)
         if node is not None:
             node.waiting = len(group.waiting)
             self.batch.set_capacity(node.run, node.waiting)
 
     def reprice(self, group: Group, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting anew, after the group has been urged or is urged no longer."""
-        node = self._groups.get(group)
+        node = self.nodes.get(group)
         if node is not None:
             self._set_cost(group, node, policy, urged)
 
@@ -286,7 +284,7 @@ class GroupNodes:
 
     def flows(self, groups: Sequence[Group]) -> list[int]:
         """Return the tasks that the flow lets start, group by group."""
-        flow: list[int] = self.batch.flow(np.array([self._groups[group].run for group in groups], np.int64)).tolist()
+        flow: list[int] = self.batch.flow(np.array([self.nodes[group].run for group in groups], np.int64)).tolist()
         return flow
 
     def prices(self, groups: Sequence[Group], resolution: int) -> dict[Group, float]:
@@ -300,7 +298,7 @@ class GroupNodes:
         """
         if not groups:
             return {}
-        nodes = [self._groups[group] for group in groups]
+        nodes = [self.nodes[group] for group in groups]
         reduced = self.batch.reduced_cost(np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64))
         return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / resolution).tolist(), strict=True))
 
@@ -312,8 +310,8 @@ class GroupNodes:
         entry : callable
             Returns the node by which a group's tasks start.
         """
-        nodes = np.array([node.node for node in self._groups.values()], np.int64)
-        jobs = np.array([self._jobs[group.job].node for group in self._groups], np.int64)
-        yield np.array([node.wait for node in self._groups.values()], np.int64), nodes, jobs
-        heads = np.array([entry(group) for group in self._groups], np.int64)
-        yield np.array([node.run for node in self._groups.values()], np.int64), nodes, heads
+        nodes = np.array([node.node for node in self.nodes.values()], np.int64)
+        jobs = np.array([self._jobs[group.job].node for group in self.nodes], np.int64)
+        yield np.array([node.wait for node in self.nodes.values()], np.int64), nodes, jobs
+        heads = np.array([entry(group) for group in self.nodes], np.int64)
+        yield np.array([node.run for node in self.nodes.values()], np.int64), nodes, heads

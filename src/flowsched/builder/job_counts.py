@@ -1,8 +1,8 @@
 """Tasks of every job, as claimants count them: waiting ones, infeasible ones, and the resources they ask for.
 
-A waiting task that no machine could run even if it were empty is *infeasible*, and so are those of a gang that has been
-left out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a part of
-the cluster that they cannot use, for as long as they wait.
+A waiting task that no machine could run even if it were empty is *infeasible*, and so are those of a gang that has
+been left out.  They claim nothing: counted like the others they would make the mean task larger than it is and take a
+part of the cluster that they cannot use, for as long as they wait.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Positions of claimants on a ladder of shares while tasks start.
 
-A claimant is a job, or a user above its jobs (see `claimants`).  Its rung is the number of ladder steps that its running
-tasks have filled; the lower it stands, the sooner its next task starts.
+A claimant is a job, or a user above its jobs (see `claimants`).  Its rung is the number of ladder steps that its
+running tasks have filled; the lower it stands, the sooner its next task starts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Data locality: arcs from groups of tasks to the machines and racks that hold their input.
 
-They are the preference arcs of Quincy ("Quincy: Fair Scheduling for Distributed Computing Clusters", Isard et al., 2009)::
+They are the preference arcs of "Quincy: Fair Scheduling for Distributed Computing Clusters" (Isard et al., 2009)::
 
                              far
         g --0--> E_g -------------------> X_c --0--> R_c,r --load--> M
@@ -9,11 +9,12 @@ They are the preference arcs of Quincy ("Quincy: Fair Scheduling for Distributed
                   |         on the machine                   v        |
                   `------------------------------------->  N_c,M -----'
 
-A group whose tasks have data enters by a node of its own, E_g (capacity: how many wait).  The arc to the class's
-aggregator costs what holds anywhere.  The arcs to a rack and to a machine cost the worst case below them.  There are arcs
-only to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  The gate N_c,M stands
-before a machine that some group of the class prefers, so that the load, and the limit to how many fit, hold for tasks that
-come by the rack as well.  Everything here is fixed until a machine that holds data comes, goes or moves.
+A group whose tasks have data enters by a node of its own, E_g (capacity: its waiting tasks).  The arc to the class's
+aggregator costs what holds anywhere.  The arcs to a rack and to a machine cost the worst case below them.  There are
+arcs only to what holds a fair part of the data, so a group has a few whatever the size of the cluster.  The gate
+N_c,M stands before a machine that some group of the class prefers, so that the load, and the limit to how many fit,
+hold for tasks that come by the rack as well.  Everything here is fixed until a machine that holds data comes, goes or
+moves.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
     g -- -stay(age of the run) --> M        capacity: tasks of g that run on M
 
-They are Firmament's running arcs ("Firmament: Fast, Centralized Cluster Scheduling at Scale", Gog et al., 2016).  There are
-about as many as running tasks, so they are kept in arrays.  An update looks at those that were touched and at those whose
-age bucket has ended.
+They are Firmament's running arcs ("Firmament: Fast, Centralized Cluster Scheduling at Scale", Gog et al., 2016).
+There are about as many as running tasks, so they are kept in arrays.  An update looks at those that were touched and
+at those whose age bucket has ended.
 """
 
 from __future__ import annotations

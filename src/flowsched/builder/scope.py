@@ -1,8 +1,8 @@
 """State of the builder that holds for one round.
 
-A round withholds groups, urges gangs, opens arcs for making room, and lets claimants stand aside.  Nothing of that may
-outlast the round, so all of it is in one `RoundScope`.  `Builder.round` opens the scope and restores what it has changed on
-every way out.
+A round withholds groups, urges gangs, opens arcs for making room, and lets claimants stand aside.  Nothing of that
+may outlast the round, so all of it is in one `RoundScope`.  `Builder.round` opens the scope and restores what it has
+changed on every way out.
 """
 
 from __future__ import annotations

@@ -7,9 +7,10 @@
            slack: capacity H - L, free
            rungs: one per step of a ladder, each dearer than the one before it
 
-With N tasks of which A are entitled to run, at least ``L = N - A`` wait and no more than ``H = N - A`` should: each task
-that waits beyond H costs P.  What runs already is never stopped by a bound, so L is at most what waits, and every bound
-can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with little most.
+With N tasks of which A are entitled to run, at least ``L = N - A`` wait and no more than ``H = N - A`` should: each
+task that waits beyond H costs P.  What runs already is never stopped by a bound, so L is at most what waits, and
+every bound can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with
+little most.
 
 Nodes and arcs stay when the policy changes: what it does not use has capacity 0.
 """
@@ -81,8 +82,8 @@ class Shares(Columns):
         self._policy: Policy | None = None
         self._stale: dict[JobRecord, None] = {}
         self._claims: Claims | None = None
-        # By number of the claimant: entitlement, edges of the rungs, most tasks that the bounds let run, the same but no
-        # fewer than ran.
+        # By number of the claimant: entitlement, edges of the rungs, most tasks that the bounds let run, the same but
+        # no fewer than ran.
         self._share: Ints = np.zeros(0, np.int64)
         self._rungs: Ints = np.zeros((0, 0), np.int64)
         self._most: Ints = np.zeros(0, np.int64)
@@ -244,7 +245,13 @@ class Shares(Columns):
         return short, owner, surplus
 
     def report(self, touched: Iterable[JobRecord]) -> tuple[Fairness, Claims, Ints, Ints] | None:
-        """Return fairness, claims, entitled and running tasks by claimant after changes of these jobs; None without fairness."""
+        """Return fairness, claims, entitled and running tasks by claimant; None without fairness.
+
+        Parameters
+        ----------
+        touched : iterable of JobRecord
+            Jobs that have changed since the last update.
+        """
         self._full = np.zeros(0, np.bool_)
         if self._fairness is None or self._claims is None:
             return None
@@ -377,5 +384,5 @@ class Shares(Columns):
 
 
 def _entitled(fairness: Fairness, claims: Claims) -> Ints:
-    """Return shares, no less than what is guaranteed: shares are granted in tasks of mean size, guarantees in own ones."""
+    """Return shares, no less than guarantees: shares are granted in tasks of mean size, guarantees in own ones."""
     return np.maximum(fairness.entitle(claims), np.minimum(fairness.minima(claims.ids), claims.tasks))

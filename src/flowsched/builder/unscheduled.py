@@ -90,7 +90,7 @@ class UnscheduledArcs(Columns):
     def bound_running(
         self, at: Ints, tasks: Ints, waiting: Ints, guaranteed: Ints, least: Ints, most: Ints, price: int
     ) -> None:
-        """Bound the running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice that.
+        """Bound running tasks behind bundles: `most` at most, below `least` at a price, below `guaranteed` at twice.
 
         Parameters
         ----------

@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def application() -> click.Group:
-    """The group of all commands."""
+    """Return the group of all commands."""
     import click
 
     from flowsched.cli import endings
@@ -51,9 +51,9 @@ def application() -> click.Group:
           flowsched simulate                          the bundled model of a GPU cluster
           flowsched simulate --trace DIR --report out.html
           flowsched solve network.min.gz              a DIMACS problem
-          flowsched replay FILE                       a journal, to see whether its rounds come out the same
-          flowsched journal export FILE               what it holds as JSON, for any later version
-          flowsched bench solver --quick              what it is measured by
+          flowsched replay FILE                       a journal: check that its rounds come out the same
+          flowsched journal export FILE               its contents as JSON, for any later version
+          flowsched bench solver --quick              a measurement
 
         \b
         Exit status of every command, beside its own:
@@ -61,7 +61,7 @@ def application() -> click.Group:
           2    the command line or the input is wrong
           74   the system refuses: a full disk, a closed stream, no memory
           130  interrupted (Ctrl-C)
-          141  nobody reads the output any more; files asked for are written
+          141  the reader of the output is gone; files asked for are written
         """
 
     app.add_command(simulate)

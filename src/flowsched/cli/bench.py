@@ -30,7 +30,7 @@ _WRONG = 1
 @click.command("bench", cls=endings.Command)
 @click.argument("name", metavar="NAME", type=click.Choice(experiments.NAMES))
 @click.option("--quick", is_flag=True, help="Smaller and fewer: about a minute.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of everything that is drawn.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of all random numbers.")
 @click.option(
     "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write the rows."
 )
@@ -41,7 +41,7 @@ _WRONG = 1
     default=Path("../shared/data"),
     show_default=True,
     metavar="DIR",
-    help="Where the recorded inputs are that some experiments need.",
+    help="Directory of the recorded inputs that some experiments need.",
 )
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 def bench(
@@ -49,8 +49,8 @@ def bench(
 ) -> None:
     """Repeat a measurement: NAME is one of solver, sirius, fgm, hrm, sequence, openb, round.
 
-    Prints the rows as a table: the figure, what it is compared with in the same run (baseline), their ratio, and the
-    figure that the published source states.
+    Prints the rows as a table: the figure, the baseline of the same run, their ratio, and the figure of the published
+    source.
 
     \b
     Examples:
@@ -62,7 +62,7 @@ def bench(
     Exit status:
       0    done, however slow
       1    a wrong result: an optimum that differs, an invariant broken
-      2    the command line is wrong, or something that the experiment needs is missing
+      2    the command line is wrong, or an input of the experiment is missing
       74, 130, 141  as `flowsched --help` says
     """
     console = endings.Words(quiet)
@@ -96,7 +96,7 @@ def bench(
 
 
 def _plotted(experiment: ModuleType, outcome: Outcome, folder: Path) -> list[Path]:
-    """Draw the plots; each is there whole or not at all."""
+    """Draw the plots; each file is written whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as beside:
         drawn: list[Path] = experiment.plot(outcome, Path(beside))

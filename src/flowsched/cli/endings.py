@@ -1,15 +1,15 @@
-"""How every command ends.
+"""Endings of commands: exit statuses, error messages, Ctrl-C and closed streams.
 
-* Ctrl-C ends a command at any moment: "Interrupted." on the standard error, exit status 130, no traceback.  Whatever it
-  made of other errors on its way out is not told.
-* What was asked for in files is written before anything is printed, whole or not at all (`flowsched.files`).  Two outputs,
-  or an output and an input, are never one file.
-* Where nobody reads the standard output any more, a command ends quietly with exit status 141, files written.  Where the
-  standard error cannot be written to, nothing is missed but its words.
-* What the system refuses (a full disk, a closed stream, memory) is an error of one line, exit status 74.
+* Ctrl-C ends a command at any moment: "Interrupted." on the standard error, exit status 130, no traceback.  Other errors on the
+  way out are not shown.
+* Files are written before anything is printed, whole or not at all (`flowsched.files`).  Two outputs, or an output and an input,
+  are never one file.
+* If the reader of the standard output is gone, a command ends quietly with exit status 141, files written.  If the standard
+  error cannot be written to, only its words are lost.
+* A refusal of the system (a full disk, a closed stream, memory) is an error of one line, exit status 74.
 * An error message holds no control characters, and no word of more than some 80 characters but a path.
 
-A traceback is left for what is a mistake of the program.
+A traceback means a mistake of the program.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ __all__ = [
 ]
 
 REFUSED, INTERRUPTED, READER_GONE = 74, 130, 141
-"""As sysexits.h has it for input and output; as shells report programs that SIGINT and SIGPIPE have ended."""
+"""Exit statuses: of an input or output error in sysexits.h; of programs that SIGINT and SIGPIPE have ended, in shells."""
 
 _WORD, _MESSAGE = 84, 4000
 
 _interrupted = False
-"""Whether Ctrl-C has come in this process."""
+"""True once Ctrl-C has come in this process."""
 
 
 class BadInput(click.ClickException):
-    """One line and exit status 2."""
+    """An error of one line and exit status 2."""
 
     exit_code = 2
 
 
 class _NoReader(Exception):
-    """Nobody reads the standard output any more; click would make another end of a `BrokenPipeError`."""
+    """The reader of the standard output is gone; click would end otherwise at a `BrokenPipeError`."""
 
 
 class _Ends(click.Command):
@@ -86,11 +86,11 @@ class _Ends(click.Command):
 
 
 class Command(_Ends):
-    """A command that ends as this module says."""
+    """A command with the endings of this module."""
 
 
 class Group(_Ends, click.Group):
-    """A group of commands that end as this module says."""
+    """A group of commands with the endings of this module."""
 
     command_class = Command
     group_class = type
@@ -107,7 +107,7 @@ def _told_apart() -> Iterator[None]:
 
 
 class Out(Console):
-    """The standard output; no wider than a page where it is no terminal."""
+    """The standard output; no wider than a page if it is no terminal."""
 
     def __init__(self, width: int = 120) -> None:
         super().__init__(highlight=False, markup=False)
@@ -115,18 +115,18 @@ class Out(Console):
             self.width = width
 
     def on_broken_pipe(self) -> None:
-        """Leave it to the end of the command."""
+        """Raise the error, which ends the command."""
         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 class Words(Console):
-    """The standard error: progress and remarks, without which a command does as well."""
+    """The standard error: progress and remarks, which may get lost."""
 
     def __init__(self, quiet: bool = False) -> None:
         super().__init__(stderr=True, quiet=quiet, highlight=False, markup=False)
 
     def on_broken_pipe(self) -> None:
-        """Say nothing more."""
+        """Write nothing more."""
         self.quiet = True
 
     def print(self, *objects: Any, **options: Any) -> None:
@@ -138,7 +138,7 @@ class Words(Console):
 
 
 def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None) -> None:
-    """Find out before the work, not after it, that outputs cannot be written, or would overwrite each other or an input.
+    """Refuse, before the work, outputs that cannot be written, or would overwrite each other or an input.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | 
     Raises
     ------
     BadInput
-        Says which.
+        Names the files.
     """
     taken: dict[object, str] = {}
     for name, path in (inputs or {}).items():
@@ -171,7 +171,7 @@ def check_files(outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | 
 
 @contextlib.contextmanager
 def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
-    """Within, the first Ctrl-C calls `stop` instead of breaking in anywhere; the next one breaks in."""
+    """Let the first Ctrl-C within call `stop` instead of interrupting; the next one interrupts."""
     before = signal.getsignal(signal.SIGINT)
     if not callable(before) or threading.current_thread() is not threading.main_thread():
         yield
@@ -189,7 +189,7 @@ def on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def process(run: Callable[[], object]) -> NoReturn:
-    """Run a command line that is all that this process does, and exit."""
+    """Run the command line of this process, and exit."""
     _open_streams()
     handled = callable(signal.getsignal(signal.SIGINT))
     sys.unraisablehook = _unraisable
@@ -200,7 +200,7 @@ def process(run: Callable[[], object]) -> NoReturn:
         run()
     except SystemExit as end:
         code = end.code
-    except KeyboardInterrupt:  # outside of the command proper
+    except KeyboardInterrupt:  # outside the command proper
         code = _code(KeyboardInterrupt())
     finally:
         if handled:
@@ -209,7 +209,7 @@ def process(run: Callable[[], object]) -> NoReturn:
 
 
 def shortened(message: str) -> str:
-    """A message without control characters and without the better part of overlong words; paths stay whole."""
+    """Return a message without control characters, and with overlong words cut; paths stay whole."""
     lines = []
     for line in message[: 4 * _MESSAGE].split("\n"):
         words = [_short(word) for word in line.split(" ")]
@@ -220,7 +220,7 @@ def shortened(message: str) -> str:
 def _short(word: str) -> str:
     if not word.isprintable():
         word = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in word)
-    # What people mean to read in full is a path, and no path is longer than the system's limit of 255 for a name.
+    # A path stays whole, if no name in it is longer than the system's limit of 255.
     return word if len(word) <= _WORD or ("/" in word and max(map(len, word.split("/"))) <= 255) else f"{word[:80]}..."
 
 
@@ -234,7 +234,7 @@ def _ended(run: Callable[[], Any]) -> NoReturn:
 
 
 def _code(error: BaseException) -> int | str | None:
-    """Say what has ended a command, and the exit status that stands for it; a mistake of the program is raised again."""
+    """Write the reason for the end of a command, and return its exit status; a mistake of the program is raised again."""
     chain = list(_chain(error))
     if isinstance(error, SystemExit):
         if any(isinstance(cause, BrokenPipeError) for cause in chain):
@@ -274,7 +274,7 @@ def _code(error: BaseException) -> int | str | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and those that it was raised from or while handling."""
+    """Yield an exception, its causes and its contexts."""
     waiting, seen = [error], set()
     while waiting:
         one = waiting.pop()
@@ -290,7 +290,7 @@ def _say(words: str) -> None:
 
 
 def _flush() -> None:
-    """Pass on what was printed, or raise the `OSError` why not: once, not again when Python ends."""
+    """Flush the standard output, or raise its `OSError`: once, not again when Python ends."""
     if sys.stdout is None:
         return
     try:
@@ -313,7 +313,7 @@ def _no_reader() -> int:
 
 
 def _drop() -> None:
-    """Let what is left of the standard output go nowhere, or Python's end would complain of it."""
+    """Discard the rest of the standard output, or Python would complain of it at its end."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -322,7 +322,7 @@ def _drop() -> None:
 
 
 def _open_streams() -> None:
-    """Where the process was started without standard streams, stand in for them: no file may get their numbers.
+    """Replace standard streams that are missing, so that no file gets their numbers.
 
     Reading finds the end, and writing to the standard output is an error.
     """
@@ -336,14 +336,14 @@ def _open_streams() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Ctrl-C."""
+    """Handle Ctrl-C."""
     global _interrupted
     _interrupted = True
     raise KeyboardInterrupt
 
 
 def _unraisable(unraisable: Any) -> None:
-    """Ctrl-C may come where nothing can be raised (in a finaliser): let it come again a little later."""
+    """Raise Ctrl-C again a little later if it came where nothing can be raised (in a finaliser)."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt) or unraisable.exc_type is KeyboardInterrupt:
         threading.Thread(target=_again, daemon=True).start()
     else:

@@ -1,4 +1,4 @@
-"""``flowsched journal``: what a journal holds as lines of JSON that every later version reads, and back."""
+"""``flowsched journal``: the state in a journal as lines of JSON that every later version reads, and back."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _policies = click.option(
 
 @click.group("journal", cls=endings.Group)
 def journal() -> None:
-    """Take what a journal holds to another version, another machine, another program.
+    """Take the state in a journal to another version, another machine, another program.
 
     \b
     Examples:
@@ -48,7 +48,7 @@ def journal() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="OUT",
-    help="Where to; compressed if it ends with .gz. By default standard output.",
+    help="Output file; compressed if it ends with .gz. By default standard output.",
 )  # fmt: skip
 @click.option("--force", is_flag=True, help="Overwrite a file that is there already.")
 @_policies
@@ -111,7 +111,7 @@ def _of(header: Header, path: Path) -> type[Scheduler] | type[FineGrained]:
 
 @contextmanager
 def _told(command: str) -> Iterator[None]:
-    """Say in one line what goes wrong meanwhile."""
+    """Report an error within in one line."""
     try:
         yield
     except FlowschedError as error:

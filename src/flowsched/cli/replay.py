@@ -1,4 +1,4 @@
-"""``flowsched replay``: a journal in, its rounds made again, and what came out otherwise."""
+"""``flowsched replay``: make the rounds of a journal again, and report differences."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ _SHOWN = 20
     help="A policy with parts of your own: an object, or a function that makes one. May be repeated.",
 )  # fmt: skip
 @click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all that was found."
+    "--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write all results."
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet: bool) -> None:
-    """Make all rounds of a journal (or snapshot) again, and say which come out otherwise.
+    """Make all rounds of a journal (or snapshot) again, and report those that differ.
 
     The journal is only read. Compared are tasks preempted, migrated and placed with machines and devices, costs, and the
-    reasons of those that wait. A round that ran into its time limit may well come out otherwise; it is shown, too.
+    reasons of waiting tasks. A round that ran into its time limit may differ; it is shown, too.
 
     \b
     Examples:
@@ -54,8 +54,8 @@ def replay(file: Path, policies: tuple[str, ...], json_file: Path | None, quiet:
 
     \b
     Exit status:
-      0    every round is as it was, but for time limits
-      1    a round comes out otherwise
+      0    every round is the same, but for time limits
+      1    a round differs
       2    the command line is wrong
       3    the file cannot be read: it is damaged, or another policy is needed
       74, 130, 141  as `flowsched --help` says
@@ -86,7 +86,7 @@ def _made_again(file: Path, policies: list[Policy]) -> Recovery:
 
 
 def policy_named(name: str) -> Policy:
-    """The policy that an option ``--policy MODULE:NAME`` means."""
+    """Return the policy of an option ``--policy MODULE:NAME``."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -120,7 +120,7 @@ def _print(found: Recovery) -> None:
         ("rounds", found.rounds, f"again in {found.seconds:.1f} s, with everything else"),
         ("commits", found.commits, f"{found.placed:,} placed, {found.preempted:,} preempted, {found.migrated:,} migrated"),
         ("policies", found.policies, "set while it ran"),
-        ("otherwise", len(found.differences), "rounds that come out otherwise than they did"),
+        ("otherwise", len(found.differences), "rounds that differ from the journal"),
     ]  # fmt: skip
     grid = _grid("", "count", "")
     for name, count, words in rows:
@@ -136,7 +136,7 @@ def _print(found: Recovery) -> None:
 
 
 def _table(differences: list[Difference]) -> Table:
-    grid = _grid("round", "byte", "what differs", "then", "now", title="Rounds that come out otherwise")
+    grid = _grid("round", "byte", "what differs", "then", "now", title="Rounds that differ")
     for one in differences[:_SHOWN]:
         then, now = asdict(one.then), asdict(one.now)
         shown = [name for name in one.what if name in ("preempted", "migrated", "placed", "waiting", "cost")]
@@ -153,6 +153,6 @@ def _grid(*columns: str, title: str | None = None) -> Table:
 
 
 def _words(description: Any) -> str:
-    """A policy in short: the names of its parts."""
+    """Return the names of a policy's parts."""
     parts = [part for value in description.values() for part in (value if isinstance(value, list) else [value])]
     return ", ".join(str(part["is"]) for part in parts if isinstance(part, dict))

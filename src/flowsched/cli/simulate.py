@@ -55,7 +55,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="PATH",
     help="Directory (or list of pods) of an openb or Google 2011 trace; without it, the bundled model.",
 )
-@click.option("--variant", metavar="NAME", help="Which list of pods of an openb trace: default, gpuspec33, ...")
+@click.option("--variant", metavar="NAME", help="List of pods of an openb trace: default, gpuspec33, ...")
 @click.option(
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
@@ -63,13 +63,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--interval",
     callback=_seconds,
     metavar="TIME",
-    help="A round at multiples of so long instead of after every event.",
+    help="A round at multiples of this time instead of after every event.",
 )
 @click.option(
     "--compress", type=float, metavar="FACTOR", help="Tasks arrive FACTOR times as fast; they run as long as before."
 )
 @click.option("--hold", is_flag=True, help="No task ever ends: fill the cluster.")
-@click.option("--until", callback=_seconds, metavar="TIME", help="End after so much simulated time.")
+@click.option("--until", callback=_seconds, metavar="TIME", help="End at this simulated time.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N tasks.")
 @click.option(
     "--scale",
@@ -83,10 +83,10 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="L",
     help="Load of the bundled model, relative to the scarcest resource.  [default: 0.95]",
 )
-@click.option("--charge-solver", is_flag=True, help="The time that a decision takes passes in the simulation too.")
+@click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
-    help="What becomes of the work of a task that is stopped.",
+    help="A stopped task loses its work, or keeps it.",
 )  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Same seed, same simulation.")
 @click.option(
@@ -108,7 +108,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="FILE",
     help="Write the scheduler's journal, for `flowsched replay`; a new file.",
 )
-@click.option("--goals", is_flag=True, help="Print which goal of the policy can override which here, and stop.")
+@click.option("--goals", is_flag=True, help="Print the goals of the policy, and which can override which, and stop.")
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
@@ -167,7 +167,7 @@ def simulate(**options: Any) -> None:
 
 
 def _check_outputs(options: dict[str, Any]) -> None:
-    """Find out before the run, not after it."""
+    """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
     outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
     endings.check_files(outputs, {"--trace": trace})
@@ -212,7 +212,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
 
 
 def _print_goals(policy: Policy, workload: sim.Workload) -> None:
-    """As the policy is, and fitted to the cluster."""
+    """Print the goals of the policy as it is, and fitted to the cluster."""
     cluster = Cluster(workload.resources)
     for machine in workload.machines:
         cluster.apply(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
@@ -261,7 +261,7 @@ class _Watcher:
             self.console.print(f"{self.shown:4.0%}  {self.text(progress)}", soft_wrap=True)
 
     def done(self, progress: sim.Progress) -> float:
-        """From 0 to 1: of the time until the end, or where that is open of the tasks' arrivals and ends."""
+        """Return the fraction that is done, of the time until the end, or of the tasks' arrivals and ends if that is open."""
         if self.end:
             return min(progress.time / self.end, 1.0)
         arrived = progress.completed + progress.running + progress.waiting

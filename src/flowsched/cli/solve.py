@@ -47,17 +47,17 @@ _EXIT_CODES: dict[type[Exception], int] = {
 @click.argument("file", type=click.File("rb"), required=False)
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False, allow_dash=True, path_type=Path), default="-", metavar="FILE",
-    help="Where to write the solution (by default the standard output).",
+    help="Output file (by default the standard output).",
 )  # fmt: skip
 @click.option(
     "--algorithm", type=click.Choice(["auto", "repair", "cost_scaling", "network_simplex"]), default="auto", show_default=True,
-    help="How to solve it; every choice finds the same cost.",
+    help="Algorithm; every choice finds the same cost.",
 )  # fmt: skip
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop after so long (each round).",
+    help="Time limit (of each round).",
 )
 @click.option("--certify", "certified", is_flag=True, help="Check bounds, conservation and optimality of the solution.")
 @click.option(
@@ -107,7 +107,7 @@ def solve(
       5    the time limit passed
       74   the system refuses: a full disk, a closed stream, no memory
       130  interrupted
-      141  nobody reads the answers any more
+      141  the reader of the answers is gone
     """
     if assignments and not incremental:
         raise click.UsageError("--assignments needs --incremental")
@@ -156,7 +156,7 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 
 
 def _words(error: Exception) -> str:
-    """Word what is wrong with a file; its nodes and arcs are counted from 1."""
+    """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
         some = _some(np.flatnonzero(error.cut))
         return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
@@ -166,12 +166,12 @@ def _words(error: Exception) -> str:
 
 
 def _fail(name: str, error: Exception, what: str) -> NoReturn:
-    """Say in one line what is wrong, and leave with the exit status that stands for it."""
+    """Write an error in one line, and exit with its status."""
     click.echo(f"flowsched solve: {name}: {shortened(what)}", err=True)
     sys.exit(next(code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)))
 
 
 def _some(numbers: np.ndarray, most: int = 8) -> str:
-    """Spell the first few of ``numbers`` as a DIMACS file counts them, from 1."""
+    """Return the first few of ``numbers`` as a DIMACS file counts them, from 1."""
     shown = " ".join(str(number + 1) for number in numbers[:most].tolist())
     return shown if len(numbers) <= most else f"{shown} ... of {len(numbers)}"

@@ -15,7 +15,7 @@ _START = 8
 
 
 def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
-    """Return the array, or a larger copy where an axis has fewer than `least` entries (that axis is at least doubled)."""
+    """Return the array, or a larger copy where an axis is shorter than `least` (that axis is at least doubled)."""
     if all(have >= want for have, want in zip(array.shape, least, strict=False)):
         return array
     least += array.shape[len(least) :]
@@ -55,7 +55,7 @@ def column(*axes: str, dtype: DTypeLike = np.int64, fill: float = 0) -> Any:
 
 
 def view(array: str) -> Any:
-    """Declare a memory view of an array of the same class: single entries are several times as fast through it as through NumPy."""
+    """Declare a memory view of an array: single entries are several times as fast through it as through NumPy."""
     return _View(array)
 
 
@@ -70,8 +70,9 @@ class Columns:
             cost: Ints = column("classes", "rows")
             _arc: memoryview = view("arc")
 
-    The arrays are plain attributes of the object: reading one is one look-up.  They are longer than what is in use.  An
-    array that has a view must not be assigned; `grow` renews both.  Copies and images of the object make their own views.
+    The arrays are plain attributes of the object: reading one is one look-up.  They are longer than what is in use.
+    An array that has a view must not be assigned; `grow` renews both.  Copies and images of the object make their own
+    views.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Measurements that anybody can repeat: each experiment is a module here, run by ``flowsched bench NAME``.
+"""Repeatable measurements: each experiment is a module here, run by ``flowsched bench NAME``.
 
 An experiment has::
 
@@ -6,8 +6,8 @@ An experiment has::
     def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome
     def plot(outcome: Outcome, folder: Path) -> list[Path]      # imports Matplotlib itself; returns the files written
 
-``quick`` asks for about a minute.  ``say`` tells the user how far it is.  A ``run`` that has a parameter ``data`` is
-given the directory of recorded inputs (`Path`), and raises `FileNotFoundError` where it lacks what it needs.
+``quick`` asks for about a minute.  ``say`` reports progress to the user.  A ``run`` that has a parameter ``data`` is
+given the directory of recorded inputs (`Path`), and raises `FileNotFoundError` if one is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How full a GPU cluster gets when more is asked of it than it has: the openb trace, one pod at a time and in rounds.
+"""Allocation of an overloaded GPU cluster: the openb trace, one pod at a time and in rounds.
 
 Source: Weng et al., "Beware of Fragmentation" (FGD), USENIX ATC 2023, and the table of its artifact.  Its protocol: all
 pods of the trace, then pods drawn from it until 130 % of the cluster's GPUs are asked for, shuffled; they arrive one by
@@ -24,7 +24,7 @@ import flowsched as fs
 from flowsched.exceptions import TraceError
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.policy import FragmentationCost, WaitCost
-from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.traces.load import load_trace
 from flowsched.sim.traces.openb import PODS
 from flowsched.sim.workload import Workload
@@ -55,14 +55,14 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class _Setting:
-    """How pods are decided: so many at a time (0: all at once), and whether those not placed stay or fail."""
+    """Mode of decision: number of pods at a time (0: all at once); pods that are not placed stay or fail."""
 
     name: str
     batch: int
     patient: bool = False
 
     def policy(self, fragmentation: FragmentationCost) -> fs.Policy:
-        """Nothing moves; one at a time there is nothing to weigh up against, so a pod never waits by choice."""
+        """The policy of a run: no pod moves, and a pod that is decided alone never waits by choice."""
         return fs.Policy(
             placement=(fragmentation,),
             preemption=None,
@@ -85,7 +85,7 @@ _SETTINGS = (
 
 @dataclass
 class _Run:
-    """What came of one run; percentages are of all GPUs of the cluster."""
+    """Result of a run; percentages are of all GPUs of the cluster."""
 
     allocated: list[float] = field(default_factory=list)
     placed: int = 0
@@ -139,7 +139,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path = 
 
 
 def _variants(folder: Path) -> list[str]:
-    """Names of the lists of pods that are there, the published ones first."""
+    """Return the names of the lists of pods in the folder, the published ones first."""
     found = sorted({path.name.removeprefix(PODS).split(".")[0] for path in folder.glob(f"{PODS}*.csv*")})
     if not found:
         raise FileNotFoundError(f"{folder}: no {PODS}*.csv; --data names the directory that holds openb/")
@@ -147,7 +147,7 @@ def _variants(folder: Path) -> list[str]:
 
 
 def _arrivals(pods: Sequence[fs.Task], gpus: float, seed: int) -> list[fs.Task]:
-    """All pods, then others drawn from them until the next would ask for more than the last mark; shuffled."""
+    """Return all pods, then copies drawn from them until the next would exceed the last mark; shuffled."""
     draw = random.Random(seed)
     chosen, asked = list(pods), sum(_gpus(pod) for pod in pods)
     if not asked:
@@ -159,19 +159,19 @@ def _arrivals(pods: Sequence[fs.Task], gpus: float, seed: int) -> list[fs.Task]:
 
 
 def _gpus(what: fs.Task | fs.Machine) -> float:
-    """GPUs that a pod asks for, or that a machine has."""
+    """Return the GPUs of a pod's demand, or of a machine."""
     amounts = what.demand if isinstance(what, fs.Task) else what.capacity
     assert isinstance(amounts, Mapping), "as the reader makes them"
     return float(amounts["gpu"])
 
 
 def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) -> _Run:
-    """One run through the scheduler, every placement checked by books of its own."""
+    """Run the pods through the scheduler, with every placement checked by an independent inventory."""
     pods = [task for arrival in trace.arrivals for task in arrival.job.tasks]
     gpus = sum(_gpus(machine) for machine in trace.machines)
     tasks = _arrivals(pods, gpus, seed)
     by_id: dict[Hashable, fs.Task] = {task.id: task for task in tasks}
-    inventory = AuditBooks(fs.Resources(("cpu", "mem", "gpu")))
+    inventory = AuditInventory(fs.Resources(("cpu", "mem", "gpu")))
     for machine in trace.machines:
         inventory.add_machine(machine)
     out, asked, given = _Run(arrived=len(tasks)), 0.0, 0.0
@@ -209,8 +209,8 @@ def _batches(tasks: Sequence[fs.Task], size: int) -> Iterator[tuple[float, Seque
     return ((float(start), tasks[start : start + size]) for start in range(0, len(tasks), size))
 
 
-def _audit(inventory: AuditBooks, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
-    """Hold the round to capacity, to GPUs one by one, and to the models that pods allow."""
+def _audit(inventory: AuditInventory, batch: Sequence[fs.Task], rnd: fs.Round, wrong: list[str]) -> None:
+    """Audit a round: capacity, each GPU, and the GPU models that pods allow."""
     inventory.register(batch)
     try:
         for task_id, machine in rnd.placements.items():
@@ -225,7 +225,7 @@ def _mean(values: Iterator[float]) -> float:
 
 
 def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> None:
-    """Rows of one variant: ours beside FGD's, then the other policies that were published."""
+    """Add rows of one variant: flowsched beside FGD, then the other published policies."""
     published = _PUBLISHED.get(variant, {})
     for setting, each in runs.items():
         row = partial(Row, _NAME, f"{variant}, {setting.name}")
@@ -255,7 +255,7 @@ def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> N
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """GPUs allocated at the last mark: our settings and the published policies, one panel per variant."""
+    """Plot the GPUs allocated at the last mark: flowsched's settings and the published policies, one panel per variant."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""What a round costs in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
+"""Cost of a round in a large cluster: 12,500 machines, 150,000 tasks in 3,000 jobs, each job near its own data.
 
 A first round places everything; then, again and again, 1 % of the tasks end, as many come, and a round decides.  The
 phases are measured apart: events in, update of the network, solve, read and check, commit.  Times are CPU time of this
-thread, divided among the phases of a round as their wall time is: on a busy machine the wall says little.
+thread, divided among the phases of a round in proportion to their wall time, which alone means little on a busy machine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import flowsched as fs
 from flowsched.cluster.columns import grown
 from flowsched.experiments.rows import Outcome, Row
 
-__all__ = ["TITLE", "World", "plot", "run"]
+__all__ = ["TITLE", "LargeCluster", "plot", "run"]
 
 TITLE = "what a round costs: 1 % of all tasks exchanged in a large cluster, with data locality"
 
@@ -42,7 +42,7 @@ _PHASES = ("events", "update", "solve", "read", "commit")
 
 @dataclass
 class _Times:
-    """Seconds of one exchange by phase, and what it did."""
+    """Seconds of one exchange by phase, and its counts."""
 
     phases: dict[str, float]
     started: int
@@ -62,8 +62,8 @@ class _Times:
 
 
 @dataclass
-class World:
-    """A cluster with its tasks, and the means to go on.
+class LargeCluster:
+    """A scheduler with its cluster, in which tasks are exchanged round by round.
 
     Parameters
     ----------
@@ -90,17 +90,17 @@ class World:
         self.sched.apply(*(fs.MachineAdded(i, _CAPACITY, rack=i // _RACK, slots=_SLOTS) for i in range(self.machines)))
 
     def fill(self) -> _Times:
-        """All jobs come, and a round places them."""
+        """Submit all jobs, and place them in a round."""
         return self._exchange([], self.tasks // _PER_JOB)
 
     def exchange(self, part: float = 0.01) -> _Times:
-        """This part of the tasks ends, as many come in new jobs, and a round decides."""
+        """End this fraction of the tasks, submit as many in new jobs, and decide in a round."""
         jobs = _jobs(part * self.tasks)
         gone = [self.running.pop(self.random.randrange(len(self.running))) for _ in range(jobs * _PER_JOB)]
         return self._exchange(gone, jobs)
 
     def _job(self) -> fs.JobSubmitted:
-        """Tasks alike, with three replicas of their data: two in one rack, one in another."""
+        """Return a job of equal tasks, with three replicas of their data: two in one rack, one in another."""
         self._jobs += 1
         first, other = self.random.randrange(self.machines), self.random.randrange(self.machines)
         beside = min(first // _RACK * _RACK + self.random.randrange(_RACK), self.machines - 1)
@@ -149,7 +149,7 @@ class World:
             self.running.append(task)
 
     def explain(self, count: int = 200) -> list[float]:
-        """Many tasks come that find no room, and a round decides; seconds of CPU time to explain each of some."""
+        """Submit many tasks that find no room, and decide; return the CPU seconds to explain each of some."""
         large = {"cpu": 0.99 * _CAPACITY["cpu"], "mem": 1}
         for job in range(_WAITING // _PER_JOB):
             self.sched.apply(fs.JobSubmitted(("large", job), [fs.Task((-1 - job, k), large) for k in range(_PER_JOB)]))
@@ -167,7 +167,7 @@ class World:
         return seconds
 
     def check_optimum(self) -> None:
-        """The kept network's optimum against a cold solve of the same problem by another algorithm."""
+        """Check the kept network's optimum by a cold solve with another algorithm."""
         net = self.sched.network.copy()
         kept = net.solve().cost
         nodes, arcs = net.nodes(), net.arcs()
@@ -186,7 +186,7 @@ def _jobs(tasks: float) -> int:
 
 
 class _Audit:
-    """Who runs where, apart from the scheduler's books; in arrays, so that it weighs little on what is measured."""
+    """Tasks and their machines, apart from the scheduler's inventory; in arrays, so that the audit costs little."""
 
     def __init__(self, machines: int) -> None:
         resources = fs.Resources(_RESOURCES)
@@ -198,14 +198,14 @@ class _Audit:
         self._jobs = 0
 
     def add_job(self, demand: Mapping[str, float]) -> None:
-        """The next job, with tasks of this demand that all wait."""
+        """Add the next job, with waiting tasks of this demand."""
         self._jobs += 1
         self.where = grown(self.where, self._jobs, fill=-1)
         self._asks = grown(self._asks, self._jobs)
         self._asks[self._jobs - 1] = self._demands[_DEMANDS.index(demand)]
 
     def move(self, gone: list[tuple[int, int]], placements: Mapping[Hashable, Hashable]) -> str:
-        """Tasks end and others start; what is wrong with that, if anything."""
+        """Record tasks that end and start; return the faults found."""
         for tasks, sign in ((gone, 1), (list(placements), -1)):
             job, k = np.array(tasks, np.int64).reshape(-1, 2).T
             job -= 1
@@ -224,7 +224,7 @@ class _Audit:
 
 
 class _Pauses:
-    """How long Python's garbage collector has held this thread up, in seconds."""
+    """Seconds that Python's garbage collector has stopped this thread."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -257,7 +257,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
     exchanged = 0.01 * sizes[-1][1]
     costs = []
     for machines, tasks in sizes:
-        world = World(machines, tasks, seed)
+        world = LargeCluster(machines, tasks, seed)
         where = f"{machines:,} machines, {tasks:,} tasks"
         first = world.fill()
         say(f"{where}: {first.started:,} placed in {first.round:.2f} s")
@@ -286,7 +286,9 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def _tell(outcome: Outcome, world: World, where: str, first: _Times, rounds: list[_Times], changed: int) -> float:
+def _tell(
+    outcome: Outcome, world: LargeCluster, where: str, first: _Times, rounds: list[_Times], changed: int
+) -> float:
     row = partial(Row, _NAME, where)
     whole = np.array([r.round for r in rounds])
     paused = np.array([r.paused for r in rounds])
@@ -312,13 +314,13 @@ def _tell(outcome: Outcome, world: World, where: str, first: _Times, rounds: lis
 
 
 def _memory() -> float:
-    """The most that the process has held so far, in MiB."""
+    """Return the peak memory of the process so far, in MiB."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """Median time of each phase by size of the cluster."""
+    """Plot the median time of each phase by size of the cluster."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""What an experiment hands back: rows of figures, what was wrong, and what a reader should know."""
+"""Results of experiments: rows of figures, faults, and notes for the reader."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Row:
     experiment : str
         Name of the experiment.
     setting : str
-        What it was measured on: instance, size, load.
+        Object of the measurement: instance, size, load.
     metric : str
-        What was measured.
+        Measured quantity.
     value : float, int or str, optional
-        The figure; None where it could not be measured.
+        The figure; None if it could not be measured.
     baseline : float, int or str, optional
-        The same figure of what it is compared with (named in the metric or the note).
+        The same figure of the object of comparison (named in the metric or the note).
     ratio : float, optional
         Baseline to value or value to baseline, such that more is better.
     source_value : float, int or str, optional
@@ -34,7 +34,7 @@ class Row:
     unit : str
         Of value, baseline and source value: "s" (shown as us, ms or s), "B", "%", ...; "" is a plain number.
     note : str
-        Whatever is needed to read the row rightly: the peer, a reduced size, an absence.
+        Anything else that the reader needs: the peer, a reduced size, an absence.
     """
 
     experiment: str
@@ -48,19 +48,19 @@ class Row:
     note: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name, plain numbers and strings only; a figure that is not finite becomes None."""
+        """Return the fields by name, plain numbers and strings only; a figure that is not finite becomes None."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
 
 @dataclass
 class Outcome:
-    """What came of an experiment.
+    """Result of an experiment.
 
     Parameters
     ----------
     rows : list of Row
     wrong : list of str
-        Results that must not be: an optimum that differs, an invariant broken.  Being slow is not wrong.
+        Wrong results: an optimum that differs, an invariant broken.  A slow result is not wrong.
     notes : list of str
         For the reader: inputs that were reduced, peers that were absent.
     """
@@ -70,12 +70,12 @@ class Outcome:
     notes: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Rows, wrong and notes as plain data for JSON."""
+        """Return rows, wrong and notes as plain data for JSON."""
         return {"rows": [row.as_dict() for row in self.rows], "wrong": list(self.wrong), "notes": list(self.notes)}
 
 
 def shown(value: Value, unit: str = "") -> str:
-    """A figure in three or four digits with its unit, as tables print it; seconds in the unit that suits them."""
+    """Return a figure in three or four digits with its unit, as tables print it; seconds in a suitable unit."""
     if value is None:
         return ""
     if isinstance(value, str):
@@ -101,6 +101,6 @@ def _digits(value: float) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's scalars as Python's, which JSON knows."""
+    """Return NumPy's scalars as Python's, which JSON can carry."""
     value = value.item() if hasattr(value, "item") else value
     return None if isinstance(value, float) and not math.isfinite(value) else value

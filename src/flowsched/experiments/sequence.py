@@ -1,4 +1,4 @@
-"""The deployment sequence against plain proportional rounding: who gets how much of a cluster, heartbeat by heartbeat.
+"""The deployment sequence against plain proportional rounding: shares of users, heartbeat by heartbeat.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster": its tables 1 and 2 recomputed, and
 its two experiments (figures 1 to 4, which it draws without stating figures: users shall get what they own).
@@ -52,7 +52,7 @@ class _Setting:
     slow: int = -1
 
     def task(self, rng: np.random.Generator, user: int) -> tuple[int, float]:
-        """Size and duration of the user's next task."""
+        """Draw size and duration of the user's next task."""
         size = int(rng.integers(self.sizes[0], self.sizes[1] + 1))
         seconds = float(rng.uniform(*self.seconds)) * size * (3 if user == self.slow else 1)
         return size, seconds
@@ -69,7 +69,7 @@ Policy = Callable[[int, list[list[int]]], Sequence[int]]
 
 
 def _by_sequence(sharing: Deployment) -> Policy:
-    """The deployment sequence with its ledger."""
+    """Return the policy of the deployment sequence with its ledger."""
 
     def deal(free: int, queues: list[list[int]]) -> Sequence[int]:
         tasks: list[int] = sharing.deal_sizes(free, dict(enumerate(queues))).tasks.tolist()
@@ -79,7 +79,7 @@ def _by_sequence(sharing: Deployment) -> Policy:
 
 
 def _proportional(quotas: Sequence[int], rest: bool) -> Policy:
-    """Each heartbeat's units by quota, rounded; what rounding leaves stays free, or (`rest`) goes to the largest task that fits."""
+    """Return a policy: units of a heartbeat by quota, rounded; the rest stays free, or (`rest`) goes to the largest task that fits."""
 
     def deal(free: int, queues: list[list[int]]) -> Sequence[int]:
         left, started = free, []
@@ -112,21 +112,21 @@ class _Usage:
     setting: _Setting
 
     def by_user(self, at: float) -> Floats:
-        """Units times seconds that each user has used."""
+        """Return the units times seconds that each user has used."""
         user, start, seconds, size = self.tasks.T
         used = np.clip(at - start, 0.0, seconds) * size
         total: Floats = np.bincount(user.astype(np.int64), used, minlength=len(self.setting.quotas)).astype(np.float64)
         return total
 
     def shares(self, at: float) -> Floats:
-        """Parts of all that was used."""
+        """Return each user's fraction of the total usage."""
         used = self.by_user(at)
         shares: Floats = used / max(float(used.sum()), 1e-9)
         return shares
 
 
 def _simulate(setting: _Setting, policy: Policy, seed: int, sharing: Deployment | None = None) -> _Usage:
-    """Machines report their free units every heartbeat, one after the other; every user always has tasks."""
+    """Simulate machines that report free units every heartbeat, one after the other; every user always has tasks."""
     users = len(setting.quotas)
     draws = [np.random.default_rng([seed, user]) for user in range(users)]
     queues: list[list[tuple[int, float]]] = [[] for _ in range(users)]
@@ -155,7 +155,7 @@ def _simulate(setting: _Setting, policy: Policy, seed: int, sharing: Deployment 
 
 
 def _tables(outcome: Outcome) -> None:
-    """The worked examples."""
+    """Add rows of the worked examples."""
     row = DeploymentSequence([5, 3]).draw([5] * 8).cumsum(axis=0).tolist()
     outcome.rows.append(
         Row(_NAME, "quotas 5:3", "sequence", "".join("AB"[i] for i in sequence([5, 3])), source_value="ABAABABA")
@@ -186,7 +186,7 @@ def _pair(values: Sequence[int] | Ints) -> str:
 
 
 def _compare(outcome: Outcome, setting: _Setting, runs: dict[str, _Usage]) -> None:
-    """Rows of one experiment; the first run is ours, the second the baseline."""
+    """Add rows of one experiment; the first run is the sequence, the second the baseline."""
     ideal = np.array(setting.quotas) / sum(setting.quotas)
     (name, ours), (other, baseline) = list(runs.items())[:2]
     end = setting.horizon
@@ -217,7 +217,7 @@ def _compare(outcome: Outcome, setting: _Setting, runs: dict[str, _Usage]) -> No
 
 
 def _speed(outcome: Outcome, quick: bool) -> None:
-    """Arithmetic against walking."""
+    """Add rows of the speed of the arithmetic against walking the sequence."""
     quotas = [1_000_003, 500_009, 7, 1] if not quick else [100_003, 50_021, 7, 1]
     start = time.thread_time()
     entries = sequence(quotas)
@@ -245,15 +245,15 @@ def _speed(outcome: Outcome, quick: bool) -> None:
 
 
 @dataclass
-class _Outcome(Outcome):
-    """With what the plots need."""
+class _Runs(Outcome):
+    """The outcome, with the runs that the plots need."""
 
     runs: list[tuple[_Setting, dict[str, _Usage]]] = field(default_factory=list)
 
 
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
-    """Tables, both experiments of the source, one of our own (time as part of the measure), and speed."""
-    outcome = _Outcome()
+    """Run tables, both experiments of the source, one with time as part of the measure, and speed."""
+    outcome = _Runs()
     _tables(outcome)
     for setting in (_FIXED, _SIZES):
         say(setting.name)
@@ -264,7 +264,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
             f"proportional, rounded; the rest {where}": _simulate(setting, _proportional(setting.quotas, rest), seed)
             for where, rest in (("stays free", False), ("to the largest task", True))
         }
-        # The fairer one of the two is what we are compared with.
+        # The baseline is the fairer one of the two.
         ideal = np.array(setting.quotas) / sum(setting.quotas)
         runs.update(sorted(plain.items(), key=lambda item: float(np.abs(item[1].shares(horizon) / ideal - 1).max())))
         if setting.sizes != (1, 1):
@@ -296,13 +296,13 @@ def _sharing(setting: _Setting, spares: Literal["largest", "owed"] = "owed", tic
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """What each user has used over time, as a part of its quota: lines that lie together are fair (figures 1 to 4)."""
+    """Plot the usage of each user over time by its quota: lines that lie together are fair (figures 1 to 4)."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    assert isinstance(outcome, _Outcome)
+    assert isinstance(outcome, _Runs)
     files = []
     for number, (setting, runs) in enumerate(outcome.runs):
         figure, axes = plt.subplots(

@@ -1,8 +1,11 @@
 """FGM: fine-grained matching in stages, with compressible resources, as an adapter of the scheduler.
 
-`DemandEstimator` learns what tasks of a kind need as they proceed, `divide_stages` turns that into a few stages, `match`
-asks whether a task's stages fit into what a machine has left (`max_compression` bounds what may be squeezed),
-`conformity` says how far estimates hold, and `FineGrained` does all of it under a scheduler.
+`DemandEstimator` learns what tasks of a kind need as they proceed.  `divide_stages` turns that into a few stages.
+`match` asks whether a task's stages fit into what a machine has left; `max_compression` bounds the compression.
+`conformity` measures how far estimates hold.  `FineGrained` does all of it around a scheduler.
+
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM).
 """
 
 from flowsched.fgm.adapter import FineGrained, Plans

@@ -1,9 +1,12 @@
 # cython: embedsignature=False
-"""The kernel of prediction: how the tasks of machines proceed through their stages, and what that leaves of the machines.
+"""The kernel of prediction: tasks of machines proceed through their stages, and leave timelines of what is available.
+
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling Method in Cloud Environment",
+Journal of Software 31(12), 2020 (FGM).
 
 Symbols
 -------
-A machine has N_d of resource d, of which F_d goes to load that is not ours.  Task i is in a stage that wants c_id and
+A machine has N_d of resource d, of which F_d goes to load of others.  Task i is in a stage that wants c_id and
 has l_i seconds of work left.  W_d = F_d + sum_i c_id is wanted, a_d = N_d - W_d available (below 0 where more is wanted
 than there is).  Resource d is *soft* (compressible: CPU, bandwidths) or *hard* (memory).  All amounts are int64 and
 exact; times are float64, absolute, and equal when they differ by at most ``TINY``.
@@ -46,7 +49,7 @@ from libc.stdlib cimport free, realloc
 __test__ = {}
 
 cdef double TINY = 1e-6
-# A task proceeds at least so fast: what is squeezed to nothing would never end.
+# Least speed of a task: one that is compressed to nothing would never end.
 cdef double SLOWEST = 1e-3
 
 
@@ -117,8 +120,8 @@ cdef class Course:
         int64_t[::1] work_stage,
         double[::1] work_left,
     ):
-        """State of tasks: the turn of the run that the state is of, its stages' entry in the stock, the stage that it is in
-        (from 0), seconds of work left in it, and what is added when it should be done and is not; and scratch."""
+        """Take over the state of tasks: turn of its run, entry of its stages in the stock, present stage (from 0), seconds of
+        work left in it, and seconds that are added when it should be done and is not; and scratch."""
         if not (turn.shape[0] == entry.shape[0] == stage.shape[0] == left.shape[0] == grace.shape[0]) or not (
             turn.shape[0] == work_stage.shape[0] == work_left.shape[0]
         ):
@@ -137,8 +140,8 @@ cdef class Course:
         int64_t[:, :, ::1] available,
         int64_t[:, :, ::1] reach,
     ):
-        """State of machines: the time of its tasks' states, when there will be more to reach, when a task should be done, load
-        of others, whether compression is allowed, and the timeline."""
+        """Take over the state of machines: time of the tasks' states, next time with more to reach, next time when a task
+        should be done, load of others, 1 where compression is allowed, and the timeline."""
         if not (time.shape[0] == due.shape[0] == done.shape[0] == foreign.shape[0] == compress.shape[0]) or not (
             time.shape[0] == ends.shape[0] == available.shape[0] == reach.shape[0]
         ):
@@ -151,7 +154,7 @@ cdef class Course:
         self.ends, self.available, self.reach = ends, available, reach
 
     def stock(self, const int64_t[::1] first, const double[::1] length, const int64_t[:, ::1] want):
-        """Stages: entry e has ``first[e]`` to ``first[e + 1]``, each with its length and wants."""
+        """Take over the stages: entry e has ``first[e]`` to ``first[e + 1]``, each with its length and wants."""
         if length.shape[0] != want.shape[0] or want.shape[1] != self.resources or not first.shape[0]:
             raise ValueError("Course: stock: shapes of stages differ")
         cdef Py_ssize_t e
@@ -160,7 +163,7 @@ cdef class Course:
                 raise IndexError(f"Course: stock: entry {e}")
         self.first, self.length, self.want = first, length, want
 
-    # -- what it does -------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------
 
     @cython.critical_section
     def advance(
@@ -171,7 +174,7 @@ cdef class Course:
         const int64_t[:, ::1] total,
         double now,
     ):
-        """Move the states of the tasks of some machines on to `now`; the i-th has ``members[at[i]]`` to ``[at[i + 1]]``."""
+        """Advance the states of the tasks of some machines to `now`; the i-th has ``members[at[i]]`` to ``[at[i + 1]]``."""
         cdef Py_ssize_t i, k
         cdef int64_t task
         self.check(rows, at, members, total)
@@ -199,10 +202,10 @@ cdef class Course:
         const int64_t[:, ::1] total,
         double now,
     ):
-        """Tell the timelines of some machines from `now` on; states stay as they are.
+        """Write the timelines of some machines from `now` on; states stay as they are.
 
-        Its tasks were `members` at the time of its row and are ``members_now``.  Those whose turn is not that of their
-        state begin now, with the stages of ``entry_now``.
+        Its tasks were `members` at the time of its row and are ``members_now``.  A task whose turn is not that of its
+        state begins now, with the stages of ``entry_now``.
         """
         cdef Py_ssize_t i, k, n
         cdef Told told
@@ -234,8 +237,9 @@ cdef class Course:
         double[::1] finish,
         double[::1] uncompressed,
     ):
-        """As `forecast` for one machine, but told is what becomes of its tasks; entries beyond those of the members are
-        of newcomers, and turns and entries are theirs too.
+        """Plan one machine as `forecast` does, but write when its tasks finish, and not its timeline.
+
+        Entries beyond those of the members are of newcomers.
 
         Returns
         -------
@@ -288,7 +292,7 @@ cdef class Course:
         return 0
 
     cdef int have_room(self, Py_ssize_t tasks) except -1:
-        """Scratch for so many tasks."""
+        """Make room in the scratch for this many tasks."""
         cdef Py_ssize_t room = 2 * tasks
         if tasks <= self.room:
             return 0
@@ -305,7 +309,7 @@ cdef class Course:
         return 0
 
     cdef int begin(self, Py_ssize_t k, int64_t entry) except -1:
-        """Slot k holds a task that begins."""
+        """Fill slot k with a task that begins."""
         if not 0 <= entry < self.first.shape[0] - 1:
             raise IndexError(f"Course: entry {entry}")
         self.have_room(k + 1)
@@ -322,7 +326,7 @@ cdef class Course:
         const int64_t[:, ::1] total,
         double now,
     ) except -1:
-        """Where the tasks that ran at the time of the row are by now, in the work arrays."""
+        """Advance the tasks that ran at the time of the row to now, in the work arrays."""
         cdef Py_ssize_t k, n = end - begin
         cdef int64_t task
         cdef Told told = Told(-1, 0.0, INFINITY)
@@ -343,7 +347,7 @@ cdef class Course:
         return self.first[self.entry[task] + 1] - self.first[self.entry[task]]
 
     cdef inline int extend(self, int64_t task) except -1:
-        """A task that should be done and is not goes on in its last stage for a while."""
+        """Let a task that should be done and is not go on in its last stage for a while."""
         self.work_stage[task] = self.stages(task) - 1
         self.work_left[task] = self.grace[task]
         return 0
@@ -356,7 +360,7 @@ cdef class Course:
         const int64_t[::1] turns,
         const int64_t[::1] entries,
     ) except -1:
-        """Fill the slots with tasks as the work arrays have them, or as they begin; how many."""
+        """Fill the slots with tasks as the work arrays have them, or as they begin; return their number."""
         cdef Py_ssize_t k
         cdef int64_t task
         for k in range(end - begin):
@@ -418,7 +422,7 @@ cdef class Course:
                 if self.rest[i] / self.speed[i] < step:
                     step = self.rest[i] / self.speed[i]
             if tell:
-                # The last slot is for what holds for ever; the one before it takes together all that has none of its own.
+                # The last slot is for what holds for ever; the one before it merges all boundaries without a slot.
                 merged = slot == size - 1 and step < INFINITY
                 slot -= merged
                 for d in range(self.resources):
@@ -463,7 +467,7 @@ cdef class Course:
         return 0
 
     cdef inline int want_of(self, Py_ssize_t i, int64_t sign) except -1:
-        """Count what a task wants in its stage."""
+        """Add the wants of a task in its stage."""
         cdef Py_ssize_t d
         for d in range(self.resources):
             self.wanted[d] += sign * self.want[self.at[i], d]
@@ -481,7 +485,7 @@ cdef class Course:
 
 
 cdef inline int64_t slack(int64_t left, int64_t total, double limit, double contention, uint8_t soft) except? -1:
-    """How far beyond what is available a newcomer may reach: X - a."""
+    """Return how far a newcomer may reach beyond what is available: X - a."""
     cdef double loss, inside
     if not soft or limit <= 0 or left <= 0:
         return 0

@@ -1,11 +1,14 @@
 # cython: embedsignature=False
-"""The kernel of matching: which classes of tasks fit into the timelines of which machines, and how often.
+"""The kernel of matching: counts of tasks of each class that fit into the timeline of each machine.
+
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling Method in Cloud Environment",
+Journal of Software 31(12), 2020 (FGM).
 
 Symbols
 -------
 A machine's timeline has stages n, each with its end and, by resource, its *reach* X: how much a newcomer may want there
 at most (derived at the top of ``_course.pyx``, whose work the timelines are).  A class of tasks has stages s, each with
-its end, counted from the start, and what it wants.  Algorithm 2 merges the two lists and compares; as the reach does not
+its end, counted from the start, and its wants.  Algorithm 2 merges the two lists and compares; as the reach does not
 depend on the newcomer, k tasks of a class fit exactly if k x <= X wherever both go on.  A resource that a stage does not
 want is not asked for.  Amounts are int64 and exact; times are float64 and equal when they differ by at most ``TINY``.
 
@@ -38,7 +41,7 @@ cdef double TINY = 1e-6
 # Rounding may have decided on which side of 1 a quotient lies that is no farther from it.
 cdef double CLOSE = 1e-8
 
-# So many stages of tasks make it worth while to look at every run of stages of a machine.
+# With this many stages of tasks it pays to look at every run of stages of a machine.
 cdef Py_ssize_t FEW = 48
 
 cdef int64_t MANY = 1 << 40
@@ -58,7 +61,7 @@ def fits(
     int64_t[:, ::1] count,
     int8_t[:, ::1] short,
 ):
-    """How many tasks of each class fit on each machine from `now` on, and which resource is short where none does.
+    """Count the tasks of each class that fit on each machine from `now` on; where none does, find the short resource.
 
     `count` and `short` have a line for each of the `rows`.
 
@@ -119,7 +122,7 @@ def fits(
 
 
 cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) except -1 nogil:
-    """Inverses of what stages want, two resources side by side: ``part[(pair * stages + stage) * 2 + lane]``."""
+    """Invert the wants of stages, two resources side by side: ``part[(pair * stages + stage) * 2 + lane]``."""
     cdef Py_ssize_t s, d
     cdef int64_t value
     for s in range(want.shape[0]):
@@ -133,7 +136,7 @@ cdef int inverses(const int64_t[:, ::1] want, Py_ssize_t pairs, double *part) ex
 cdef int lows(
     const double *ends, const int64_t *reach, Py_ssize_t slots, Py_ssize_t resources, Py_ssize_t pairs, double *least
 ) except -1 nogil:
-    """The least reach over the stages i to j of a machine: ``least[((pair * slots + i) * slots + j) * 2 + lane]``."""
+    """Find the least reach over the stages i to j of a machine: ``least[((pair * slots + i) * slots + j) * 2 + lane]``."""
     cdef Py_ssize_t i, j, k, d, used = 1
     cdef double have
     cdef double *table
@@ -163,7 +166,7 @@ cdef int lows_of(
     Py_ssize_t pairs,
     double *least,
 ) except -1 nogil:
-    """As `lows`, but only where some stage will look; less work where they are few."""
+    """Fill `least` as `lows` does, but only where some stage will look; less work where they are few."""
     cdef Py_ssize_t s, i, j, k, d
     cdef int64_t lowest
     for s in range(stages):
@@ -189,7 +192,7 @@ cdef int rank(
     """For each end t of a task's stage, the machine's stage in which t lies and the one that goes on after t.
 
     They are told by stage as parts of an index into ``least``: the column for the former, in the lower 16 bits, and the
-    row for the latter, where the task's next stage begins.  `until` is sorted, `stage_of` says whose its entries are.
+    row for the latter, where the task's next stage begins.  `until` is sorted; `stage_of` has the stages of its entries.
     """
     cdef Py_ssize_t n = 0, k = 0, here
     cdef double meet
@@ -213,7 +216,7 @@ cdef int rank(
 
 
 cdef inline Py_ssize_t before(const double *until, Py_ssize_t stages, Py_ssize_t low, double time) except -1 nogil:
-    """How many ends lie before a time, at least `low`; no branch depends on what is compared."""
+    """Count the ends before a time, at least `low`; no branch depends on the comparisons."""
     cdef Py_ssize_t size = stages - low, half
     while size > 0:
         half = (size + 1) >> 1
@@ -232,7 +235,7 @@ cdef int spans(
     double now,
     int32_t *span,
 ) except -1 nogil:
-    """Where in a pair's part of ``least`` each of the tasks' stages finds what there is from its begin to its end."""
+    """Find for each of the tasks' stages the place in a pair's part of ``least`` for its span, from begin to end."""
     cdef Py_ssize_t c, s, first = 0
     while first < slots - 1 and ends[first] <= now + TINY:
         first += 1
@@ -254,7 +257,7 @@ cdef int quotients(
     Py_ssize_t pairs,
     double *most,
 ) except -1 nogil:
-    """How often each class fits on a machine by each resource: ``most[(pair * classes + class) * 2 + lane]``.
+    """Divide: how often each class fits on a machine by each resource, ``most[(pair * classes + class) * 2 + lane]``.
 
     A class is not left at its first stage that lacks something: guessing wrong where that will be takes longer than
     looking at all of them.
@@ -290,7 +293,7 @@ cdef int verdicts(
     int64_t *count,
     int8_t *short,
 ) except -1 nogil:
-    """By quotients, but for those so close to 1 that rounding might decide; the scarcest resource is the short one."""
+    """Count by quotients, but for those so close to 1 that rounding might decide; the scarcest resource is the short one."""
     cdef Py_ssize_t c, p, lane, scarce
     cdef double even, odd, times
     for c in range(classes):
@@ -322,7 +325,7 @@ cdef Py_ssize_t lacks(
     Py_ssize_t slots,
     Py_ssize_t resources,
 ) except? -1 nogil:
-    """A resource that is short for one task, by comparing whole numbers; -1 without one."""
+    """Find a resource that is short for one task, by comparing whole numbers; -1 without one."""
     cdef Py_ssize_t s, d, i, j, k
     for d in range(resources):
         for s in range(begin, end):

@@ -1,7 +1,7 @@
 """FGM on top of a scheduler: what fits where is decided stage by stage, from what tasks really need.
 
-The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by the fit rule of its cluster.  The decisions
-are those of `flowsched.fgm.engine.StageEngine`; this module has the public class.
+The scheduler may be the flow's (`flowsched.Scheduler`) or any that decides by the fit rule of its cluster.  The
+decisions are those of `flowsched.fgm.engine.StageEngine`; this module has the public class.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class FineGrained(Durable[StageEngine]):
     """The adapter of FGM: matches tasks to machines stage by stage, by what tasks really need.
 
     It takes a scheduler over: from now on the adapter is told and asked everything instead, and decides as `Scheduler`
-    does, but by stages.  On machines where estimates fail badly and tasks have degraded, a round stops the youngest task
-    (`Preempt` with ``by=None``).
+    does, but by stages.  On machines where estimates fail badly and tasks have degraded, a round stops the youngest
+    task (`Preempt` with ``by=None``).
 
     Parameters
     ----------
@@ -51,27 +51,28 @@ class FineGrained(Durable[StageEngine]):
         Fresh.  It is taken over: the fit rule of its cluster is the adapter's from now on, and the policy of a flow
         scheduler gets one more placement cost (see `weight`).
     compressible : mapping of str to float, optional
-        Resources that may be compressed, and their largest compression; by default 0.1 for "cpu", "disk" and "net",
-        as far as the cluster has them.  The others must suffice.
+        Largest compression by resource; by default 0.1 for "cpu", "disk" and "net", as far as the cluster has them.
+        The other resources are not compressed.
     contention : float
-        What competing costs beyond sharing, per unit of compression.
+        Cost of competing beyond sharing, per unit of compression.
     estimator : DemandEstimator, optional
         Learns what tasks of a kind need.
     threshold : float
-        A stage ends where a resource varies by this part of its largest demand.
+        A stage ends where a resource varies by this fraction of its largest demand.
     min_length : float
-        Least length of a stage, as a part of the task.
+        Least length of a stage, as a fraction of the task.
     adjustment : Adjustment, optional
-        How finely a machine is matched when estimates fail there.
+        Levels at which a machine is matched when estimates fail there.
     highest : Level
-        Never finer than this on any machine; ``Level.REQUEST`` is what schedulers do without FGM.
+        The finest level on any machine; ``Level.REQUEST`` is what schedulers do without FGM.
     idle : float
-        A machine of which a smaller part is idle (by its samples) takes nothing; Th of Algorithm 1, line 1.
+        A machine of which a smaller fraction is idle (by its samples) takes no more tasks; Th of Algorithm 1, line 1.
     weight : float
         Weight of `StageCost` among the placement costs of a flow scheduler's policy; 0 to leave that as it is.
     journal : Journal or path, optional
-        Where to write down what happens, as for `Scheduler`; calls of the scheduler itself are then refused.  If something
-        is in it, settings must be those with which it was begun, and the estimator gets what it knew then and has learnt since.
+        Where to write down what happens, as for `Scheduler`; calls of the scheduler itself are then refused.  If
+        something is in it, settings must be those with which it was begun, and the estimator gets what it knew then and
+        has learnt since.
 
     Attributes
     ----------
@@ -136,7 +137,7 @@ class FineGrained(Durable[StageEngine]):
         super().__init__(StageEngine(scheduler, settings, estimator, journal), journal)
 
     def apply(self, *events: ev.Event) -> None:
-        """Let events happen; see `Cluster.apply`.  FGM learns from samples among them (`UsageSampled`, `MachineSampled`).
+        """Let events happen; see `Cluster.apply`.  FGM learns from `UsageSampled` and `MachineSampled` among them.
 
         Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
         """
@@ -176,7 +177,7 @@ class FineGrained(Durable[StageEngine]):
 
     @property
     def learner(self) -> Learner:
-        """What samples and runs have shown."""
+        """Samples of tasks and machines, and estimates from them."""
         return self.engine.learner
 
     @property

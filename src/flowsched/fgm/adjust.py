@@ -1,6 +1,8 @@
-"""How far a machine's estimates can be trusted, and how finely it is matched therefore.
+"""Conformity of a machine's estimates with its use, and the level at which it is matched therefore.
 
-Source: FGM, Definition 4, equation (16) and Algorithm 3.
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+Definition 4, equation (16) and Algorithm 3.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ __all__ = ["Adjustment", "Level", "conformity", "time_weighted_mean"]
 
 
 class Level(IntEnum):
-    """How finely tasks are matched with a machine, in ascending order."""
+    """Levels at which tasks are matched with a machine, from the coarsest to the finest."""
 
     STOP = 0
-    """Nothing new; if tasks have degraded, some stop."""
+    """No more tasks; if tasks have degraded, the youngest stops."""
     REQUEST = 1
-    """What the tasks ask for, as long as they run."""
+    """By what tasks ask for, as long as they run."""
     COARSE = 2
-    """The largest estimated need, for the estimated duration."""
+    """By the largest estimated need, for the estimated duration."""
     FINE = 3
     """Stage by stage."""
     COMPRESSED = 4
@@ -35,7 +37,7 @@ class Level(IntEnum):
 
 
 def time_weighted_mean(values: ArrayLike, seconds: ArrayLike) -> NDArray[np.float64]:
-    """Mean (14) of samples that hold for so long: sum of r_i t_i / T.
+    """Mean (14) of samples, each weighted by its duration: sum of r_i t_i / T.
 
     Parameters
     ----------
@@ -62,19 +64,19 @@ def conformity(
     total: ArrayLike,
     threshold: float = 0.1,
 ) -> NDArray[np.float64]:
-    """Conformity (16) of a machine's resource, or of each of several: how much more is used than was estimated.
+    """Conformity (16) of a machine's resource, or of each of several: mean use beyond the mean estimate.
 
     Parameters
     ----------
     used, estimated : array_like, shape (samples,) or (samples, resources)
     seconds : array_like, shape (samples,)
-        How long each sample held.
+        Duration of each sample.
     idle : array_like, scalar or shape (resources,)
-        Amount that nobody uses.
+        Amount that is not used.
     total : array_like, scalar or shape (resources,)
-        What the machine has.
+        Capacity of the machine.
     threshold : float
-        Th: while more than this part of the total is idle, nothing is wrong.
+        Th: while more than this part of the total is idle, the conformity is 0.
 
     Returns
     -------
@@ -99,18 +101,18 @@ def conformity(
 
 @dataclass(frozen=True, slots=True)
 class Adjustment:
-    """When a machine is matched how finely (Algorithm 3).
+    """Thresholds of the levels of a machine (Algorithm 3).
 
     Parameters
     ----------
     stop, coarse, fine : float
         Thresholds Th_sa > Th_cg > Th_fg on the mean of the last conformities, as parts of the machine's total.
     keep : int
-        Conformities that are kept by machine and resource.
+        Number of conformities that are kept for each machine and resource.
     idle : float
         Th of (16).
     degraded : float
-        A task has degraded when it runs so many times as long as it was predicted to; infinite for never.
+        A task has degraded when it runs this many times as long as it was predicted to; infinite for never.
     """
 
     stop: float = 0.15
@@ -131,7 +133,7 @@ class Adjustment:
             raise InputError(f"Adjustment: degraded: a number >= 1 expected, got {self.degraded!r}")
 
     def level(self, conformities: Sequence[ArrayLike]) -> Level:
-        """The level of a machine.
+        """Return the level of a machine.
 
         Parameters
         ----------

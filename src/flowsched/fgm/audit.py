@@ -1,4 +1,4 @@
-"""Does what FGM knows hold together?  For a rule that was read from a file, before anything goes by it."""
+"""Consistency of a fit rule that was read from a file, checked before it decides anything."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def audit(rule: Any, cluster: Cluster) -> None:
     Raises
     ------
     InputError
-        What contradicts what.
+        Names the contradiction.
     """
     _must(type(rule) is StageRule, "a StageRule expected")
     forecast, learner = rule.forecast, rule.learner

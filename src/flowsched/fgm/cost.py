@@ -1,4 +1,4 @@
-"""What a placement costs by stages: the compression that it takes, and the fragmentation that it leaves."""
+"""Cost of a placement by stages: the compression that it takes, and the fragmentation that it leaves."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Floats = NDArray[np.float64]
 class StageCost:
     """A `PlacementCost` by what machines have left in their present stage.
 
-    The mean of two parts: the compression that results, as a part of the limit, and how unevenly the resources would be
-    used up (the largest less the smallest part left of what the machine has), since what is left of one without another is
-    of little use.
+    The mean of two parts.  The first one is the compression that results, as a part of its limit.  The second one is
+    the unevenness of what would be left: the largest fraction left of a resource less the smallest one, since one
+    resource without another is of little use.
 
     Parameters
     ----------

@@ -214,7 +214,7 @@ class StageEngine:
 
     @contextmanager
     def _around(self, deltas: Sequence[Delta], now: float) -> Iterator[None]:
-        """Advance the machines of deltas to their time before these happen, and take stock of them and learn afterwards."""
+        """Advance the machines of deltas before these happen; settle them, and learn, afterwards."""
         self.rule.now = max(self.now, now)
         self.rule.grow()
         machines = {m for d in deltas for m in ((d.machine, d.old) if isinstance(d, Migrate) else (d.machine,))}
@@ -229,7 +229,7 @@ class StageEngine:
     # -- recovery -----------------------------------------------------------------------------------------------
 
     def replay_record(self, words: Any) -> None:
-        """Do again what a record tells that is neither an event nor a round, commit or policy."""
+        """Make the call of a record again that is neither of events nor of a round, commit or policy."""
         match words:
             case ("observe", *observed):
                 self.estimator.queue(*observed)

@@ -1,12 +1,16 @@
-"""What tasks of one kind need as they proceed, learnt from those that have run.
+"""Estimates of what tasks of one kind need as they proceed, learnt from those that have run.
 
-Source: FGM, section 2.2 and equation (8).  A task is looked at by *progress*, in a fixed number of points; for each
-point the estimator keeps the amount of each resource and the seconds that the task spends there.  With b_n what the
-n-th task showed and a_n the estimate after it::
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+section 2.2 and equation (8).
 
-    a_1 = b_1        a_n = a_{n-1} e^{-k} + b_n (1 - e^{-k})        k = max(0, 5/60 - r_c Thr)        Thr = 5 / (60 limit)
+A task is measured by *progress*, in a fixed number of points.  For each point the estimator keeps the amount of each
+resource and the seconds that the task spends there.  With b_n what the n-th task showed and a_n the estimate after it::
 
-so what was seen under compression r_c counts less, and nothing once r_c reaches the limit.
+    a_1 = b_1        a_n = a_{n-1} e^{-k} + b_n (1 - e^{-k})        k = max(0, 5/60 - r_c Thr)        Thr = 5 / (60
+    limit)
+
+so a task under compression r_c counts less, and not at all once r_c reaches the limit.
 """
 
 from __future__ import annotations
@@ -29,12 +33,12 @@ __all__ = ["DemandEstimator", "Profile", "by_progress"]
 Floats = NDArray[np.float64]
 
 _K = 5 / 60
-"""Weight of a sample as in Linux's load average: every 5 seconds, over a minute."""
+"""Weight of a sample, as in Linux's load average: every 5 seconds, over a minute."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profile:
-    """What a task needs, by progress.
+    """Needs of a task by progress.
 
     Attributes
     ----------
@@ -43,7 +47,7 @@ class Profile:
     seconds : ndarray of float64, shape (points,)
         Uncompressed time spent at each point, in the unit of the events.
     samples : int
-        Tasks that it was learnt from.
+        Number of tasks that it was learnt from.
     """
 
     demand: Floats
@@ -52,29 +56,29 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class Seen:
     kind: Hashable
     demand: Floats
     seconds: Floats
     compression: Floats
 
 
-class _Sized(tuple[Hashable, ...]):
-    """A kind whose size has become a step."""
+class Sized(tuple[Hashable, ...]):
+    """A kind whose last part, a size, is replaced by a step of sizes; see `DemandEstimator.key`."""
 
 
-class _Estimate:
-    """Running means of one kind, and how far what was seen lay from them."""
+class Estimate:
+    """Running means of one kind, and the mean distance of its tasks from them."""
 
-    def __init__(self, seen: _Seen) -> None:
+    def __init__(self, seen: Seen) -> None:
         self.demand = seen.demand.copy()
         self.seconds = seen.seconds.copy()
         self.spread = np.zeros_like(self.demand)
-        # Variance of the means, as a part of that of a single task: the sum of the squared weights.
+        # Variance of the means, as a fraction of that of a single task: the sum of the squared weights.
         self.doubt = np.ones_like(self.seconds)
         self.samples = 1
 
-    def add(self, seen: _Seen, thr: float) -> bool:
+    def add(self, seen: Seen, thr: float) -> bool:
         """Take a task in; False where it was too compressed to count."""
         weight = -np.expm1(-np.maximum(0.0, _K - seen.compression * thr))
         if not weight.any():
@@ -106,7 +110,7 @@ class Recorder(Protocol):
 class DemandEstimator:
     """Learns what tasks of each kind need.
 
-    `observe` only queues; the estimates change in `update`, which the caller runs where no decision waits for it.
+    `observe` only queues; the estimates change in `update`, which the caller runs while no decision waits for it.
 
     Parameters
     ----------
@@ -115,16 +119,16 @@ class DemandEstimator:
     points : int
         Resolution of progress.
     limit : float
-        Largest compression: what was seen under it no longer counts.
+        Largest compression: a task under it no longer counts.
     cold : int
-        So many tasks must have been seen before a profile is given.
+        Number of tasks that must have been seen before a profile is given.
     safety : mapping of str to float
-        By resource, how many mean deviations are added to the mean; for resources that must not run short (memory).
-        An addition to the source, which lets its estimates be exceeded and then adjusts the policy.
+        By resource, the number of mean deviations that are added to the mean; for resources that must not run short
+        (memory).  FGM itself lets its estimates be exceeded and then adjusts the level of the machine.
     tolerance : float
         Kinds ``(..., size)`` whose last part, a number, differs by less than about this fraction are one.
     kinds : int
-        So many are remembered; the one of which nothing was learnt for longest is forgotten first.
+        Number of kinds that are remembered; the one that was updated least recently is forgotten first.
     pending : int
         So many observations wait for `update`; the oldest are dropped first.
 
@@ -169,15 +173,15 @@ class DemandEstimator:
             self._safety[self.resources.index(name)] = number(f"DemandEstimator: safety[{name!r}]", times, 0)
         self.kinds = whole("DemandEstimator: kinds", kinds, 1)
         self.pending = whole("DemandEstimator: pending", pending, 1)
-        self._pending: deque[_Seen] = deque(maxlen=self.pending)
-        self._known: OrderedDict[Hashable, _Estimate] = OrderedDict()
+        self._pending: deque[Seen] = deque(maxlen=self.pending)
+        self._known: OrderedDict[Hashable, Estimate] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many kinds are known."""
+        """Number of kinds that are known."""
         return len(self._known)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the recorder."""
+        """Return everything but the recorder."""
         return {name: value for name, value in vars(self).items() if name != "_recorder"}
 
     @property
@@ -195,15 +199,15 @@ class DemandEstimator:
             recorder.record(words)
 
     def observe(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike = 0.0) -> None:
-        """Queue what a task of this kind showed.
+        """Queue the measurements of a task of this kind.
 
         Parameters
         ----------
         kind : hashable
         demand : array_like, shape (points, resources) or (resources,)
-            What it used at each point, or all the time.
+            Amounts used at each point, or all the time.
         seconds : array_like, shape (points,) or scalar
-            What it spent at each point, or in all.
+            Seconds spent at each point, or in all.
         compression : array_like, shape (points,) or scalar
             Compression at the time, 0 to 1.
 
@@ -217,10 +221,10 @@ class DemandEstimator:
         self._pending.append(seen)
 
     def queue(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> None:
-        """As `observe`, as a consequence of a call that is written down already."""
+        """Queue measurements as `observe` does, within a call that is written down itself."""
         self._pending.append(self._checked(kind, demand, seconds, compression))
 
-    def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> _Seen:
+    def _checked(self, kind: Hashable, demand: ArrayLike, seconds: ArrayLike, compression: ArrayLike) -> Seen:
         check_id("observe: kind", kind)
         p, d = self.points, len(self.resources)
         seen = amounts("observe: demand", demand)
@@ -235,15 +239,15 @@ class DemandEstimator:
                 raise InputError(f"observe: {name}: shape {' or '.join(map(str, shapes))} expected, got {array.shape}")
         spent = spent / p if spent.ndim == 0 else spent
         shaped = (np.broadcast_to(a, s) for a, s in ((seen, (p, d)), (spent, (p,)), (squeezed, (p,))))
-        return _Seen(self.key(kind), *shaped)
+        return Seen(self.key(kind), *shaped)
 
     def update(self, most: int | None = None) -> list[Hashable]:
-        """Take in what was observed, oldest first.
+        """Take in observations, the oldest first.
 
         Parameters
         ----------
         most : int, optional
-            So many observations, the rest later.
+            Most observations, the rest later.
 
         Returns
         -------
@@ -255,7 +259,7 @@ class DemandEstimator:
         return self.take_in(most)
 
     def take_in(self, most: int | None) -> list[Hashable]:
-        """As `update`, as a consequence of a call that is written down already."""
+        """Take in observations as `update` does, within a call that is written down itself."""
         most = len(self._pending) if most is None else whole("update: most", most, 0)
         changed: dict[Hashable, None] = {}
         thr = _K / self.limit
@@ -263,7 +267,7 @@ class DemandEstimator:
             seen = self._pending.popleft()
             estimate = self._known.get(seen.kind)
             if estimate is None:
-                self._known[seen.kind] = _Estimate(seen)
+                self._known[seen.kind] = Estimate(seen)
                 changed[seen.kind] = None
             elif estimate.add(seen, thr):
                 changed[seen.kind] = None
@@ -273,14 +277,14 @@ class DemandEstimator:
         return list(changed)
 
     def profile(self, kind: Hashable | None, together: ArrayLike = 1) -> Profile | None:
-        """What a task of this kind needs; None where too few were seen (it is then matched by its request).
+        """Return what a task of this kind needs; None where too few were seen (it is then matched by its request).
 
         Parameters
         ----------
         kind : hashable
         together : array_like, shape (resources,) or scalar
-            So many such tasks may share a machine.  What is added for safety is the part of each in the deviation of their
-            sum: they even each other out, but not an error of the mean, which shrinks as more is known.
+            Number of such tasks that may share a machine.  The margin for safety is each one's part in the deviation of
+            their sum: deviations even each other out.  An error of the mean does not; it shrinks as more is known.
         """
         check_id("profile: kind", kind)
         many = numbers("profile: together", together)
@@ -294,20 +298,20 @@ class DemandEstimator:
         return Profile(estimate.demand + margin, estimate.seconds.copy(), estimate.samples)
 
     def key(self, kind: Hashable | None) -> Hashable | None:
-        """What a kind is remembered by: itself, or with a tolerance its size in steps."""
-        if not self.tolerance or not isinstance(kind, tuple) or not kind or isinstance(kind, _Sized):
+        """Return the key of a kind: itself, or with a tolerance the same with its size in steps."""
+        if not self.tolerance or not isinstance(kind, tuple) or not kind or isinstance(kind, Sized):
             return kind
         size = kind[-1]
         if isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size < math.inf:
             return kind
-        return _Sized((*kind[:-1], round(math.log(size) / math.log1p(self.tolerance))))
+        return Sized((*kind[:-1], round(math.log(size) / math.log1p(self.tolerance))))
 
 
 def by_progress(times: ArrayLike, usage: ArrayLike, duration: float, points: int) -> Floats:
-    """Samples in time as amounts by progress, the nearest sample for each point.
+    """Turn samples in time into amounts by progress: the nearest sample for each point.
 
-    Progress is taken as the part of the duration that has passed; a caller who knows better gives its own arrays to
-    `DemandEstimator.observe`.
+    Progress is taken as the fraction of the duration that has passed.  A caller with a better measure gives its own
+    arrays to `DemandEstimator.observe`.
 
     Parameters
     ----------

@@ -55,7 +55,7 @@ class Evictions:
         return found
 
     def carry_out(self, deltas: Sequence[Delta], round: Round) -> tuple[list[Delta], dict[Hashable, Reason]]:
-        """Stop tasks, but for those that have moved on since this round; what was done, and why the others were not stopped."""
+        """Stop tasks, but for those that have moved on since this round; return the deltas, and reasons for the others."""
         accepted: list[Delta] = []
         conflicts: dict[Hashable, Reason] = {}
         for delta in deltas:

@@ -1,26 +1,27 @@
-"""What FGM has learnt, as lines of `flowsched.journal.export`, and back.
+"""The knowledge of FGM as lines of `flowsched.journal.export`, and back.
 
-Every line is ``{"is": "learnt", "what": ..., ...}``; a `kind` is as the task says it, with ``step`` true where its size has
-become a step (see `DemandEstimator`).  Arrays are lists, null for what was not measured.
+Every line is ``{"is": "learnt", "what": ..., ...}``; a `kind` is that of the task, with ``step`` true where its size is
+replaced by a step (see `DemandEstimator`).  Arrays are lists, with null for what was not measured.
 
 ======== ==============================================================================================================
 what     members
 ======== ==============================================================================================================
 time     ``now``: time of the last round
-kind     what was learnt of a kind, the one of which nothing was learnt for longest first: ``kind``, ``step`` [false],
-         ``demand``, ``seconds``, ``spread``, ``doubt``, ``samples``; ``divided`` [0]: the samples when stages were divided
+kind     the estimate of a kind, the one updated least recently first: ``kind``, ``step`` [false], ``demand``,
+         ``seconds``, ``spread``, ``doubt``, ``samples``; ``divided`` [0]: the samples when stages were divided last
 pending  an observation that is not taken in yet: ``kind``, ``step`` [false], ``demand``, ``seconds``, ``compression``
-stages   what tasks need, stage by stage: ``stages``: a number of its own, ``seconds``, ``demand``, ``progress``
-needs    what tasks of a class are taken to need: ``class``, ``stages``: null is what they ask for
-machine  ``machine``, ``level``, ``foreign``: load that is not ours, in micro-units, ``at`` [null]: the time of its tasks'
-         states; ``watch`` [null]: its last samples; ``suspect`` [false]: it was told to stop since the last round
-task     a task that runs: ``task``, ``stages``, ``stage``: in which of them, ``left``: seconds of work left in it, ``grace``:
-         seconds that are added if it is not done then, ``begun``; ``undated`` [false]: it began at no stated time, which
-         will be the next round's; ``samples`` [null]: of its run
+stages   needs of tasks, stage by stage: ``stages``: a number of its own, ``seconds``, ``demand``, ``progress``
+needs    the assumed needs of a class: ``class``, ``stages``: null is its request
+machine  ``machine``, ``level``, ``foreign``: load of others, in micro-units, ``at`` [null]: the time of its tasks'
+         states; ``watch`` [null]: its last samples; ``suspect`` [false]: its level fell to STOP since the last round
+task     a running task: ``task``, ``stages``, ``stage``: the present one, ``left``: seconds of work left in it,
+         ``grace``: seconds that are added if it is not done then, ``begun``; ``undated`` [false]: it began at no stated
+         time, which will be the next round's; ``samples`` [null]: of its run
 ======== ==============================================================================================================
 
-This is the one module that knows the insides of the others here.  Not told: what machines have refused, which is found out again, and runs that ended at no stated time since the last round,
-which are then not learnt from.
+This module and `flowsched.fgm.audit` are the only ones that know the insides of the others here.  Two things are left
+out: refusals of machines, which are found out again, and runs that ended at no stated time since the last round, which
+then teach nothing.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.fgm.adjust import Level
-from flowsched.fgm.estimate import _Estimate, _Seen, _Sized
+from flowsched.fgm.estimate import Estimate, Seen, Sized
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
@@ -57,7 +58,7 @@ _AMOUNT = 1 << 62
 
 
 def blank(rule: StageRule, cluster: Cluster) -> None:
-    """Give an empty cluster a rule that was made like this one, and knows nothing."""
+    """Give an empty cluster a rule of the same settings, which knows nothing."""
     mine, lines = rule.learner, rule.forecast.timelines
     estimator = copy(mine.estimator)
     estimator._pending, estimator._known = deque(maxlen=estimator.pending), OrderedDict()
@@ -71,7 +72,7 @@ def blank(rule: StageRule, cluster: Cluster) -> None:
 
 
 def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
-    """The lines of a rule; classes are called as `classes` says, by index."""
+    """Yield the lines of a rule; `classes` has the numbers of classes in them by their indices."""
     rule.grow()
     forecast, learner = rule.forecast, rule.learner
     estimator, cluster, catalog = learner.estimator, forecast.cluster, forecast.catalog
@@ -108,7 +109,7 @@ def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
 
 
 def _kind(kind: Hashable) -> _Line:
-    return {"kind": plain(kind), "step": True} if isinstance(kind, _Sized) else {"kind": plain(kind)}
+    return {"kind": plain(kind), "step": True} if isinstance(kind, Sized) else {"kind": plain(kind)}
 
 
 def _lists(**arrays: Floats) -> _Line:
@@ -116,7 +117,7 @@ def _lists(**arrays: Floats) -> _Line:
 
 
 def _entries(rule: StageRule, classes: Mapping[int, int]) -> dict[int, int]:
-    """Entries of the stock that are needed, and their numbers here."""
+    """Number the entries of the stock that are needed."""
     forecast = rule.forecast
     used = [need.entries[need.fine] for cls, need in forecast.catalog._needs.items()
             if cls.index in classes and need.fine is not need.request]  # fmt: skip
@@ -126,12 +127,13 @@ def _entries(rule: StageRule, classes: Mapping[int, int]) -> dict[int, int]:
 
 
 def _state(rule: StageRule, row: int, task: Any, used: Mapping[int, int]) -> _Line | None:
-    """What is known of a task that runs, None for nothing."""
+    """Return the line of a running task, None if nothing is known of it."""
     forecast, i = rule.forecast, task.index
     if i >= len(forecast._turn) or forecast._turn[i] != task.turn or i not in forecast._members.get(row, ()):
         return None
     line: _Line = {
-        "what": "task", "task": plain(task.id), "stages": used[int(forecast._entry[i])], "stage": int(forecast._stage[i]),
+        "what": "task", "task": plain(task.id), "stages": used[int(forecast._entry[i])],
+        "stage": int(forecast._stage[i]),
         "left": float(forecast._left[i]), "grace": float(forecast._grace[i]), "begun": float(forecast._begun[i]),
     }  # fmt: skip
     if forecast.undated.get(task) == (task.turn, None):
@@ -155,12 +157,12 @@ def _watch(watch: MachineWatch) -> _Line:
 
 
 def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_Line]) -> None:
-    """Let the rule of a rebuilt cluster know what lines say; `classes` are those that they name.
+    """Give the rule of a rebuilt cluster the knowledge of lines; `classes` by the numbers in them.
 
     Raises
     ------
     InputError
-        What a line says cannot be; other errors where it is nonsense altogether.
+        A line has values that cannot be; other errors where it is nonsense altogether.
     """
     rule = cluster.inventory.rule
     assert isinstance(rule, StageRule)
@@ -177,7 +179,7 @@ def learn(cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[_L
 
 
 class _Reading:
-    """What becomes of each line."""
+    """The knowledge so far, line by line."""
 
     def __init__(self, rule: StageRule, classes: Mapping[int, TaskClass]) -> None:
         self.rule, self.forecast, self.learner = rule, rule.forecast, rule.learner
@@ -188,7 +190,8 @@ class _Reading:
         self._width = len(self.cluster.resources.names)
         self.forecast._kernel()  # which makes room for all tasks
         self.steps: dict[str, Callable[[_Line], None]] = {
-            "time": self._time, "kind": self._kind, "pending": self._pending, "stages": self._stage, "needs": self._needs,
+            "time": self._time, "kind": self._kind, "pending": self._pending, "stages": self._stage,
+            "needs": self._needs,
             "machine": self._machine, "task": self._task,
         }  # fmt: skip
 
@@ -198,7 +201,7 @@ class _Reading:
     def _name(self, line: _Line) -> Hashable:
         kind = as_ids(line["kind"])
         check_id("kind", kind)
-        return _Sized(kind) if truth("step", line.get("step", False)) else kind
+        return Sized(kind) if truth("step", line.get("step", False)) else kind
 
     def _array(self, line: _Line, name: str, *shape: int, most: float = math.inf) -> Floats:
         array = amounts(f"{line['what']}: {name}", line[name], most)
@@ -211,7 +214,7 @@ class _Reading:
         if kind in self.estimator._known or len(self.estimator) >= self.estimator.kinds:
             raise DuplicateIdError(f"kind {kind!r} is there twice, or there are too many")
         demand, seconds = self._array(line, "demand", points, self._width), self._array(line, "seconds", points)
-        known = _Estimate(_Seen(kind, demand, seconds, np.zeros(points)))
+        known = Estimate(Seen(kind, demand, seconds, np.zeros(points)))
         known.spread, known.doubt = self._array(line, "spread", points, self._width), self._array(line, "doubt", points)
         known.samples = whole("kind: samples", line["samples"], 1, _AMOUNT)
         self.estimator._known[kind] = known

@@ -1,9 +1,9 @@
-"""What becomes of every machine: its tasks, each somewhere in its stages, and the timeline that follows.
+"""Forecast of every machine: the state of each of its tasks, and the timeline that follows.
 
-A task's *state* is in which of its stages it is and how much of that is left, at the time of its machine's row.  States
-are moved on along the predicted course (`Forecast.advance`) before anything happens to a machine, and taken stock of
-(`Forecast.settle`) afterwards, so that whatever a round tries out and takes back leaves them alone: `Forecast.refresh` and
-`Forecast.plan` go by the tasks that the cluster holds at that moment and write down timelines only.
+A task's *state* is its present stage and the work left in that, at the time of its machine's row.  Before anything
+happens to a machine, its states are advanced along the predicted course (`Forecast.advance`); afterwards they are
+recomputed for the tasks that run then (`Forecast.settle`).  What a round tries out and takes back leaves states alone:
+`Forecast.refresh` and `Forecast.plan` read the tasks that the cluster holds at that moment, and write timelines only.
 
 States are arrays by task, timelines by machine, and every call is one for many machines.
 """
@@ -33,24 +33,24 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 OFF = 0.03
-"""A task is notably not where it was thought to be if that is by this part of its duration, or another stage."""
+"""A state is corrected where it differs by more than this fraction of the duration, or by its stage."""
 
 GRACE = 0.05
-"""A task that runs beyond its prediction is expected to take this part of its duration more, then twice as much ..."""
+"""A task that runs beyond its prediction gets this fraction of its duration more, then twice as much, and so on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What would become of a machine's tasks and of newcomers.
+    """Outcome for a machine's tasks and for newcomers, if these started.
 
     Attributes
     ----------
     short : int
         A resource that is over-committed at some time, -1 without one.
     late : bool
-        Whether compression makes one of them miss its deadline.
+        True if compression makes one of them miss its deadline.
     until : float
-        Until when the newcomers' deadline can be met at all.
+        Last time at which the newcomers' deadline can be met at all.
     """
 
     short: int
@@ -59,7 +59,7 @@ class Plan:
 
     @property
     def holds(self) -> bool:
-        """Whether all can go on together."""
+        """True if all can go on together."""
         return self.short < 0 and not self.late
 
 
@@ -71,28 +71,29 @@ class Forecast:
     cluster : Cluster
     timelines : Timelines
     source : Source
-        Where estimates of what classes need come from.
+        Estimates what classes need.
 
     Attributes
     ----------
     catalog : Catalog
     foreign : ndarray of int64, shape (rows, resources)
-        Load that is not ours, by machine row.
+        Load of others on the machine of a row, in micro-units.
     compress : ndarray of uint8, shape (rows,)
-        Where compression is allowed.
+        1 where compression is allowed.
     due : ndarray of float64, shape (rows,)
-        When a machine's timeline next has more to offer than it had.
+        Next time at which the timeline offers more than before; infinite for never.
     done : ndarray of float64, shape (rows,)
-        When a task there should be done; if it is not, its timeline must be worked out anew.
+        Next time at which a task there should be done; if it is not, its timeline must be computed again.
     undated : dict of TaskRecord to (int, float or None)
-        Runs, by turn, that began (None) or ended, with when they began, at no stated time since the last round.
+        Runs, by turn, that began (None) or ended at no stated time since the last round; those that ended, with the
+        time when they began.
     """
 
     def __init__(self, cluster: Cluster, timelines: Timelines, source: Source) -> None:
         self.cluster = cluster
         self.timelines = timelines
         self.catalog = Catalog(cluster, source)
-        # By row.  A row's members are those tasks, by index, whose states are of its time.
+        # By row: ``_time[row]`` is the time of the states of ``_members[row]``, which are indices of tasks.
         self.foreign: Ints = np.zeros((0, len(cluster.resources.names)), np.int64)
         self.compress: NDArray[np.uint8] = np.ones(0, np.uint8)
         self.due: Floats = np.full(0, np.inf)
@@ -100,7 +101,7 @@ class Forecast:
         self.undated: dict[TaskRecord, tuple[int, float | None]] = {}
         self._time: Floats = np.full(0, -np.inf)
         self._members: dict[int, list[int]] = {}
-        # By task.
+        # By index of a task: its state is ``(_stage, _left)`` of the stock's entry ``_entry``, in the run ``_turn``.
         self._turn: Ints = np.full(0, -1)
         self._entry: Ints = np.zeros(0, np.int64)
         self._stage: Ints = np.zeros(0, np.int64)
@@ -117,7 +118,7 @@ class Forecast:
         self._begin_course()
 
     def _begin_course(self) -> None:
-        """A kernel that knows our arrays."""
+        """Make a kernel over these arrays."""
         lines = self.timelines
         self._course = Course(lines.limit, lines.soft, lines.contention)
         self._known: Classes | None = None
@@ -137,7 +138,7 @@ class Forecast:
         )
 
     def grow(self, rows: int) -> None:
-        """Have at least so many rows."""
+        """Make room for this many rows."""
         if rows > len(self.due):
             more = max(rows, 2 * len(self.due)) - len(self.due)
             self.foreign = np.concatenate([self.foreign, np.zeros((more, self.foreign.shape[1]), np.int64)])
@@ -149,7 +150,7 @@ class Forecast:
             self._tell_rows()
 
     def _kernel(self) -> Course:
-        """The kernel, knowing all tasks and stages that there are."""
+        """Return the kernel, with room for all tasks and with all stages of the stock."""
         tasks = len(self.cluster.by_index)
         if tasks > len(self._turn):
             self._turn = grown(self._turn, tasks, fill=-1)
@@ -167,28 +168,28 @@ class Forecast:
     # -- moving on ----------------------------------------------------------------------------------------------
 
     def advance(self, rows: Sequence[int], now: float) -> None:
-        """Move the states of some machines on."""
+        """Advance the states of some machines, by row, to a time."""
         at, members = _laid([self._members.get(row, ()) for row in rows])
         self._kernel().advance(np.array(rows, np.int64), at, members, self.cluster.inventory.capacity, now)
 
     def states(self, rows: Sequence[int]) -> tuple[Ints, Ints, list[NDArray[Any]]]:
-        """Where the tasks of some machines are, for `restore`."""
+        """Return the states of the tasks of some machines, for `restore`."""
         which, tasks = np.array(rows, np.int64), _laid([self._members.get(row, ()) for row in rows])[1]
         return which, tasks, [self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks]]
 
     def restore(self, states: tuple[Ints, Ints, list[NDArray[Any]]]) -> None:
-        """They are there again."""
+        """Set these states again."""
         which, tasks, (time, stage, left, grace) = states
         self._time[which], self._stage[tasks], self._left[tasks], self._grace[tasks] = time, stage, left, grace
 
     def began(self, task: TaskRecord) -> float:
-        """When the present run of a task began."""
+        """Return the time when the present run of a task began."""
         assert task.place is not None
         known = task.index < len(self._turn) and self._turn[task.index] == task.turn
         return float(self._begun[task.index]) if known else task.place.since
 
     def begin_anew(self, tasks: Iterable[TaskRecord], now: float) -> None:
-        """Tasks that run turn out to begin only now."""
+        """Let running tasks begin only now."""
         rows = {task.place.row: None for task in tasks if task.place is not None}
         self.advance(list(rows), now)
         self._begin(np.array([task.index for task in tasks], np.int64), now)
@@ -196,7 +197,7 @@ class Forecast:
             self.cluster.inventory.touch(row)
 
     def correct(self, row: int, task: TaskRecord, progress: float, now: float) -> bool:
-        """A task says how far it is; True if that is notably not where it was thought to be."""
+        """Correct the state of a task by its own progress; False if it was about right, or cannot be corrected."""
         i, classes = task.index, self.catalog.stock.classes
         if i >= len(self._turn) or self._turn[i] != task.turn or task.index not in self._members.get(row, ()):
             return False
@@ -204,7 +205,7 @@ class Forecast:
         stages = slice(classes.at[self._entry[i]], classes.at[self._entry[i] + 1])
         seconds, ends = classes.seconds[stages], classes.progress[stages]
         stage = min(int(ends.searchsorted(progress, "right")), len(ends) - 1)
-        if seconds[stage] == np.inf:  # how long it runs is not known
+        if seconds[stage] == np.inf:  # its duration is not known
             return False
         begin = ends[stage - 1] if stage else 0.0
         left = seconds[stage] * (ends[stage] - progress) / max(ends[stage] - begin, 1e-12)
@@ -214,7 +215,7 @@ class Forecast:
         return True
 
     def settle(self, rows: Sequence[int], now: float) -> None:
-        """Take stock of the tasks that run on some machines, advanced to now: those that are new begin."""
+        """Take over the tasks that run on some machines, advanced to now: new ones begin."""
         self._kernel()
         by_row = self.cluster.by_row
         for row in rows:
@@ -229,7 +230,7 @@ class Forecast:
             self._begin(fresh, now)
 
     def _begin(self, tasks: Ints, now: float) -> None:
-        """Tasks that start now."""
+        """Let tasks begin their first stage now."""
         inventory = self.cluster.inventory
         entry = self.catalog.entries(inventory.task_class[tasks])
         self._kernel()
@@ -242,7 +243,7 @@ class Forecast:
     # -- looking ahead ------------------------------------------------------------------------------------------
 
     def refresh(self, rows: Ints, now: float, without: Collection[TaskRecord] = ()) -> None:
-        """Work timelines of machines out anew, with the tasks that the cluster holds now, but for some of them."""
+        """Compute timelines of machines with the tasks that the cluster holds now, but for some of them."""
         which = rows.tolist()
         at, members = _laid([self._members.get(row, ()) for row in which])
         at_now, present = _laid([self._present(row, without) for row in which])
@@ -255,7 +256,7 @@ class Forecast:
         return [task.index for task in tasks if task not in without] if without else [task.index for task in tasks]
 
     def _now(self, tasks: Ints) -> tuple[Ints, Ints]:
-        """Turns of tasks as they are now; and the entries that those begin with whose states are of another turn."""
+        """Return the present turns of tasks, and the entries of those that begin now: their states are of another turn."""
         self._kernel()
         inventory = self.cluster.inventory
         turn, entry = inventory.task_turn[tasks], np.zeros(len(tasks), np.int64)
@@ -265,7 +266,7 @@ class Forecast:
         return turn, entry
 
     def wait_for(self, rows: Ints, now: float) -> None:
-        """Note when machines will next have more to offer than they have."""
+        """Set `due`: the next time at which machines offer more than now."""
         lines = self.timelines
         ends, reach = lines.ends[rows, :-1], lines.reach[rows]
         ahead = (ends > now + 1e-6) & np.logical_and.accumulate(ends < np.inf, axis=1)
@@ -281,7 +282,7 @@ class Forecast:
         count: int = 1,
         without: Collection[TaskRecord] = (),
     ) -> Plan:
-        """What would become of a machine's tasks, but for some of them, and of `count` newcomers that need `stages`.
+        """Plan a machine's tasks, but for some of them, with `count` newcomers that need `stages`.
 
         The newcomers' deadline is the earliest one of their class that can be met at all.
         """
@@ -310,7 +311,7 @@ class Forecast:
     # -- what has become known ----------------------------------------------------------------------------------
 
     def degraded(self, row: int, now: float, factor: float) -> bool:
-        """Whether a task there has run so many times as long as it was predicted to."""
+        """True if a task there has run `factor` times as long as it was predicted to."""
         tasks = np.array(self._members.get(row, ()), np.int64)
         duration = self.catalog.stock.classes.duration
         return bool((now - self._begun[tasks] > factor * duration[self._entry[tasks]]).any())
@@ -318,9 +319,9 @@ class Forecast:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], list[int]]:
-        """Estimate anew what these kinds need; the classes concerned, and the machines where that changes something.
+        """Estimate again what these kinds need; return the classes concerned, and the rows that it changes.
 
-        What runs goes on as it was predicted to, unless nothing but its request was known.
+        Running tasks keep their predictions, unless only their request was known.
         """
         classes, known = self.catalog.renew(kinds, key)
         rows = []
@@ -334,7 +335,7 @@ class Forecast:
         return classes, rows
 
     def _place(self, task: int, need: Needs, time: float) -> None:
-        """A task of which more is known now is where its age says."""
+        """Set the state of a task by its age, now that its stages are known."""
         fine = need.fine
         passed = np.cumsum(fine.seconds) - (time - self._begun[task])
         stage = int(np.searchsorted(passed, 1e-6))
@@ -343,7 +344,7 @@ class Forecast:
         self._left[task] = passed[stage] if stage < len(fine) else self._grace[task]
 
     def compact(self) -> None:
-        """Forget what nobody needs any more."""
+        """Forget stages that no task is in or may start with."""
         moved = self.catalog.compact(lambda: np.unique(self._entry[self._running()]))
         if moved is not None:
             running = self._running()
@@ -354,7 +355,7 @@ class Forecast:
 
 
 def _laid(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
-    """Lists one after the other, and where each begins and the last ends."""
+    """Concatenate lists: ``lists[i]`` is at ``at[i]`` to ``at[i + 1]`` of the second array."""
     at = np.zeros(len(lists) + 1, np.int64)
     np.cumsum([len(members) for members in lists], out=at[1:])
     every: Iterable[int] = chain.from_iterable(lists)
@@ -362,7 +363,7 @@ def _laid(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
 
 
 def _grace(duration: Floats) -> Floats:
-    """How much longer tasks of such durations are given at first."""
+    """Seconds that are added at first to tasks of such durations which run beyond them."""
     return np.maximum(GRACE * duration, 1e-3)
 
 

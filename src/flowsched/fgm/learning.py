@@ -1,4 +1,4 @@
-"""What is learnt from samples: what tasks of a kind need, what load is not ours, and how far estimates hold."""
+"""Learning from samples: needs of kinds of tasks, load of others, and how far estimates hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Learner:
     Attributes
     ----------
     suspects : dict of int
-        Rows of machines that have been told to stop since they were last asked for.
+        Rows of machines whose level fell to STOP since the last round; read and cleared by each round.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Learner:
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def sampled(self, task: TaskRecord, age: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """What a running task uses at this age, NaN for what was not measured, and how far it is, if it tells."""
+        """Note what a running task uses at this age, NaN for what was not measured, and its progress, if given."""
         trace_of(self._traces, task).add(age, usage, compression, progress)
 
     def ended(self, task: TaskRecord, turn: int, duration: float | None) -> None:
-        """A run of a task is over; how long it took, None for one that was not completed.
+        """End a run of a task after a duration, None for one that was not completed.
 
-        What was never measured of it is taken to be what it asks for.
+        Resources that were never measured are taken to be what the task asks for.
         """
         trace, kind = self._traces.pop(task, None), task.group.cls.kind
         if trace is None or duration is None or trace.turn != turn or kind is None or not trace.times or duration <= 0:
@@ -75,7 +75,7 @@ class Learner:
         self.estimator.queue(kind, demand, seconds, used[:, -1])
 
     def learn(self, most: int | None) -> list[Hashable]:
-        """Take in what was observed; kinds of which so much more is known that their stages are divided anew."""
+        """Take in observations; return the kinds with so many more samples that their stages are divided again."""
         stale: dict[Hashable, None] = {}
         for kind in self.estimator.take_in(most):
             profile = self.estimator.profile(kind)
@@ -88,7 +88,7 @@ class Learner:
         return list(stale)
 
     def estimate(self, cls: TaskClass) -> Stages | None:
-        """The stages of a class, None where too little is known."""
+        """Return the stages of a class, None where too little is known."""
         if cls.kind is None or self._highest <= Level.REQUEST:
             return None
         profile = self.estimator.profile(cls.kind, self._together(cls))
@@ -103,7 +103,7 @@ class Learner:
         return stages if stages.duration > 0 else None
 
     def _together(self, cls: TaskClass) -> Floats:
-        """How many tasks of a class a machine may hold, by resource and by what they ask for."""
+        """Return by resource the number of tasks of a class that a typical machine holds by their requests."""
         inventory = self._cluster.inventory
         capacity = inventory.capacity[: inventory.rows][inventory.usable[: inventory.rows]]
         typical = np.median(capacity, axis=0) if len(capacity) else cls.demand
@@ -115,9 +115,15 @@ class Learner:
     def machine_sampled(
         self, row: int, now: float, total: Floats, used: Floats, estimated: Floats, foreign: Floats
     ) -> tuple[Floats, Level]:
-        """What is used of a machine, of which `foreign` was thought not to be ours; load that is not, and the level.
+        """Take in a sample of a whole machine; return the load of others, and the level.
 
-        Where `used` is NaN, all is as it was estimated.
+        Parameters
+        ----------
+        row : int
+        now : float
+        total, used, estimated, foreign : ndarray of float64, shape (resources,)
+            Capacity, sampled use, estimated use, and the part of this that was thought to be load of others.  Where
+            `used` is NaN, it is taken to be as estimated.
         """
         watch = self._watches.setdefault(row, MachineWatch(self.adjustment))
         tasks = self._cluster.by_row[row].tasks
@@ -136,11 +142,11 @@ class Learner:
         return others, watch.level
 
     def idle(self, row: int) -> Floats | None:
-        """What nobody used of a machine of late, None where it was not sampled."""
+        """Return the amounts idle on a machine in its last samples, None where it was not sampled."""
         watch = self._watches.get(row)
         return None if watch is None else self._cluster.inventory.capacity[row] / MICRO - watch.used
 
     def forget(self, row: int) -> None:
-        """A machine is gone; what was measured of it says nothing about the next one there."""
+        """Forget the samples of a machine that is gone, for the next one in its row."""
         self._watches.pop(row, None)
         self.suspects.pop(row, None)

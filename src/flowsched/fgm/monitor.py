@@ -1,4 +1,4 @@
-"""What was measured: the use of running tasks until they end, the load that is not ours, and how far estimates hold."""
+"""Samples: the use of running tasks until they end, the load of others, and how far estimates hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["MachineWatch", "TaskTrace"]
 Floats = NDArray[np.float64]
 
 MOST = 512
-"""Samples that are kept of a task; beyond, every other one goes."""
+"""Most samples that are kept of a task; beyond, every other one is dropped."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +32,7 @@ class TaskTrace:
     progress: list[float | None] = field(default_factory=list)
 
     def add(self, time: float, usage: Floats, compression: float, progress: float | None) -> None:
-        """Another sample; one at the time of the last takes its place, one from before it comes too late."""
+        """Add a sample; one at the time of the last replaces it, an earlier one is dropped."""
         if self.times and time < self.times[-1]:
             return
         if self.times and time == self.times[-1]:
@@ -47,9 +47,14 @@ class TaskTrace:
                 del samples[1::2]
 
     def by_point(self, duration: float, points: int) -> tuple[Floats, Floats]:
-        """What a run that took so long used, with its compression in the last column, and the seconds that it spent, by point.
+        """Turn the samples of a run of this duration into amounts and seconds by point of progress.
 
-        Where the task has told how far it was, by that, else as if it had proceeded evenly.
+        Returns
+        -------
+        used : ndarray of float64, shape (points, resources + 1)
+            The compression is in the last column.
+        seconds : ndarray of float64, shape (points,)
+            By the task's own progress if every sample has it, else as if it had proceeded evenly.
         """
         columns = np.column_stack([self.usage, self.compression])
         # The clock of the samples may not be quite that of the events.
@@ -72,11 +77,11 @@ class MachineWatch:
     Attributes
     ----------
     level : Level
-        How finely the machine is to be matched.
+        Level at which the machine is to be matched.
     used : ndarray of float64, shape (resources,)
-        What everybody used of late, the mean (14).
+        Use of the whole machine: the mean (14) of the last samples.
     foreign : ndarray of float64, shape (resources,)
-        Load that is not ours: the mean (14) of the last samples, or the last one if that is more.
+        Load of others: the mean (14) of the last samples, or the last one if that is more.
     """
 
     def __init__(self, adjustment: Adjustment) -> None:
@@ -86,23 +91,23 @@ class MachineWatch:
         self._adjustment = adjustment
         self._last: float | None = None
         self._conformities: deque[Floats] = deque(maxlen=adjustment.keep)
-        # What everybody used, and what was not ours; and for how long.
+        # Use of the whole machine and load of others, shape (2, resources), with the seconds that they held.
         self._samples: deque[tuple[Floats, float]] = deque(maxlen=adjustment.keep)
 
     def add(self, time: float, total: Floats, used: Floats, ours: Floats, estimated: Floats) -> Floats:
-        """Another sample of the whole machine; one at the time of the last takes its place, one from before comes too late.
+        """Add a sample of the whole machine; one at the time of the last replaces it, an earlier one is dropped.
 
         Parameters
         ----------
         time : float
         total : ndarray of float64, shape (resources,)
-            What the machine has.
+            Capacity.
         used : ndarray of float64, shape (resources,)
-            By everybody.
+            Use of the whole machine.
         ours : ndarray of float64, shape (resources,)
-            By our tasks.
+            The part of the scheduler's tasks in it.
         estimated : ndarray of float64, shape (resources,)
-            What was expected of everybody.
+            Estimated use of the whole machine.
 
         Returns
         -------
@@ -134,7 +139,7 @@ class MachineWatch:
 
 
 def trace_of(traces: dict[TaskRecord, TaskTrace], task: TaskRecord) -> TaskTrace:
-    """The trace of a task's present run, a new one if need be."""
+    """Return the trace of a task's present run; make one if there is none."""
     trace = traces.get(task)
     if trace is None or trace.turn != task.turn:
         trace = traces[task] = TaskTrace(task.turn)

@@ -1,4 +1,4 @@
-"""What tasks of each class are taken to need, and all stages that some task is in or may start with as one kernel array."""
+"""Assumed needs of each class, and all stages that a task is in or may start with as one array of the kernel."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ __all__ = ["Catalog", "Needs", "Source", "Stock"]
 Ints = NDArray[np.int64]
 
 LEAST = 64
-"""A stock of so few entries is not tidied."""
+"""A stock of at most this many entries is not compacted."""
 
 
 @dataclass(slots=True, eq=False)
 class Needs:
-    """What tasks of a class are taken to need.
+    """Assumed needs of the tasks of a class.
 
     Attributes
     ----------
     fine, coarse, request : Stages
-        By stages; the most of all stages; what they ask for.
+        Stage by stage; one stage with the most of all; one stage with what they ask for.
     serial : int
-        No other needs ever have it.
+        Unique among all needs that ever were.
     entries : dict of Stages to int
-        Where those of them that are in the stock are.
+        Entry in the stock, for those of the three that are in it.
     """
 
     fine: Stages
@@ -45,15 +45,15 @@ class Needs:
     entries: dict[Stages, int] = field(default_factory=dict)
 
     def at(self, level: int) -> Stages:
-        """How they are matched on a machine of this level."""
+        """Return the stages by which tasks are matched on a machine of this level."""
         return self.fine if level >= Level.FINE else self.coarse if level == Level.COARSE else self.request
 
 
 class Source(Protocol):
-    """Who estimates needs."""
+    """An estimator of needs."""
 
     def estimate(self, cls: TaskClass) -> Stages | None:
-        """The stages of a class, None where too little is known."""
+        """Return the stages of a class, None where too little is known."""
         ...
 
 
@@ -69,13 +69,13 @@ class Stock:
         return len(self._stages)
 
     def add(self, stages: Stages) -> int:
-        """The entry where these are from now on."""
+        """Add stages, and return their entry."""
         self._stages.append(stages)
         self._classes = None
         return len(self._stages) - 1
 
     def keep(self, used: Sequence[int]) -> None:
-        """Forget all but these entries, which are counted anew."""
+        """Forget all but these entries, which are numbered from 0 in their order."""
         self._stages = [self._stages[entry] for entry in used]
         self._classes = None
 
@@ -94,13 +94,13 @@ class Catalog:
     ----------
     cluster : Cluster
     source : Source
-        What it goes by.
+        Estimates needs.
 
     Attributes
     ----------
     stock : Stock
     entry : ndarray of int64, shape (classes,)
-        By class: where its `Needs.fine` is in the stock.
+        Entry in the stock of the `Needs.fine` of the class of an index.
     """
 
     def __init__(self, cluster: Cluster, source: Source) -> None:
@@ -113,16 +113,16 @@ class Catalog:
         self._full = LEAST
 
     def of(self, cls: TaskClass) -> Needs:
-        """What tasks of the class are taken to need."""
+        """Return the needs of a class; the first time, estimate them."""
         need = self._needs.get(cls)
         return self.take(cls, self._source.estimate(cls)) if need is None else need
 
     def take(self, cls: TaskClass, stages: Stages | None, entry: int | None = None) -> Needs:
-        """Tasks of the class need these stages, which have this entry if any; None for what they ask for."""
+        """Set the needs of a class: these stages, with their entry if they have one; None for its request."""
         device = self._cluster.resources.device_index
         amounts = cls.demand / MICRO
         if device >= 0:
-            amounts[device] = 0  # devices are left to the books
+            amounts[device] = 0  # the inventory has the devices
         request = Stages([np.inf], amounts[None, :])
         fine = stages or request
         self._serial += 1
@@ -134,18 +134,18 @@ class Catalog:
         return need
 
     def knows(self, cls: TaskClass) -> bool:
-        """Whether `of` would tell what is known already."""
+        """True if `of` estimates nothing."""
         return cls in self._needs
 
     def place(self, need: Needs, stages: Stages) -> int:
-        """The entry of these stages, which are some of the needs."""
+        """Return the entry of these stages, which are some of the needs; add them if they have none."""
         entry = need.entries.get(stages)
         if entry is None:
             entry = need.entries[stages] = self.stock.add(stages)
         return entry
 
     def entries(self, classes: Ints) -> Ints:
-        """Where the stages are that tasks of these classes, by index, start with."""
+        """Return the entries of the stages that tasks of these classes (by index) start with."""
         for index in dict.fromkeys(classes.tolist()):
             self.of(self._cluster.by_class[index])
         return self.entry[classes]
@@ -153,9 +153,14 @@ class Catalog:
     def renew(
         self, kinds: Collection[Hashable], key: Callable[[Hashable | None], Hashable | None]
     ) -> tuple[list[TaskClass], dict[int, Needs]]:
-        """Estimate anew what these kinds need; the classes concerned.
+        """Estimate again what these kinds need.
 
-        Also told, by old entry: needs of which nothing but the request was known.
+        Returns
+        -------
+        classes : list of TaskClass
+            The classes concerned.
+        known : dict of int to Needs
+            By old entry, the new needs of classes of which only the request was known.
         """
         classes = [cls for cls in self._needs if key(cls.kind) in kinds]
         known = {}
@@ -166,7 +171,7 @@ class Catalog:
         return classes, known
 
     def compact(self, running: Callable[[], Ints]) -> Ints | None:
-        """Forget classes without tasks, and stages that nobody is in or may start with.
+        """Forget classes without tasks, and stages that no task is in or may start with.
 
         Parameters
         ----------

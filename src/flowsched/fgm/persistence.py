@@ -1,4 +1,4 @@
-"""What FGM adds to journals, snapshots and exports."""
+"""The part of FGM in journals, snapshots and exports."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from flowsched.cluster.records import TaskClass
 from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
-from flowsched.fgm.estimate import DemandEstimator, _Estimate, _Seen, _Sized
+from flowsched.fgm.estimate import DemandEstimator, Estimate, Seen, Sized
 from flowsched.fgm.export import blank, learn, told
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MachineWatch, TaskTrace
 from flowsched.fgm.needs import Catalog, Needs, Stock
 from flowsched.fgm.protocols import StageKnowledge
-from flowsched.fgm.rule import StageRule, _Refused
+from flowsched.fgm.rule import Refused, StageRule
 from flowsched.fgm.settings import Settings
 from flowsched.fgm.share import StageShare
 from flowsched.fgm.stages import Stages
@@ -44,8 +44,8 @@ def _samples() -> list[Any]:
 
 EXTRAS = Extras(
     (
-        Adjustment, Level, DemandEstimator, _Estimate, _Seen, _Sized, Forecast, Learner, MachineWatch, TaskTrace, Catalog,
-        Needs, Stock, StageRule, _Refused, Stages, Classes, Timelines,
+        Adjustment, Level, DemandEstimator, Estimate, Seen, Sized, Forecast, Learner, MachineWatch, TaskTrace, Catalog,
+        Needs, Stock, StageRule, Refused, Stages, Classes, Timelines,
     ),
     _samples,
 )  # fmt: skip
@@ -93,13 +93,13 @@ class StageAdapter:
 
     @property
     def makers(self) -> Makers:
-        """How to make costs and shares by stages."""
+        """Makers of costs and shares by stages."""
         engine = self._engine
         return {f"{kind.__module__}.{kind.__qualname__}": partial(kind, engine) for kind in (StageCost, StageShare)}
 
     @property
     def warm_state(self) -> Any:
-        """What the estimator knows."""
+        """The knowledge of the estimator."""
         return self._engine.estimator.__getstate__()
 
     @warm_state.setter
@@ -107,12 +107,12 @@ class StageAdapter:
         vars(self._engine.estimator).update(state)
 
     def keep(self, journal: Journal) -> None:
-        """Report to a journal what the estimator is told, and what questions change."""
+        """Write to a journal the calls of the estimator, and the effects of questions."""
         self._engine.journal = self._engine.estimator.recorder = journal
         self._engine.rule.record = journal.record
 
     def replay_record(self, words: Any) -> None:
-        """Do again what a record of `keep` tells."""
+        """Make the call of a record again."""
         self._engine.replay_record(words)
 
     def check_state(self, state: State) -> None:
@@ -130,5 +130,5 @@ class StageAdapter:
         return told(self._engine.rule, classes)
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
-        """Let the fit rule of a rebuilt cluster know what lines say."""
+        """Give the fit rule of a rebuilt cluster the knowledge of lines."""
         learn(cluster, classes, lines)

@@ -1,16 +1,17 @@
-"""What real processes and the machine have used, read from the operating system by psutil.
+"""Use of resources by real processes and by the machine, read from the operating system by psutil.
 
 Amounts, in this order everywhere (`NAMES`): CPU seconds, MiB of memory, MiB of traffic with disks, MiB of traffic with
 networks; NaN for what cannot be told.
 
-A task is a *tree*: some processes, all below them, and whoever was once seen among those, also after its parent has
-ended.  The kernel adds the CPU time and the disk traffic of a child to its parent's account when the parent waits for it.
-So what a tree used is what its accounts grew by, children included, less what was counted already of those that have
-ended since: that finds children that no look has ever seen, and counts nobody twice.
+A task is a *tree*: some processes, all their descendants, and each process that was once seen among these, also after
+its parent has ended.  The kernel adds the CPU time and the disk traffic of a child to its parent's account when the
+parent waits for it.  So the use of a tree is the growth of its accounts, children included, less what was counted
+already of processes that have ended since.  That includes children that no look has ever seen, and counts no process
+twice.
 
-No amount is below 0.  All amounts but memory are differences of counters, taken counter by counter and clipped at 0 right
-there (`_grown`): a kernel's counters run backwards, wrap, and go with the interface or process that had them, and sums of
-them differ by an error of rounding on an idle machine.
+No amount is below 0.  All amounts but memory are differences of counters, each clipped at 0 (`_growth`): a kernel's
+counters run backwards, wrap, and vanish with the interface or process that had them, and sums of them differ by an
+error of rounding on an idle machine.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ NAMES = ("cpu", "mem", "disk", "net")
 _MIB = 2.0**20
 
 _JOINED = 2.0
-"""A process that is older by so many seconds than the last look was not started since; times of start err by a second."""
+"""A process older than the last look by more than these seconds did not start since; start times err by a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """One process: its parent in the tree; CPU seconds of its own and of children waited for; MiB of disk of them all."""
+    """One process: its parent in the tree; its CPU seconds, and those of children waited for; MiB of disk of them all."""
 
     parent: psutil.Process | None
     own: float
@@ -66,7 +67,7 @@ class Tree:
         self.look(below)
 
     def look(self, below: Below) -> Floats | None:
-        """What was used since the last look, and the memory in use; None where no process is left."""
+        """Return the use since the last look, and the memory in use; None where no process is left."""
         began = time.time()
         self._parents = found = self._find(below)
         accounts: dict[psutil.Process, _Account] = {}
@@ -78,15 +79,15 @@ class Tree:
                     if process.status() != psutil.STATUS_ZOMBIE:
                         alive.append(process)
             except psutil.Error:
-                if process in self._accounts:  # it has just ended; its parent's account was read before that
+                if process in self._accounts:  # it has just ended, after its parent's account was read
                     accounts[process] = self._accounts[process]
-        cpu, disk = self._grown(accounts)
+        cpu, disk = self._growth(accounts)
         network = self._network(alive)
         self._accounts, self._looked = accounts, began
         return np.array([cpu, _memory(alive), disk, network]) if alive else None
 
     def _find(self, below: Below) -> dict[psutil.Process, psutil.Process | None]:
-        """All processes that are there, each after its parent."""
+        """Find all processes of the tree, each after its parent."""
         found: dict[psutil.Process, psutil.Process | None] = {}
         for process, parent in self._parents.items():
             path = [(process, parent)] if process.is_running() else []
@@ -102,13 +103,13 @@ class Tree:
         try:
             traffic = process.io_counters()
             disk = (traffic.read_bytes + traffic.write_bytes) / _MIB
-        except (psutil.AccessDenied, AttributeError):  # another user's; a system that does not tell
+        except (psutil.AccessDenied, AttributeError):  # of another user, or the system does not count it
             disk = math.nan
         waited = getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0)
         return _Account(parent, times.user + times.system, waited, disk)
 
-    def _grown(self, accounts: Mapping[psutil.Process, _Account]) -> tuple[float, float]:
-        """CPU seconds and MiB of disk that were used between the former accounts and these."""
+    def _growth(self, accounts: Mapping[psutil.Process, _Account]) -> tuple[float, float]:
+        """Return CPU seconds and MiB of disk traffic between the former accounts and these."""
         known: dict[psutil.Process, Floats] = {}
         for process, was in self._accounts.items():
             if process not in accounts:
@@ -121,25 +122,25 @@ class Tree:
         for process, now in accounts.items():
             before = self._accounts.get(process)
             if before is None:
-                if process.create_time() < self._looked - _JOINED:  # it had a life before it came to this tree
+                if process.create_time() < self._looked - _JOINED:  # it ran before it joined this tree
                     continue
                 before = _Account(None, 0.0, 0.0, 0.0)
             counted = known.get(process, np.zeros(2))
-            cpu += _grown(now.own, before.own) + _grown(now.waited, before.waited + float(counted[0]))
-            disk += _grown(now.disk, before.disk + float(counted[1]))
+            cpu += _growth(now.own, before.own) + _growth(now.waited, before.waited + float(counted[0]))
+            disk += _growth(now.disk, before.disk + float(counted[1]))
         return cpu, disk
 
     def _network(self, processes: Iterable[psutil.Process]) -> float:
-        """MiB through the interfaces of network namespaces that are not ours; all processes of one see the same counters."""
+        """Return MiB through the interfaces of other network namespaces than our own; each namespace counts once."""
         spaces = {_namespace(process.pid): process.pid for process in processes}
         if None in spaces or _namespace(os.getpid()) in spaces:
             return math.nan
         before, self._networks = self._networks, {space: _traffic(pid) for space, pid in spaces.items()}
-        return _all_grown(self._networks, before)
+        return _total_growth(self._networks, before)
 
 
 def children() -> Below:
-    """The children of every process, by its pid: one walk over all processes, for many trees."""
+    """Return the children of every process, by its pid: one walk over all processes, for many trees."""
     below: dict[int, list[psutil.Process]] = {}
     for pid in psutil.pids():
         try:
@@ -151,23 +152,23 @@ def children() -> Below:
 
 
 class Machine:
-    """The whole machine, as the kernel tells it, also within a container."""
+    """The whole machine by the kernel's counters, also within a container."""
 
     def __init__(self) -> None:
         self._counters = _counters()
 
     def look(self) -> Floats:
-        """What was used since the last look (the first one: since this was made), and the memory that is not available."""
+        """Return the use since the last look (the first one: since this was made), and the memory not available."""
         before, self._counters = self._counters, _counters()
         memory = psutil.virtual_memory()
-        spent = {name: _all_grown(now, before[name]) for name, now in self._counters.items()}
+        spent = {name: _total_growth(now, before[name]) for name, now in self._counters.items()}
         return np.array([spent["cpu"], max(memory.total - memory.available, 0) / _MIB, spent["disk"], spent["net"]])
 
 
 def _counters() -> dict[str, dict[Hashable, float]]:
     """CPU seconds that were not idle, by kind; MiB of traffic with disks, and with networks by interface."""
     times = psutil.cpu_times()
-    idle = ("idle", "iowait", "guest", "guest_nice")  # guests are users, too
+    idle = ("idle", "iowait", "guest", "guest_nice")  # guests are in "user" already
     try:
         disk = psutil.disk_io_counters()
     except (OSError, NotImplementedError):
@@ -180,18 +181,18 @@ def _counters() -> dict[str, dict[Hashable, float]]:
     }
 
 
-def _grown(now: float, before: float) -> float:
-    """What a counter grew by; 0 for one that was set back, and NaN for what cannot be told."""
+def _growth(now: float, before: float) -> float:
+    """Return the growth of a counter: 0 for one that was set back, NaN for one that cannot be read."""
     return 0.0 if now < before else now - before
 
 
-def _all_grown(now: Mapping[Hashable, float], before: Mapping[Hashable, float]) -> float:
-    """What several counters grew by; a new one counts from 0."""
-    return sum((_grown(value, before.get(name, 0.0)) for name, value in now.items()), 0.0)
+def _total_growth(now: Mapping[Hashable, float], before: Mapping[Hashable, float]) -> float:
+    """Return the growth of several counters; a new one counts from 0."""
+    return sum((_growth(value, before.get(name, 0.0)) for name, value in now.items()), 0.0)
 
 
 def _memory(processes: list[psutil.Process]) -> float:
-    """MiB in use; what several processes share counts once where that may be read."""
+    """Return MiB in use; memory that processes share counts once where that may be read."""
     total = 0.0
     for process in processes:
         try:
@@ -202,7 +203,7 @@ def _memory(processes: list[psutil.Process]) -> float:
 
 
 def _shared(process: psutil.Process) -> float:
-    """Bytes of a process, of shared ones its part."""
+    """Return the bytes of a process, with its part of shared ones."""
     try:
         return float(process.memory_full_info().pss)
     except (psutil.AccessDenied, AttributeError):
@@ -217,7 +218,7 @@ def _namespace(pid: int) -> str | None:
 
 
 def _traffic(pid: int) -> float:
-    """MiB in and out of the network namespace of a process, NaN where that may not be read."""
+    """Return MiB in and out of the network namespace of a process, NaN where that may not be read."""
     total = 0
     try:
         with open(f"/proc/{pid}/net/dev", encoding="ascii") as lines:

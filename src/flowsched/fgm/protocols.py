@@ -1,4 +1,4 @@
-"""What the parts of FGM need of each other and of the scheduler under them, so that none imports another one for it."""
+"""Protocols between the parts of FGM, and between FGM and the scheduler under it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Adoptable", "FlowEngine", "Plans", "StageKnowledge"]
 
 
 class Plans(Protocol):
-    """What FGM asks of any scheduler under it."""
+    """A scheduler of any kind under FGM."""
 
     @property
     def cluster(self) -> Cluster: ...
@@ -39,7 +39,7 @@ class Plans(Protocol):
 
 
 class FlowEngine(Engine, Protocol):
-    """What FGM asks of the engine under it; see `flowsched.rounds.engine.RoundEngine`."""
+    """The engine under FGM; see `flowsched.rounds.engine.RoundEngine`."""
 
     def invalidate(self, classes: Collection[int]) -> None:
         """Look at every machine again for these classes (by index)."""
@@ -65,7 +65,7 @@ class Adoptable(Plans, Protocol):
 
 
 class StageKnowledge(Protocol):
-    """What costs and shares by stages go by; `flowsched.fgm.FineGrained` has it."""
+    """Knowledge that costs and shares by stages use; `flowsched.fgm.FineGrained` has it."""
 
     @property
     def cluster(self) -> Cluster: ...

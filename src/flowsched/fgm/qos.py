@@ -1,6 +1,8 @@
 """Quality of service: whether deadlines still hold under compression.
 
-Source: FGM, section 2.3 and equation (15).
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+section 2.3 and equation (15).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from flowsched.validate import numbers
 __all__ = ["missed", "theoretical_duration"]
 
 _SLACK = 1e-6
-"""Times that differ by less are the same."""
+"""Times that differ by less are equal."""
 
 
 def theoretical_duration(seconds: ArrayLike, compression: ArrayLike) -> float:
@@ -43,19 +45,19 @@ def theoretical_duration(seconds: ArrayLike, compression: ArrayLike) -> float:
 def missed(
     finish: NDArray[np.float64], uncompressed: NDArray[np.float64], deadline: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
-    """Which tasks would miss their deadline because of compression.
+    """Find the tasks that would miss their deadline because of compression.
 
     Parameters
     ----------
     finish, uncompressed : ndarray of float64, shape (tasks,)
-        When each task will be done as things are planned, and if from now on nothing were compressed.
+        Time when each task will be done as planned, and without any compression from now on.
     deadline : ndarray of float64, shape (tasks,)
         Infinite for none.
 
     Returns
     -------
     ndarray of bool, shape (tasks,)
-        A task that compression does not delay is never among them, however late it is.
+        Never true for a task that compression does not delay, however late it is.
     """
     late: NDArray[np.bool_] = (finish > deadline + _SLACK) & (finish > uncompressed + _SLACK)
     return late

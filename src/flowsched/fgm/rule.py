@@ -1,4 +1,9 @@
-"""What fits where, asked by the books of a cluster: Algorithm 2 for many pairs, and everybody together for one."""
+"""The fit rule of FGM: Algorithm 2 for many pairs of class and machine, and all tasks of a machine together for one.
+
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+Algorithms 1 and 2.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +28,30 @@ __all__ = ["StageRule"]
 
 Ints = NDArray[np.int64]
 
-# Plain numbers, since they are compared for every pair that is tried.
+# Plain numbers, since they are compared for every pair.
 _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
     int(level) for level in (Level.STOP, Level.REQUEST, Level.COARSE, Level.FINE, Level.COMPRESSED)
 )
 
 _DUE = 64
-"""So many machines, or 1 % of them, are looked at again in a round for no other reason than that time has passed."""
+"""Most machines, or 1 % of them, that are looked at again in a round only because time has passed."""
 
 _KEPT = 256
-"""Sets of classes whose stages are kept in the kernel's form."""
+"""Most sets of classes whose stages are kept in the kernel's form."""
 
 
 @dataclass(slots=True)
-class _Refused:
-    """What `admits` refused on a machine while these ran there, by turn; until when at the most that holds.
+class Refused:
+    """Refusals of `StageRule.admits` on a machine.
 
-    By class, the needs that it had then, by serial, and a resource that was short.
+    Attributes
+    ----------
+    turns : list of int
+        Of the tasks that ran there; with other tasks the refusals do not hold.
+    until : float
+        Last time at which they hold.
+    short : dict of int to (int, int)
+        By class (index), the serial of the needs that were refused, and a resource that was short.
     """
 
     turns: list[int]
@@ -52,17 +64,17 @@ class StageRule:
 
     Parameters
     ----------
-    futures : Futures
+    forecast : Forecast
     learner : Learner
     highest : Level
-        Never finer than this on any machine.
+        The finest level on any machine.
     idle : float
-        A machine of which a smaller part is idle (by its samples) takes nothing; Th of Algorithm 1, line 1.
+        A machine of which a smaller fraction is idle (by its samples) takes no more tasks; Th of Algorithm 1, line 1.
 
     Attributes
     ----------
     now : float
-        The time of the present round, or the last one.
+        Time of the present round, or of the last one.
     record : callable or None
         Writes down that a question made it look at machines or classes: later answers depend on what it has seen.
     """
@@ -78,7 +90,7 @@ class StageRule:
         self._level: Ints = np.full(0, self._highest, np.int64)
         self._seen: Ints = np.full(0, -1, np.int64)
         self._kernel: dict[tuple[int, ...], Classes] = {}
-        self._refused: dict[int, _Refused] = {}
+        self._refused: dict[int, Refused] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "record": None, "_kernel": {}}
@@ -86,7 +98,7 @@ class StageRule:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def grow(self) -> None:
-        """Know all machines of the cluster."""
+        """Make room for all machines of the cluster."""
         rows = self._cluster.inventory.rows
         if rows > len(self._seen):
             self.forecast.grow(rows)
@@ -96,15 +108,15 @@ class StageRule:
             self.forecast.compress[-more:] = self._highest == _COMPRESSED
 
     def reconsider(self, row: int) -> None:
-        """What was refused on a machine may fit there now."""
+        """Forget the refusals of a machine."""
         self._refused.pop(row, None)
 
     def level(self, row: int) -> Level:
-        """How finely a machine is matched."""
+        """Return the level at which a machine is matched."""
         return Level(int(self._level[row]) if row < len(self._level) else self._highest)
 
     def set_level(self, row: int, level: Level) -> None:
-        """Match a machine so finely from now on."""
+        """Set the level at which a machine is matched."""
         self._level[row] = level
         self.reconsider(row)
         self.forecast.compress[row] = level == Level.COMPRESSED
@@ -125,7 +137,7 @@ class StageRule:
                     self._wait(row)
 
     def look_at_due(self, now: float) -> None:
-        """Machines that have more to offer since a stage ended there, those first that have had it for longest."""
+        """Look again at machines that offer more since a stage ended there, longest first; at most `_DUE`, or 1 %."""
         self.grow()
         forecast, inventory = self.forecast, self._cluster.inventory
         rows = np.flatnonzero(forecast.due <= now)
@@ -144,7 +156,7 @@ class StageRule:
             inventory.touch(row)
             if forecast.done[row] <= now:
                 late.append(row)
-            elif current:  # what was predicted still holds
+            elif current:  # the prediction still holds
                 self._seen[row] = inventory.version[row]
         forecast.advance(late, now)
 
@@ -158,14 +170,14 @@ class StageRule:
             self.record = record
 
     def needs(self, cls: int) -> Needs:
-        """What tasks of a class, by index, are taken to need."""
+        """Return the assumed needs of a class, by index."""
         record, catalog = self._cluster.by_class[cls], self.forecast.catalog
         if self.record is not None and not catalog.knows(record):
             self.record(("needs", cls))
         return catalog.of(record)
 
     def forget_stages(self) -> None:
-        """What classes need has changed."""
+        """Drop the kernel's form of stages: needs of classes have changed."""
         self._kernel.clear()
 
     # -- the limit that it is -----------------------------------------------------------------------------------
@@ -195,7 +207,7 @@ class StageRule:
         return count, why
 
     def _close(self, classes: Ints, rows: Ints, count: Ints, short: NDArray[np.int8]) -> None:
-        """Machines that are too busy, and what was refused although it seemed to fit."""
+        """Set to 0 the counts of machines that are too busy, and of pairs that seemed to fit and were refused."""
         for i, row in enumerate(rows.tolist()) if self._idle else ():
             if (resource := self._busy(row)) is not None:
                 count[:, i], short[:, i] = 0, resource
@@ -208,15 +220,15 @@ class StageRule:
                         count[of[cls], i], short[of[cls], i] = 0, resource
 
     def _busy(self, row: int) -> int | None:
-        """A resource of which too little is idle on a machine."""
+        """Return a resource of which too little is idle on a machine, or None."""
         idle = self.learner.idle(row) if self._idle else None
         if idle is None:
             return None
         lacks = idle < self._idle * self._cluster.inventory.capacity[row] / MICRO
         return int(lacks.argmax()) if lacks.any() else None
 
-    def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> _Refused | None:
-        """What `admits` refused on a machine, if the same tasks run there, but for some of them."""
+    def _refusals(self, row: int, without: Sequence[TaskRecord] = ()) -> Refused | None:
+        """Return the refusals of a machine if the same tasks run there, but for some of them."""
         refused = self._refused.get(row)
         return refused if refused is not None and refused.turns == self._turns(row, without) else None
 
@@ -230,7 +242,7 @@ class StageRule:
             self.forecast.due[row] = min(self.forecast.due[row], self._refused[row].until)
 
     def _stages(self, classes: Ints, level: int) -> Classes:
-        """The stages of some classes in the kernel's form; what was asked for is kept for a while."""
+        """Return the stages of some classes in the kernel's form; the last ones are kept."""
         needs = [self.needs(index) for index in classes.tolist()]
         resources = len(self._cluster.resources.names)
         if level < _FINE:
@@ -243,7 +255,7 @@ class StageRule:
         return self._kernel[key]
 
     def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
-        """Whether one more task fits with all others, over time and stretched by compression; see `Limit.admits`."""
+        """True if one more task fits with all others, over time and stretched by compression; see `Limit.admits`."""
         self.grow()
         level = int(self._level[row])
         if level == _STOP:
@@ -256,21 +268,21 @@ class StageRule:
             return True
         if not without:
             resource = plan.short if plan.short >= 0 else int(self.forecast.timelines.soft.argmax())
-            refused = self._refused[row] = self._refusals(row) or _Refused(self._turns(row))
+            refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
             refused.short[cls] = self.needs(cls).serial, resource
-            if plan.short < 0:  # a deadline that can no longer be met is in nobody's way
+            if plan.short < 0:  # a deadline that can no longer be met hinders no other task
                 refused.until = min(refused.until, plan.until)
                 self._wait(row)
             self._ask_again(row)
         return False
 
     def _ask_again(self, row: int) -> None:
-        """Who has asked `room` for an up-to-date machine must not go by the answer."""
+        """Mark a machine as changed: earlier answers of `room` no longer hold there."""
         self._cluster.inventory.touch(row)
         self._seen[row] = self._cluster.inventory.version[row]  # its tasks are the same
 
     def spare(self, row: int, cls: int, most: int) -> int:
-        """How many tasks fit together; see `Limit.spare`."""
+        """Return the number of tasks that fit together; see `Limit.spare`."""
         self.grow()
         level = int(self._level[row])
         count = 0 if level == _STOP else min(self._seem_to_fit(row, cls, level), most)
@@ -284,12 +296,12 @@ class StageRule:
         return self.forecast.plan(row, self.now, record, stages, count, without)
 
     def _seem_to_fit(self, row: int, cls: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
-        """`room` for one pair, or what it would be without some tasks."""
+        """Return `room` for one pair, or what it would be without some tasks."""
         one, rows = np.array([cls]), np.array([row])
         if not without and (level < _FINE or self._idle or row in self._refused):
             return int(self.room(one, rows)[0][0, 0])
         if without:
-            # As it will be asked once they are gone: nobody is stopped for what would then be refused.
+            # As it will be asked once they are gone: no task is stopped for one that would then be refused.
             refused = self._refusals(row, without)
             known = refused is not None and refused.short.get(cls, (-1, 0))[0] == self.needs(cls).serial
             if known or self._busy(row) is not None:

@@ -1,8 +1,8 @@
-"""What real processes use, read from the operating system, as samples.  Needs ``pip install 'flowsched[real]'``.
+"""Samples of what real processes use, read from the operating system.  Needs ``pip install 'flowsched[real]'``.
 
-CPU time and resident memory are told of every process.  Disk traffic is told of the caller's own processes, and of all
-to root.  Network traffic is counted by Linux by network namespace, so a task is charged with it only where its processes
-live in one of their own (a container), which must not be another task's too.  What cannot be told of a task is left out
+CPU time and resident memory can be read of every process.  Disk traffic can be read of the caller's own processes, and
+by root of all.  Linux counts network traffic by network namespace, so a task is charged with it only where its
+processes have one of their own (a container), which no other task may share.  What cannot be read of a task is left out
 of its samples.
 """
 
@@ -37,7 +37,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True, eq=False)
 class _Task:
-    """`window`: what was used between two looks, and how long that was; `last`: the time of the last look."""
+    """`window`: use between two looks, and the seconds between them; `last`: the time of the last look."""
 
     tree: processes.Tree
     last: float
@@ -53,12 +53,12 @@ class Sampler:
     machine : hashable, optional
         Also sample the whole machine under this id.
     window : int
-        A sample is the time-weighted mean (14) over the last so many looks.
+        A sample is the time-weighted mean (14) over this many last looks.
     units : mapping of str to float, optional
-        The resources that the cluster knows, and what it counts them in, as multiples of the units below:
+        The resources that the cluster knows, and its unit of each, as a multiple of the unit below:
         ``{"cpu": 1, "mem": 1024}`` for cores and GiB alone.  By default all four.
     clock : callable
-        The time of the events, the same as that of the scheduler's rounds.
+        Returns the time of the events and of the scheduler's rounds.
 
     Notes
     -----
@@ -120,7 +120,7 @@ class Sampler:
         self._tasks.pop(task, None)
 
     def sample(self) -> list[UsageSampled | MachineSampled]:
-        """What was used since the last call; a task whose processes are gone is left out, and forgotten."""
+        """Return samples of the use since the last call; a task whose processes are gone is forgotten."""
         now = self._clock()
         if now <= self._last:
             return []
@@ -128,7 +128,7 @@ class Sampler:
         samples: list[UsageSampled | MachineSampled] = []
         below = processes.children() if self._tasks else {}
         for task, entry in list(self._tasks.items()):
-            # A busy machine lets the sampler wait, so each look has its own time.
+            # On a busy machine looks take long, so each one has its own time.
             looked = self._clock()
             if looked <= entry.last:
                 continue
@@ -148,7 +148,7 @@ class Sampler:
         return samples
 
     def _mean(self, window: Iterable[tuple[Floats, float]]) -> dict[str, float]:
-        """Rates of the window: what was spent per second, and the mean of what was held; only what could be told."""
+        """Return the rates of a window, as far as they could be read: spent per second, or the mean of what was held."""
         amounts, seconds = (np.array(column) for column in zip(*window, strict=True))
         rates = amounts / seconds[:, None]
         rates[:, _HELD] = amounts[:, _HELD]
@@ -157,11 +157,11 @@ class Sampler:
 
 
 _HELD = processes.NAMES.index("mem")
-"""What is held, not spent."""
+"""Index of the amount that is held, not spent."""
 
 
 def _roots(task: Hashable, pids: int | Iterable[int]) -> list[psutil.Process]:
-    """The processes with these pids as they are now; should one end, its pid may be another's."""
+    """Return the processes that have these pids now; once a process ends, its pid may be another's."""
     if isinstance(pids, str | bytes):
         raise InputError(f"Sampler: task {task!r}: a pid or several expected, got {quoted(pids)}")
     roots = []

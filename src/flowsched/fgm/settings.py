@@ -25,7 +25,7 @@ _SQUEEZED = ("cpu", "disk", "net")
 
 @dataclass(frozen=True)
 class Settings:
-    """What `FineGrained` is made with, but for its scheduler, estimator and journal; for the meaning see there."""
+    """The parameters of `FineGrained`, but for scheduler, estimator and journal; for their meaning see there."""
 
     compressible: Mapping[str, float]
     contention: float

@@ -28,9 +28,9 @@ SAMPLE = 1024
 class StageShare:
     """Another provider's shares, granted in steps of what still fits beside the running tasks.
 
-    What still fits is what the machines could take, by stages, of the waiting tasks, mixed as they wait.  Other tasks than
-    those may start, so each step grants half of it.  Shares of more than fits would have no force: a user ahead of its
-    share could start more, and age would decide.  Shares are fractions of the machines' capacity, whatever fits.
+    What still fits is what the machines could take, by stages, of the waiting tasks, mixed as they wait.  Other tasks
+    than those may start, so each step grants half of it.  Shares of more than fits would have no force: a user ahead of
+    its share could start more, and age would decide.  Shares are fractions of the machines' capacity, whatever fits.
 
     Parameters
     ----------

@@ -1,6 +1,8 @@
 """From demand by progress to a few stages of constant demand.
 
-Source: FGM, section 2.2 and Fig. 5.
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+section 2.2 and Fig. 5.
 """
 
 from __future__ import annotations
@@ -21,16 +23,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stages:
-    """What a task needs, one stage after the other.
+    """Needs of a task, one stage after the other.
 
     Parameters
     ----------
     seconds : array_like, shape (stages,)
-        How long each stage lasts when nothing is compressed; the last one may be infinite.
+        Duration of each stage without compression; the last one may be infinite.
     demand : array_like, shape (stages, resources)
         In the caller's units.
     progress : array_like, shape (stages,), optional
-        Progress at the end of each stage, the last 1; by default the part of the time.
+        Progress at the end of each stage, the last 1; by default the fraction of the time.
     """
 
     seconds: Floats
@@ -56,12 +58,12 @@ class Stages:
         object.__setattr__(self, "progress", done)
 
     def __len__(self) -> int:
-        """How many stages."""
+        """Number of stages."""
         return len(self.seconds)
 
     @property
     def duration(self) -> float:
-        """From start to end, uncompressed."""
+        """Seconds from start to end, without compression."""
         return float(self.seconds.sum())
 
     @property
@@ -71,7 +73,7 @@ class Stages:
         return peak
 
     def coarse(self) -> Stages:
-        """One stage of the whole duration that asks for the peaks."""
+        """Return one stage of the whole duration that asks for the peaks."""
         return Stages([self.duration], self.peak[None, :])
 
 
@@ -82,10 +84,10 @@ def divide_stages(
     min_length: float = 0.05,
     seconds: ArrayLike | None = None,
 ) -> Stages:
-    """Divide what a task needs into stages.
+    """Divide the needs of a task into stages.
 
-    The walk goes from point to point.  Where the next one would make a resource vary by its threshold or more within
-    the stage, and the stage is long enough, the stage is closed before it.  A stage asks for the most of its points.
+    The walk goes from point to point.  A stage that is long enough is closed before a point that would make a resource
+    vary by its threshold or more within the stage.  A stage asks for the most of its points.
 
     Parameters
     ----------
@@ -94,7 +96,7 @@ def divide_stages(
     thresholds : array_like, shape (resources,) or scalar
         In the units of the demand; infinity never divides.
     min_length : float
-        Least length of a closed stage, as a part of the whole; what is left at the end may be shorter.
+        Least length of a closed stage, as a fraction of the whole; the last stage may be shorter.
     seconds : array_like, shape (points,) or scalar, optional
         Time at each point, or in all; that of the profile, else 1 in all.
 

@@ -1,7 +1,8 @@
-"""What a machine has left from now on, stage by stage, and whether a task's stages fit into that.
+"""Timelines of machines: what is left from now on, stage by stage; and tasks whose stages fit into them.
 
-Source: FGM, equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernels, ``_match.pyx`` and
-``_course.pyx``.
+Source: M.-S. Zhou, X.-S. Dong, H. Chen and X.-J. Zhang, "Dynamically Fine-grained Scheduling
+Method in Cloud Environment", Journal of Software 31(12), 2020 (FGM),
+equations (1)-(7) and Algorithm 2.  The mathematics is at the top of the kernels, ``_match.pyx`` and ``_course.pyx``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Ints = NDArray[np.int64]
 UNLIMITED = _match.UNLIMITED
 
 SLOTS = 16
-"""Stages that are kept of a machine: those that are nearest; later ones are taken together."""
+"""Most stages that are kept of a machine: the nearest ones; later ones are merged."""
 
 
 def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
-    """Compression rate (1) of a compressible resource: the part of what is wanted that is not given.
+    """Compression rate (1) of a compressible resource: the fraction of what is wanted that is not given.
 
     Examples
     --------
@@ -45,7 +46,7 @@ def compression(wanted: ArrayLike, given: ArrayLike) -> Floats:
 def max_compression(
     before: ArrayLike, newcomer: ArrayLike, *, contention: ArrayLike = 0.0, limit: ArrayLike = 0.1
 ) -> Floats:
-    """Largest compression (7) under which a newcomer does not lower what is done in all.
+    """Largest compression (7) under which a newcomer does not lower the throughput of all.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def max_compression(
     newcomer : array_like
         The newcomer's work w_m.
     contention : array_like
-        p: what competing costs beyond sharing, 0 to 1.
+        p: cost of competing beyond sharing, 0 to 1.
     limit : array_like
         Never more than this; from 0 to below 1.
 
@@ -82,7 +83,7 @@ def max_compression(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """What one machine has left from now on.
+    """Resources left on one machine from now on.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ class Timeline:
     available : array_like, shape (stages, resources)
         In the caller's units; negative where more is wanted than there is.  At most 127 stages.
     total : array_like, shape (resources,)
-        What the machine has.
+        Capacity of the machine.
     """
 
     ends: Floats
@@ -113,7 +114,7 @@ class Timeline:
 
 
 def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention: float = 0.0) -> bool:
-    """Algorithm 2: whether each stage of a task, starting now, finds what it needs.
+    """Match a task with a machine (Algorithm 2): True if each of its stages, starting now, finds what it needs.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
     limit : array_like, shape (resources,) or scalar
         Compression allowed of each resource; 0 for incompressible ones.
     contention : float
-        What competing costs, per unit of compression.
+        Cost of competing, per unit of compression.
 
     Examples
     --------
@@ -147,7 +148,7 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
 
 
 def _reach(available: Floats, total: Floats, limit: Floats, contention: float) -> Floats:
-    """X of the kernel's mathematics."""
+    """Return the reach X, see the mathematics of the kernel ``_course.pyx``."""
     loss = contention * limit
     inside = np.sqrt(total * np.maximum(available - loss * total, 0.0) / (1.0 - loss))
     return available + np.where(available > 0, np.minimum(limit * total, inside), 0.0)
@@ -161,7 +162,7 @@ def _limits(limit: ArrayLike, resources: int) -> Floats:
 
 
 class Classes:
-    """Stages of many classes in the kernel's form.
+    """Stages of many classes as arrays of the kernel.
 
     Parameters
     ----------
@@ -190,27 +191,27 @@ class Classes:
 
 
 def micro(amounts: Floats) -> Ints:
-    """Demands in micro-units, rounded up, but not for an error of the last digit."""
+    """Return demands in micro-units, rounded up, but not for an error of the last digit."""
     return np.ceil(amounts * MICRO - 1e-3).astype(np.int64)
 
 
 class Timelines:
-    """The future of many machines.
+    """Timelines of many machines.
 
     Parameters
     ----------
     resources : int
     slots : int
-        Stages kept of each machine.
+        Most stages that are kept of each machine.
 
     Attributes
     ----------
     ends : ndarray of float64, shape (rows, slots)
-        Absolute times, which ascend to infinity; what stands after the first infinite one is of no account.
+        Absolute times, which ascend to infinity in each row; entries after the first infinite one are not read.
     available, reach : ndarray of int64, shape (rows, slots, resources)
-        What is left, and how far a newcomer may reach with the compression allowed.
+        Amount left, and the most that newcomers may want with the compression allowed; in micro-units.
     soft : ndarray of uint8, shape (resources,)
-        Which resources are compressible.
+        1 for compressible resources.
     limit : ndarray of float64, shape (resources,)
         Compression allowed of each.
     contention : float
@@ -227,7 +228,7 @@ class Timelines:
         self.contention = 0.0
 
     def grow(self, rows: int) -> None:
-        """Have at least so many rows."""
+        """Make room for this many rows."""
         have = len(self.ends)
         if have < rows:
             more = max(rows, 2 * have) - have
@@ -237,12 +238,12 @@ class Timelines:
             self.reach = np.concatenate([self.reach, np.zeros(shape, np.int64)])
 
     def present(self, rows: Ints, now: float) -> Ints:
-        """The stage that each machine is in: the first that has not ended, since the last one used never does."""
+        """Return the present stage of each machine: the first that has not ended; the last one used never ends."""
         stage: Ints = (self.ends[rows] > now).argmax(axis=1)
         return stage
 
     def fits(self, classes: Classes, rows: Ints, now: float) -> tuple[Ints, NDArray[np.int8]]:
-        """How many of each class fit on each machine from now on, and the resource that is short where none does.
+        """Count the tasks of each class that fit on each machine from now on; where none does, find the short resource.
 
         Returns
         -------

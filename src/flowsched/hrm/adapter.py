@@ -7,9 +7,9 @@ Each unit r becomes machines of three layers over the same resources, and a task
                                      of a unit where a task runs
     stream task ---> (stream, r)     all but what streams hold: batch makes way     cost: how much batch must make way
 
-The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from then
-on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task that was
-refused stays in and is solved again from the last optimum.
+The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from
+then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task
+that was refused stays in and is solved again from the last optimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What happened, on disk: the journal, snapshots, exports, and what is recovered from them."""
+"""The journal, snapshots and exports of a scheduler, and recovery from them."""
 
 from flowsched.journal.journal import Fsync, Journal
 from flowsched.journal.records import Header, Seal

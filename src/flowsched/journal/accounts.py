@@ -1,7 +1,7 @@
-"""What the share providers of a policy keep accounts of, as plain values that JSON can hold, and back.
+"""Accounts of share providers as plain values that JSON can hold, and back.
 
-An account is everything that a provider is but for its settings, which are in the policy's description.  Values are
-written as they are (None, truth values, numbers, strings), or as a dict of one member that says what they are::
+An account is the state of a provider without its settings, which are in the policy's description.  Values are written
+as they are (None, truth values, numbers, strings), or as a dict of one member that names their kind::
 
     {"tuple": [...]}  {"list": [...]}  {"set": [...]}  {"frozenset": [...]}  {"dict": [[key, value], ...]}
     {"array": [type, shape, numbers]}          a NumPy array of numbers or truth values
@@ -35,11 +35,11 @@ MOST_USERS = 1 << 13
 _LARGEST = (1 << 60) - 1
 
 Account = tuple[str, Any, dict[str, Any]]
-"""Where in the policy a provider is ("share", "within", "share.share", ...), its description, and its account by name."""
+"""Place of a provider in the policy ("share", "within", "share.share", ...), its description, its account by name."""
 
 
 def keepers(policy: Policy) -> dict[str, Any]:
-    """Share providers that keep accounts, by where they are, those that others go by included."""
+    """Share providers that keep accounts, by their place in the policy, those inside of other providers included."""
     fairness = policy.fairness
     if fairness is None:
         return {}
@@ -58,7 +58,7 @@ def keepers(policy: Policy) -> dict[str, Any]:
 
 
 def accounts(policy: Policy) -> Iterator[Account]:
-    """The accounts of a policy's providers.
+    """Yield the accounts of a policy's providers.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def accounts(policy: Policy) -> Iterator[Account]:
 
 
 def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], None]:
-    """Check accounts, given by where they are with the description of their provider; what books them, all at once.
+    """Check accounts by place, each with its provider's description; return a function that books them all at once.
 
     Raises
     ------

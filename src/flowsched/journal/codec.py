@@ -22,7 +22,7 @@ __all__ = ["as_ids", "decode", "deltas_of", "encode", "plain", "plain_delta"]
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _LONGEST = 10_000
-"""Bits of an integer; JSON's readers refuse more than some thousand digits."""
+"""Most bits of an integer; JSON's readers refuse more than some thousand digits."""
 _FIELDS: dict[type, list[tuple[str, Any]]] = {}
 _DELTAS: dict[str, Callable[..., Delta]] = {"p": Preempt, "m": Migrate, "s": Place}
 
@@ -33,7 +33,7 @@ def encode(value: Any) -> bytes:
 
 
 def decode(body: bytes, path: str, offset: int) -> Any:
-    """The JSON of a record."""
+    """Decode the JSON of a record."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -41,12 +41,12 @@ def decode(body: bytes, path: str, offset: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What JSON can hold of an event, of what is in one, or of an id; `events.from_dict` and `as_ids` read it.
+    """Turn an event, a part of one, or an id into what JSON can hold; `events.from_dict` and `as_ids` read it.
 
     Raises
     ------
     InputError
-        It could not be read back.
+        The value could not be read back.
     """
     kind = type(value)
     if kind is str:
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
         return {plain(name): plain(v) for name, v in value.items()}
     if isinstance(value, Event | Task):
         return _terse(value)
-    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # some are longer than Python's
+    if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # NumPy's long floats stay NumPy's
         return plain(value.item())
     if isinstance(value, np.ndarray):
         return value.tolist()
@@ -77,7 +77,7 @@ def plain(value: Any) -> Any:
 
 
 def _carried(text: str) -> str:
-    """Refuse what does not come back: of a pair of surrogates JSON makes one character."""
+    """Refuse a string that does not come back: JSON makes one character of a pair of surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,7 +86,7 @@ def _carried(text: str) -> str:
 
 
 def _terse(value: Event | Task) -> dict[str, Any]:
-    """An event or a task without what is as by default."""
+    """Turn an event or a task into a dict without the fields that have their defaults."""
     kind = type(value)
     known = _FIELDS.get(kind)
     if known is None:
@@ -102,12 +102,12 @@ def _terse(value: Event | Task) -> dict[str, Any]:
 
 
 def _like(setting: Any, default: Any) -> bool:
-    """Whether they can be compared, and would be read back alike if they are equal."""
+    """True if the two can be compared, and equal ones are read back alike."""
     return type(setting) is type(default) or (isinstance(setting, Mapping) and isinstance(default, Mapping))
 
 
 def plain_delta(delta: Delta) -> list[Any]:
-    """What JSON can hold of a delta; `deltas_of` reads it."""
+    """Turn a delta into what JSON can hold; `deltas_of` reads it."""
     if isinstance(delta, Place):
         return ["s", plain(delta.task), plain(delta.machine), delta.devices]
     if isinstance(delta, Preempt):
@@ -116,10 +116,10 @@ def plain_delta(delta: Delta) -> list[Any]:
 
 
 def deltas_of(records: Sequence[Sequence[Any]]) -> tuple[Delta, ...]:
-    """Deltas from their plain form."""
+    """Make deltas from their plain form."""
     return tuple(_DELTAS[letter](*map(as_ids, values)) for letter, *values in records)
 
 
 def as_ids(value: Any) -> Any:
-    """What JSON made of ids: its lists become tuples again."""
+    """Turn the lists that JSON made of ids into tuples again."""
     return tuple(map(as_ids, value)) if isinstance(value, list) else value

@@ -1,15 +1,16 @@
 """Durable schedulers: every call is applied in memory, appended to the journal, and only then returned.
 
-An `Engine` decides, and lets decisions happen.  `Durable` adds to it the journal, snapshots, exports, copies and what-if.
+An `Engine` decides, and lets decisions happen.  `Durable` adds the journal, snapshots, exports, copies and what-if.
 `Scheduler` and adapters such as `FineGrained` are durables over engines of their own.
 
 Rules of every public call:
 
 * One call at a time, and no signal handler in the middle: see `flowsched._guard`.  During a solve handlers run, and may
   end the round.
-* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory ended
-  in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are refused by name.
-* A round that raises leaves the cluster as it was.  The network that mirrors it is built anew.
+* Before or after: a call that raises has changed nothing, or all that it had to.  Where neither can be had (memory
+  ended in the middle of a change), the state is marked (`Cluster.midway`), the journal is behind, and later calls are
+  refused.
+* A round that raises leaves the cluster as it was.  The network that mirrors it is built again.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Durable(Generic[E]):
         self._aborted.add(round)
 
     def _check_ready(self) -> None:
-        """Refuse a call on half a change, and one that only an adapter may make, as its journal would lack the call."""
+        """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
         self.cluster.check_whole()
         if self.journal is not None and not self._decides_what_fits():
             raise InputError(
@@ -217,8 +218,8 @@ class Durable(Generic[E]):
     def what_if(self, *events: Event, now: float) -> Round:
         """Return the round that `schedule` would make if these events happened.
 
-        Nothing of it happens, and nothing of it is left: it is made by a `copy`, whose cost grows with the cluster (about
-        15 microseconds for each task and more than that for each class and machine; ask several questions of one copy).
+        Nothing of it happens, and nothing of it is left: it is made by a `copy`.  A copy costs about 15 microseconds
+        for each task, and more than that for each class and machine; for several questions, make one copy and ask that.
 
         Parameters
         ----------
@@ -239,9 +240,10 @@ class Durable(Generic[E]):
     # -- state that survives ------------------------------------------------------------------------------------
 
     def snapshot(self) -> bytes:
-        """Return the whole state with flow and potentials, for `restore`; as the contents of a file it may also begin a journal.
+        """Return the whole state with flow and potentials, for `restore`; in a file, it may also begin a journal.
 
-        Only the version that wrote it reads it (`export` is for all later ones).  A policy is in it by the names and settings of its parts, and by the accounts that share providers keep.
+        Only the version that wrote it reads it (`export` is for all later ones).  A policy is in it by the names and
+        settings of its parts, and by the accounts that share providers keep.
         """
         with self._calls:
             return MAGIC + framed((header_of(self.engine).body(), self._state_record(portable=False)))[0]
@@ -272,9 +274,9 @@ class Durable(Generic[E]):
             written(self.engine, path, truth("overwrite", overwrite))
 
     def compact(self) -> None:
-        """Start the journal anew with the state in front: atomically, and without those rounds not committed yet.
+        """Replace the journal, atomically, by one that begins with the state; rounds not committed yet are lost.
 
-        Another version of the package goes on from it, too; only warmth is lost then.
+        Another version of the package goes on from it, too, and loses only warmth.
         """
         if self.journal is None:
             raise InputError(f"compact: this {type(self).__name__} has no journal")
@@ -283,7 +285,7 @@ class Durable(Generic[E]):
             self.journal.restart(self._state_record, self.policy)
 
     def _state_record(self, portable: bool = True) -> bytes:
-        """Return the record of the state: as lines that every version reads, if asked for, and as an image, which keeps it warm."""
+        """Return the record of the state: lines that every version reads, if `portable`, and a warm image."""
         extras = adapter_of(self.engine).extras
         told = b"".join(lines(self.engine)) if portable else b""
         front = encode([extras.form, describe(self.policy), len(told)])

@@ -1,7 +1,8 @@
-"""The engine that a durable scheduler drives, and what an adapter over one adds to its files: two protocols.
+"""Protocols of the engine that a durable scheduler drives, and of what an adapter adds to its files.
 
 An `Engine` decides and lets decisions happen, in memory only.  `Durable` guards its calls and writes them down.
-`flowsched.rounds.engine.RoundEngine` is one; an adapter such as FineGrained is another one around it, and has an `Adapter`.
+`flowsched.rounds.engine.RoundEngine` is one.  `flowsched.fgm.engine.StageEngine` is one around it, and has an
+`Adapter`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Line = dict[str, Any]
 
 
 class Engine(Protocol):
-    """What decides which task runs where.
+    """Decides which task runs where, and lets it happen.
 
     Every call is made by one caller at a time.  A call that raises `FlowschedError` has changed nothing, but for
     `apply_batch`, of which events that came before the refused one stand.
@@ -59,7 +60,7 @@ class Engine(Protocol):
     def policy(self, policy: Policy) -> None: ...
 
     def apply_batch(self, events: Sequence[Event]) -> None:
-        """Let events happen in their order; `Cluster.events` counts those that did, whatever exception ends the call."""
+        """Let events happen in order; `Cluster.events` counts those that did, whatever exception ends the call."""
         ...
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
@@ -75,7 +76,7 @@ class Engine(Protocol):
         ...
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
-        """Let the deltas happen that a commit of this round had, whatever the round says; False if they cannot.  For recovery."""
+        """Let the deltas happen that a commit of this round had; False if they cannot.  For recovery."""
         ...
 
     def state(self) -> State:
@@ -83,7 +84,7 @@ class Engine(Protocol):
         ...
 
     def replace_state(self, state: State, cached: bool = False) -> None:
-        """Go on from another state; `cached` if its mirror came from a file, and is to be dropped where it does not work."""
+        """Go on from another state; a `cached` mirror came from a file, and is dropped where it does not work."""
         ...
 
     def fresh(self) -> Self:
@@ -92,7 +93,7 @@ class Engine(Protocol):
 
 
 class Adapter(Protocol):
-    """What an adapter adds to journals, snapshots and exports."""
+    """The part of an adapter in journals, snapshots and exports."""
 
     @property
     def name(self) -> str:
@@ -111,28 +112,28 @@ class Adapter(Protocol):
 
     @property
     def extras(self) -> Extras:
-        """What its images consist of beside a scheduler's."""
+        """Classes of objects in its images, beside those of a scheduler."""
         ...
 
     @property
     def makers(self) -> Makers:
-        """How to make the parts of policies that are its own."""
+        """Makers of the parts of policies that are its own."""
         ...
 
     @property
     def warm_state(self) -> Any:
-        """What it knows before anything happens; None for nothing.  Its setter forgets everything else."""
+        """Knowledge from before anything happened; None for nothing.  The setter forgets everything else."""
         ...
 
     @warm_state.setter
     def warm_state(self, state: Any) -> None: ...
 
     def keep(self, journal: Journal) -> None:
-        """Report to a journal from now on what is neither an event nor a round, commit or policy."""
+        """Write calls to a journal from now on that are neither events nor a round, commit or policy."""
         ...
 
     def replay_record(self, words: Any) -> None:
-        """Do again what a record of `keep` tells."""
+        """Make the call of such a record again."""
         ...
 
     def check_state(self, state: State) -> None:
@@ -144,11 +145,11 @@ class Adapter(Protocol):
         ...
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:
-        """Yield what it has learnt as lines of an export, in which classes are called by number (by index)."""
+        """Yield its knowledge as lines of an export; `classes` has the numbers of classes there by their indices."""
         ...
 
     def read_lines(self, cluster: Cluster, classes: Mapping[int, TaskClass], lines: Sequence[Line]) -> None:
-        """Let the fit rule of a rebuilt cluster know what lines say; classes by the numbers in them.
+        """Give the fit rule of a rebuilt cluster the knowledge of lines; `classes` by the numbers there.
 
         Raises
         ------

@@ -1,14 +1,14 @@
-"""The whole state of a scheduler as lines of JSON that every later version reads.
+"""Exports: the whole state of a scheduler as lines of JSON that every later version reads.
 
-What it is for: another build of the package, or another program, goes on with the same machines, jobs, tasks, placements,
-ages, shares and debts.  The network with its flow is not in it; the next round builds it anew.  So only warmth is lost, and
-with it the choice among equally good flows.
+Purpose: another build of the package, or another program, goes on with the same machines, jobs, tasks, placements,
+ages, shares and debts.  The network with its flow is not in it; the next round builds another one.  So only warmth is
+lost, and with it the choice among equally good flows.
 
 The format
 ----------
-A file is text in UTF-8; every line is a JSON object, ends with a line feed, and says by its member ``is`` what it is.  Lines
-come in this order, and name only what came before them.  Members that are not named here are ignored; so are lines of
-unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
+A file is text in UTF-8.  Every line is a JSON object, ends with a line feed, and names its kind by its member ``is``.
+Lines come in this order, and name only what came before them.  Members that are not named here are ignored; so are
+lines of unknown kind in a file of a later minor version.  A member with a value in brackets may be left out.
 
 ========== ===========================================================================================================
 is         members
@@ -16,49 +16,53 @@ is         members
 flowsched  ``format``: [major, minor], here [1, 1]; another major version is refused.  ``version`` of the package that
            wrote it.  ``resources``: names.  ``device`` [null]: the resource that consists of devices.  ``seed`` [0].
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
-           adapter such as FineGrained.  ``events``, ``turn``, ``serial``: how many events have happened, and the largest
-           turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
+           adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
+           largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
-           [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].  ``row``: a number of its own; where machines are equally good,
-           they are taken in the order of their rows.  The lines are in the order in which the machines joined.
-class      A demand with all wishes, of which tasks are: ``class``: a number of its own.  ``demand``: whole numbers, in
-           millionths of the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.
-           ``constraints`` [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids``
-           [[]], ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what follows.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: [id of the one job whose tasks these are], where tasks without a kind are apart.
-job        In the order in which they are known.  ``id``, ``serial``: of its own, shared with groups; groups come in the order of their serials.
-           ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline`` [null].  ``most`` [0]: how many tasks it has
-           had at a time.
-group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]: pairs
-           of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
+           [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
+           ``row``: a number of its own; equally good machines are taken in the order of their rows.  The lines are in
+           the order in which the machines joined.
+class      Demand and wishes of like tasks: ``class``: a number of its own.  ``demand``: whole numbers, in millionths of
+           the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.  ``constraints``
+           [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]],
+           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what it is compared with.
+           ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one job
+           that has these tasks, where tasks without a kind are apart.
+job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
+           groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
+           [null].  ``most`` [0]: the most tasks that it has had at a time.
+group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]:
+           pairs of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
-           first.  ``since`` [null]: when it began to wait; null is the next round.  ``preempted`` [null]: when last.
-runs       ``machine``, ``tasks``: lists of a task, since when it runs, and the devices that it has if any.  A task that
-           is in none of them waits.
-hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``: time.  ``tried``
-           [[]]: machines.
-left out   ``groups``: of gangs that fell short, and are not tried again before there are news, or ``until`` [null]: time.
-account    ``of``: which provider of the policy's fairness kept it, "share" or "within".  ``provider``: as the policy
+           first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
+           time of its last preemption.
+runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
+           task that is in none of them waits.
+hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
+           time.  ``tried`` [[]]: machines.
+left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
+           time.
+account    ``of``: the provider of the policy's fairness that kept it, "share" or "within".  ``provider``: as the policy
            describes it.  ``account``: see `flowsched.journal.accounts`.
-learnt     ``what`` and more: what an adapter has learnt, see `flowsched.fgm.export`.
-end        ``lines``: how many came before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
+learnt     ``what`` and more: the knowledge of an adapter, see `flowsched.fgm.export`.
+end        ``lines``: the number of lines before this one.  ``crc`` [null]: CRC-32 of all of them, line feeds included.
 ========== ===========================================================================================================
 
-Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers have less than 300
-digits.  ``Infinity`` is a number.  Times are
-in the unit of the events.
+Ids are strings, numbers, truth values, null, or lists of them up to 32 deep, which stand for tuples.  Whole numbers
+have less than 300 digits.  ``Infinity`` is a number.  Times are in the unit of the events.
 
 What is not in it
 -----------------
-* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where nobody can make
-  room.  The first solve of each later round has the same optimum.  Which of several equally good flows is chosen, and so
-  how the check of a round goes on from there, may differ.  Where no two flows are equally good, rounds are the same.
+* The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where no task can
+  make room.  The first solve of each later round has the same optimum.  The choice among equally good flows, and so the
+  further course of a round's check, may differ.  Where no two flows are equally good, rounds are the same.
 * Numbers that were free for the next machine, class or task.  They only order things that are equally good.
-* Code: placement costs and providers of the caller's own.  A policy is told by what it consists of.
+* Code: placement costs and providers of the caller's own.  Of a policy, its parts are named.
 * Rounds that were not committed.  They cannot be committed to another scheduler either.
 * Until the next round, `Scheduler.explain` says ``PENDING`` where it would have said ``SHARE``.
 * A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
-* Of FineGrained what `flowsched.fgm.export` names.  Costs that depend on the time are looked at anew.
+* Of FineGrained what `flowsched.fgm.export` names.  Costs that depend on the time are computed again.
 
 Versions
 --------
@@ -66,9 +70,9 @@ Versions
 
 What a reader may rely on
 -------------------------
-A file that was cut off or altered is refused (`CorruptJournalError`), and so is one that says what cannot be
-(`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or nothing
-of the target has changed.
+A file that was cut off or altered is refused (`CorruptJournalError`), and so is one with values that cannot be
+(`JournalMismatchError`); both name the line.  Nothing in a file can name code.  Either the whole state is read, or
+nothing of the reader has changed.
 """
 
 from __future__ import annotations
@@ -95,7 +99,7 @@ FORMAT = (1, 1)
 """Major and minor version of the format."""
 
 DEEPEST = 32
-"""Most levels of tuples within an id: what reads and writes it goes deeper with each level."""
+"""Most levels of tuples within an id: readers and writers call themselves for each level."""
 
 DIGITS = 300
 """Whole numbers have fewer digits: with more, some arithmetic on floats would fail later."""
@@ -127,7 +131,7 @@ def lines(engine: Engine) -> Iterator[bytes]:
         except (
             ValueError,
             RecursionError,
-        ) as error:  # a number of thousands of digits, an id that is nested without end
+        ) as error:  # a number of thousands of digits, an id that contains itself
             raise InputError(f"a state can only hold ids that JSON can carry: {error}") from None
         if line is None:
             break
@@ -142,7 +146,7 @@ def _rows(engine: Engine) -> Iterator[Line]:
     yield _head(engine, cluster, builder)
     for user in cluster.users.values():
         yield {"is": "user", "id": _plain(user.id), "quota": user.quota}
-    # Counted anew, so that equal states are written alike whatever there was before.
+    # Numbered from 0, so that equal states are written alike whatever there was before.
     seats = {row: seat for seat, row in enumerate(sorted(cluster.by_row))}
     numbers = {
         index: number for number, index in enumerate(sorted(i for i, cls in cluster.by_class.items() if cls.tasks))
@@ -190,12 +194,12 @@ def _head(engine: Engine, cluster: Cluster, builder: Builder) -> Line:
 
 
 def _told(**ids: Any) -> Line:
-    """Of ids and numbers those that are not None."""
+    """Return the ids and numbers that are not None."""
     return {name: value for name, value in ids.items() if value is not None}
 
 
 def _wanted(**wishes: Any) -> Line:
-    """Of wishes and flags those that there are."""
+    """Return the wishes and flags that are not empty or false."""
     return {name: value for name, value in wishes.items() if value}
 
 
@@ -244,7 +248,7 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
 
 
 def _plain(id: Any, deep: int = DEEPEST) -> Any:
-    """What JSON can hold of an id."""
+    """Turn an id into what JSON can hold."""
     if isinstance(id, tuple):
         if not deep:
             raise InputError(f"a state can only hold ids that are nested at most {DEEPEST} deep")

@@ -33,7 +33,7 @@ _NONSENSE = (
 
 @contextmanager
 def opened(source: bytes | str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file with a state, or its contents, compressed by gzip or not, to be read line by line."""
+    """Open a file with a state, or its contents, compressed by gzip or not, for reading line by line."""
     with io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
@@ -45,7 +45,23 @@ def opened(source: bytes | str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 class LineReader:
-    """Lines of JSON with their numbers, and a checksum."""
+    """Lines of JSON with their numbers, and a checksum.
+
+    Parameters
+    ----------
+    lines : iterable of bytes
+        Each ends with a line feed.
+    path : str
+    offset : int or None
+        Where the lines begin in a journal; path and offset are for error messages.
+
+    Attributes
+    ----------
+    number : int
+        Of the present line, from 1.
+    head : Line
+        The first line.
+    """
 
     def __init__(self, lines: Iterable[bytes], path: str, offset: int | None) -> None:
         self.path, self.offset = path, offset
@@ -57,13 +73,13 @@ class LineReader:
         self._said: JournalError | None = None
 
     def refuse(self, message: str, kind: type[JournalError] = JournalMismatchError) -> NoReturn:
-        """Say what is wrong with the present line."""
+        """Raise an error that names the present line."""
         self._said = kind(f"line {self.number}: {message}", self.path, self.offset)
         raise self._said from None
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Whatever goes wrong meanwhile is said of the present line."""
+        """Turn every error meanwhile into one that names the present line."""
         try:
             yield
         except FlowschedError as error:
@@ -76,7 +92,7 @@ class LineReader:
             self.refuse(f"a value that does not belong there: {type(error).__name__}: {error}")
 
     def read_head(self) -> Header:
-        """The first line."""
+        """Read the first line."""
         head = next(self._objects(), None)
         if head is None or head.get("is") != "flowsched":
             self.refuse('a state begins with a line that is "flowsched"')
@@ -102,7 +118,7 @@ class LineReader:
         return header
 
     def rows(self, known: Mapping[str, Any]) -> Iterator[Line]:
-        """The lines between the first and the last, as far as they are of a known kind."""
+        """Yield the lines between the first and the last, as far as they are of a known kind."""
         for line in self._objects():
             kind = line.get("is")
             if kind == "end":
@@ -145,7 +161,7 @@ class LineReader:
 
 
 def _whole(digits: str) -> int:
-    """A whole number that is no larger than floats are."""
+    """Read a whole number no larger than floats are."""
     if len(digits) > DIGITS:
         raise ValueError(f"a whole number of {len(digits)} digits")
     return int(digits)

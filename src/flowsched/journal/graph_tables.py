@@ -1,8 +1,9 @@
 """The tables of a graph of plain objects, and their bytes.
 
-Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep their
-identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled last.
-`flowsched.journal.object_graph` makes such tables from objects, and objects from them, and has the rules of what is accepted.
+Every value has a *code*, ``index << 8 | kind``: the kind is a table, the index a place in it.  Mutable objects keep
+their identity.  Immutable containers come after what they hold; a table of mutable ones is made empty first, and filled
+last.  `flowsched.journal.object_graph` makes such tables from objects, and objects from them; it has the rules of what
+is read.
 
 ::
 
@@ -42,12 +43,12 @@ _MOST_CLASSES = 256 - FIRST_CLASS
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """The classes that a graph may consist of.
+    """The classes of objects in a graph.
 
     Parameters
     ----------
     classes : sequence of type
-        Of unique names.  An object with ``__getstate__`` is what that returns, others are their attributes.
+        Of unique names.  An object of a `stateful` class is what ``__getstate__`` returns, others are their attributes.
     """
 
     classes: Sequence[type]
@@ -64,7 +65,7 @@ class Schema:
 
 
 def stateful(kind: type) -> bool:
-    """Whether the class says itself what it consists of; `dataclass` gives frozen ones with slots a method of no interest."""
+    """True if the class has a ``__getstate__`` of its own; the one that `dataclass` makes does not count."""
     made = "__dataclass_fields__" in vars(kind)
     return not made and any("__getstate__" in vars(base) for base in kind.__mro__[:-1])
 
@@ -86,8 +87,8 @@ class Graph:
     root : int
         Code of the object from which all others are reached.
     classes, names, columns : list
-        By class: the class; its attributes (None for one that says itself what it consists of); and for each attribute an
-        array of the codes of all objects of this class.
+        By class: the class; its attributes, None for a class that is `stateful`; and for each attribute an array of the
+        codes of all objects of this class.
     strings, integers, floats, chunks, arrays : sequence
         The values of these kinds; chunks are bytes.
     frozen : list of (tag, list of int)
@@ -118,7 +119,7 @@ class Graph:
     made: dict[type, Sequence[Any]] = field(default_factory=dict)
 
     def write(self) -> bytes:
-        """The graph as bytes; see `read`."""
+        """Return the graph as bytes; see `read`."""
         arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64)]
 
         def rows(lists: Iterable[list[int]]) -> None:
@@ -148,7 +149,7 @@ class Graph:
 
     @classmethod
     def read(cls, image: bytes | memoryview, schema: Schema, given: Mapping[str, Any]) -> Graph:
-        """The graph that `write` wrote.
+        """Read a graph that `write` wrote.
 
         Raises
         ------

@@ -30,19 +30,19 @@ _P = TypeVar("_P", bound="Driven")
 
 
 class Driven(Protocol):
-    """What has an engine: a scheduler, or an adapter over one."""
+    """A scheduler, or an adapter over one."""
 
     @property
     def engine(self) -> Engine: ...
 
 
 def begun(source: Iterable[bytes], path: str = "") -> Header:
-    """What the first line says of how the scheduler was made."""
+    """Read from the first line how the scheduler was made."""
     return LineReader(source, path, None).read_head()
 
 
 def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "") -> _P:
-    """One made by `begin`, from what the first line says of how it was made, with the state that lines tell of."""
+    """Make a scheduler by `begin`, as the first line says that it was made, and give it the state of the lines."""
     lines = LineReader(source, path, None)
     header = lines.read_head()
     with lines.checked():
@@ -54,7 +54,7 @@ def read(begin: Callable[[Header], _P], source: Iterable[bytes], path: str = "")
 def load(
     engine: Engine, source: Iterable[bytes], policy: Policy | None = None, path: str = "", offset: int | None = None
 ) -> None:
-    """Have the state that lines tell of; at the end all of it, or else nothing has changed.
+    """Give an engine the state of the lines; at the end all of it, or else nothing has changed.
 
     Parameters
     ----------
@@ -63,15 +63,15 @@ def load(
     source : iterable of bytes
         What `lines` gave.
     policy : Policy, optional
-        The one to go by: the accounts become those of its providers, which must be those that kept them.  By default the
-        described one, with parts of the target's.
+        The policy from now on; its providers get the accounts, so they must be those that kept them.  By default the
+        described one, with parts of the engine's.
     path, offset
         For error messages.
 
     Raises
     ------
     JournalError
-        Of what kind says what is wrong; the message names the line.
+        Its kind says what is wrong, and its message in which line.
     """
     lines = LineReader(source, path, offset)
     _load(engine, lines, lines.read_head(), policy)
@@ -105,7 +105,7 @@ def _load(engine: Engine, lines: LineReader, head: Header, policy: Policy | None
 
 
 def _policy(description: Any, engine: Engine) -> Policy:
-    """The policy that was described, made again with parts of the target's."""
+    """Make the policy again that was described, with parts of the engine's."""
     if describe(engine.policy) == description:
         return engine.policy
     try:
@@ -141,7 +141,7 @@ _MOST_PARTS = 1000
 
 
 class _Reading:
-    """What becomes of each line."""
+    """The state so far, line by line."""
 
     def __init__(self, cluster: Cluster, head: Line) -> None:
         self.rebuild = Rebuild(cluster, head.get("events", 0), head.get("turn", 0), head.get("serial", 0))
@@ -240,7 +240,7 @@ class _Reading:
         self.accounts[line["of"]] = line["provider"], line["account"]
 
     def resume(self, builder: Builder, policy: Policy) -> None:
-        """What a builder knows beyond the cluster."""
+        """Give a builder what it knows beyond the cluster."""
         in_use = {cls.priority for cls in self.rebuild.classes.values()}
         policy.levels(sorted(in_use.union(self.levels)))  # raises where they are too far apart to be exact
         builder.reservations.resume(self._holds)
@@ -248,7 +248,7 @@ class _Reading:
 
 
 def _id(value: Any, deep: int = DEEPEST) -> Any:
-    """What JSON made of an id."""
+    """Turn what JSON made of an id into the id again."""
     if isinstance(value, list):
         if not deep:
             raise InputError(f"an id that is nested more than {DEEPEST} deep")

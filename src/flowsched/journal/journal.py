@@ -1,26 +1,28 @@
-"""The journal of a scheduler: what it was told, what it decided and what happened, in the order of happening.
+"""The journal of a scheduler: its calls, what it decided and what happened, in their order.
 
-A journal is a `log` of these records (a letter, then JSON unless said otherwise):
+A journal is a log (`flowsched.journal.record_log`) of these records (a letter, then JSON unless said otherwise):
 
 ====  ======================================================================================================
 H     the first one: version of the package, resources, seed, policy in words, adapter in words; accounts (see below)
 E     events, all those of one `Scheduler.apply`
-R     a round: number, now, time limit if it ran into that, and what `Seal` says of it (null: it raised an error)
+R     a round: number, now, time limit if it ran into that, and its `Seal` (null: it raised an error)
 C     a commit: number of the round, `only`, and the deltas that happened
 P     another policy, in words, and the number of its fairness object (null: none); accounts
-A     what an adapter was told that is none of these, in its own words
-S     in front of the others, after H: form of the image, policy in words, bytes of lines; after a line feed the whole state
-      in so many bytes of lines (see `portable`; none in a snapshot), and as an image beside them (see `image`)
+A     a call of an adapter that is none of these, in the adapter's own words
+S     in front of the others, after H: form of the image, policy in words, bytes of lines; after a line feed the whole
+      state in so many bytes of lines (see `flowsched.journal.export`; none in a snapshot), and as an image beside them
+      (see `flowsched.journal.snapshot`)
 ====  ======================================================================================================
 
-Accounts are what the providers of a fairness object keep, the first time that it is seen, and in H what an adapter had
-learnt: after a line feed, see `image`.
+Accounts are the state of the share providers of a fairness object, the first time that it is seen; in H also what an
+adapter knew.  They stand after a line feed, as an image.
 
-What happened is written down before the caller is told: a call that has returned has its record.
+A call is written down before it returns.
 
-Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of a
-call until its record is written, whatever exception ends the call.  Then it takes nothing more, and recovery gives the state
-before that call.  A call that cannot be written down is refused before it changes anything.
+Rule: memory and file advance together, or the journal is *behind*.  It counts as behind from before the first change of
+a call until its record is written, whatever exception ends the call.  A journal that stays behind takes nothing more,
+and recovery gives the state before that call.  A call that cannot be written down is refused before it changes
+anything.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ Fsync = Literal["commit", "always", "never"]
 
 
 class Journal:
-    """Where a scheduler writes down what happens; given to `Scheduler(journal=...)`, which recovers from what is in it.
+    """The file of a scheduler's calls; given to `Scheduler(journal=...)`, which recovers from it.
 
     One process at a time may have it open.
 
@@ -58,12 +60,11 @@ class Journal:
     path : str or path
         Created if absent.
     fsync : {"commit", "always", "never"}
-        What has been told to the caller survives the end of the process at any moment, whatever is chosen here.  The end
-        of the machine (power, kernel) it survives if the disk has been waited for: "commit" does that before `commit`
-        returns, for that commit and everything before it; "always" before `apply` returns as well; "never" leaves it
-        to the operating system.
+        Every call that returned survives the end of the process.  It survives the end of the machine (power, kernel)
+        once the disk was waited for.  "commit" waits before `commit` returns, for that commit and everything before it;
+        "always" before `apply` returns as well; "never" leaves it to the operating system.
     policies : sequence of Policy
-        Those that the scheduler was given while it ran, as far as they have parts of the caller's own; others are
+        Policies that the scheduler was given while it ran, as far as they have parts of the caller's own; others are
         made again from the journal.
 
     Attributes
@@ -103,17 +104,17 @@ class Journal:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """Length in bytes."""
         return 0 if self._log is None else self._log.size
 
     @property
     def behind(self) -> bool:
-        """Whether a call is under way, or was ended by an exception, that is not written down yet."""
+        """True while a call is under way, and for ever after one that an exception ended before it was written down."""
         return self._behind
 
     @property
     def closed(self) -> bool:
-        """Whether another scheduler may have it."""
+        """True once another scheduler may have it."""
         return self._log is None or self._log.closed
 
     @property
@@ -124,7 +125,7 @@ class Journal:
         return self._log
 
     def close(self) -> None:
-        """Let another scheduler have it; this one can decide nothing more."""
+        """Let another scheduler have it; this one takes no more calls."""
         self.log.close()
 
     # -- calls of a scheduler -----------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class Journal:
                 del refusal  # it refers to this frame, and so to the journal
 
     def record(self, words: Sequence[Any]) -> None:
-        """Write down what an adapter was told, or did by itself, alone or in the middle of another call."""
+        """Write down a call of an adapter, alone or in the middle of another call."""
         record = _of_adapter(words)
         if self._behind:
             self._append(self.fsync == "always", record)
@@ -167,11 +168,11 @@ class Journal:
             self._close(self.fsync == "always", record)
 
     def record_after(self, words: Sequence[Any]) -> None:
-        """Write down what an adapter did in the middle of a call, behind the record of that call."""
+        """Write down a call of an adapter in the middle of another call, behind the record of that one."""
         self._after.append(_of_adapter(words))
 
     def adapter_call(self, words: Sequence[Any], act: Callable[[], None]) -> None:
-        """Let an adapter do what it was told, and write that down."""
+        """Let an adapter act, and write that down."""
         record = _of_adapter(words)
         self._open()
         act()
@@ -180,7 +181,7 @@ class Journal:
     def round(
         self, now: float, limit: float | None, decide: Callable[[float, float | None], tuple[Round, bool]]
     ) -> Round:
-        """Let a round be made, and write down what came out, or that it raised an error."""
+        """Let a round be made, and write down its seal, or that it raised an error."""
         self._open()
         number = self._count + 1
         try:
@@ -201,7 +202,7 @@ class Journal:
         only: Collection[Hashable] | None,
         carry_out: Callable[[Round, Collection[Hashable] | None], Commit],
     ) -> Commit:
-        """Let a round happen, as far as it can, and write down what did."""
+        """Let a round happen, as far as it can, and write down the deltas that happened."""
         chosen = None if only is None else plain(list(only))
         number = self._numbers.get(round)
         if number is None:
@@ -231,20 +232,20 @@ class Journal:
         self._close(self.fsync == "always", record)
 
     def go_on(self, header: Header, rounds: int, fairnesses: Mapping[int, Fairness]) -> None:
-        """An old journal is continued, so many rounds and these fairness objects being in it."""
+        """Continue an old journal, which has so many rounds and these fairness objects."""
         self._header, self._count = header, rounds
         for number, fairness in fairnesses.items():
             self._know(fairness, number)
 
     def restart(self, state: Callable[[], bytes], policy: Policy) -> None:
-        """Begin anew with a state; rounds made so far can no longer be committed."""
+        """Replace the journal by one that begins with a state; rounds made so far can no longer be committed."""
         assert self._header is not None
         record = state()
         self._open()
         try:
             self.log.restart(self._header.body(), record)
         except JournalError:
-            self._behind = False  # the old one goes on, or says itself why not
+            self._behind = False  # the old file goes on, or its log has failed
             raise
         self._numbers.clear()
         self._fairness.clear()
@@ -259,18 +260,18 @@ class Journal:
         self._fairnesses = max(self._fairnesses, number + 1)
 
     def _open(self) -> None:
-        """Refuse what could not be written down; from here on the journal is behind."""
+        """Refuse a call that could not be written down; from here on the journal is behind."""
         if self._behind:
             raise JournalError(
-                "an exception ended an earlier call in the middle, so the scheduler is ahead of it; start again from the journal",
-                str(self.path), self.size,
+                "an exception ended an earlier call in the middle, so the scheduler is ahead of it; "
+                "start again from the journal", str(self.path), self.size,
             )  # fmt: skip
         self.log.check()
         self._after.clear()
         self._behind = True
 
     def _close(self, sync: bool, record: bytes) -> None:
-        """Write what happened; from here on the journal is not behind."""
+        """Write the record of a call; from here on the journal is not behind."""
         if record or self._after:
             self._append(sync, *([record] if record else []), *self._after)
         self._behind = False
@@ -282,7 +283,7 @@ class Journal:
 
 
 def _encoded(events: Sequence[Event]) -> tuple[list[bytes], Exception | None]:
-    """Encode events up to the first one that a journal cannot hold; and the reason why it cannot."""
+    """Encode events up to the first one that a journal cannot hold; the error is the reason why it cannot."""
     records: list[bytes] = []
     try:
         records.extend(encode(plain(event)) for event in events)
@@ -296,5 +297,5 @@ def _of_adapter(words: Sequence[Any]) -> bytes:
 
 
 def _written(accounts: bytes) -> bytes:
-    """Accounts as they stand at the end of a record."""
+    """Return accounts as they stand at the end of a record."""
     return b"\n" + accounts if accounts else b""

@@ -2,8 +2,9 @@
 
 Rules of what becomes objects, whatever the bytes are:
 
-* Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else can be
-  named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these classes.
+* Data only.  An object is of one of the classes of a `Schema`, or a string, number, array or container.  Nothing else
+  can be named, and reading calls nothing but ``__new__``, ``__setstate__`` and the setting of attributes of these
+  classes.
 * No attribute takes the place of a method or property.
 * A number that refers to something is compared with how many there are before it is used.
 * Memory is bounded by the size of the bytes: nothing in them is compressed or repeated.
@@ -55,7 +56,7 @@ def graph_of(
     root: Any, schema: Schema, given: Mapping[str, Any], foreign: list[Any] | None = None,
     instead: Mapping[type, str] = MappingProxyType({}),
 ) -> Graph:  # fmt: skip
-    """Return the graph of all that an object refers to; objects of the classes `instead` are replaced by something given.
+    """Return the graph of all that an object refers to; objects of classes in `instead` are replaced by a given one.
 
     Raises
     ------
@@ -80,7 +81,7 @@ def _slots(kind: type) -> list[str]:
 
 
 class _Taking:
-    """One walk through objects."""
+    """One walk through objects, which fills the tables of a graph."""
 
     def __init__(self, graph: Graph, instead: Mapping[type, str]) -> None:
         self.graph = graph
@@ -88,7 +89,7 @@ class _Taking:
         self._instead = {kind: names.index(name) << 8 | GIVEN for kind, name in instead.items()}
         self._given = {id(thing): index << 8 | GIVEN for index, thing in enumerate(graph.given.values())}
         self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # or an id could come again
+        self._alive: list[Any] = []  # or their ids could come again
         self._strings: dict[str, int] = {}
         self._integers: dict[int, int] = {}
         self._kinds: dict[type, int] = {}
@@ -129,7 +130,7 @@ class _Taking:
         if names is None:
             columns[0].append(np.array([code(thing.__getstate__()) for thing in things], np.int64))
             return
-        if not names:  # only how many there are
+        if not names:  # only their number
             columns[0].append(np.zeros(len(things), np.int64))
             return
         for thing in things:
@@ -217,7 +218,7 @@ class _Taking:
 
 
 def _carried(text: str) -> None:
-    """Refuse what no encoding carries: two halves of a pair would come back as one character."""
+    """Refuse a string that no encoding carries: two halves of a pair would come back as one character."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -225,7 +226,7 @@ def _carried(text: str) -> None:
 
 
 class _Making:
-    """Objects from one graph."""
+    """The objects of one graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph

@@ -2,11 +2,12 @@
 
 Rules of a log that is open for appending:
 
-* File, size and checksum chain advance together, or the log is *failed*: `Log.append` counts as failed from before its first
-  write until the last of the three has moved, whatever exception ends it.  A failed log takes nothing more.
+* File, size and checksum chain advance together, or the log is *failed*.  It counts as failed from before the first
+  write of `Log.append` until the last of the three has moved, whatever exception ends the call.  A failed log takes
+  nothing more.
 * The process that opened it writes, and no other: a forked child has it closed.
-* The file is the one that the path named when it was opened.  One that was moved, removed, replaced or altered by others is
-  noticed before the next record, and fails.
+* The file is the one that the path named when it was opened.  Before the next record a log notices that its file was
+  moved, removed, replaced or altered by others, and fails.
 
 ::
 
@@ -16,10 +17,10 @@ Rules of a log that is open for appending:
     checksum = CRC-32 of the body, continued from the checksum of the record before (from 0 for the first one)
     guard    = CRC-32 of length and checksum
 
-A writer that is killed leaves a prefix of what it was writing, and a machine that loses power may leave sectors that were
-never written, full of zeros, at the end.  Both are a *torn tail*: it was not acknowledged, and is cut.  Anything else
-that does not agree with its checksums was written and is damaged: `CorruptJournalError`, wherever it is, the last record
-not excepted.  The guard makes the difference: a damaged length is not taken for a record that was cut off.
+A writer that is killed leaves a prefix of what it was writing.  A machine that loses power may leave sectors that were
+never written, full of zeros, at the end.  Both are a *torn tail*: it was not acknowledged, and is cut.  Any other
+record that does not agree with its checksums was written and is damaged: `CorruptJournalError`, also for the last one.
+The guard makes the difference: a damaged length is not taken for a record that was cut off.
 """
 
 from __future__ import annotations
@@ -47,11 +48,14 @@ _HEAD = struct.Struct("<III")
 _SECTOR = 512
 _LONGEST = 2**32 - 1
 _PIECE = 2**20
-_TORN = "a record was being written when an exception ended it, so the scheduler is ahead of it; start again from the journal"
+_TORN = (
+    "a record was being written when an exception ended it, so the scheduler is ahead of it; "
+    "start again from the journal"
+)
 
 
 def framed(bodies: Iterable[bytes], chain: int = 0) -> tuple[bytes, int]:
-    """Records with these bodies, and the checksum of the last one; `chain` is that of the record before."""
+    """Return records with these bodies, and the checksum of the last one; `chain` is that of the record before."""
     parts: list[bytes] = []
     for body in bodies:
         if len(body) > _LONGEST:
@@ -122,7 +126,7 @@ class Reader:
             self.chain = checksum
 
     def _damaged(self, length: int) -> None:
-        """Torn after all, if from a sector on within the record nothing of the file was ever written."""
+        """Take the rest for a torn tail, if nothing of the file was ever written from a sector on within the record."""
         self._file.seek(self.end)
         written = self._written()
         first = _SECTOR - self.end % _SECTOR
@@ -132,7 +136,7 @@ class Reader:
         self.torn = self._size - self.end
 
     def _written(self) -> int:
-        """Length of the rest of the file without the zeros at its end; read piece by piece."""
+        """Return the length of the rest of the file without the zeros at its end; read piece by piece."""
         written = length = 0
         while piece := self._file.read(_PIECE):
             if kept := len(piece.rstrip(b"\0")):
@@ -143,7 +147,7 @@ class Reader:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A regular file, open for reading: others may be endless, or wait for ever."""
+    """Open a regular file for reading; others are refused, since they may be endless, or wait for ever."""
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise JournalError("not a regular file", os.fspath(path))
@@ -188,15 +192,15 @@ class Log:
 
     @property
     def closed(self) -> bool:
-        """Whether another process may have it."""
+        """True once another process may have it."""
         return self._fd < 0
 
     def reader(self, file: BinaryIO) -> Reader:
-        """A reader of this log, from a file of its own."""
+        """Return a reader of this log, from a file of its own."""
         return Reader(file, str(self.path))
 
     def go_on(self, reader: Reader) -> None:
-        """Append after what was read; what is torn is cut off.  A log without records is begun."""
+        """Append from now on after what was read; a torn tail is cut off, and a log without records is begun."""
         if reader.torn:
             os.ftruncate(self._fd, reader.end)
         os.lseek(self._fd, reader.end, os.SEEK_SET)
@@ -235,7 +239,7 @@ class Log:
             raise JournalError(self._failed, str(self.path), self.size)
 
     def append(self, *bodies: bytes) -> None:
-        """Write records at once; they survive the end of the process.  Callers `check` before what these tell of happens.
+        """Write records at once; they survive the end of the process.  Callers `check` before they act.
 
         Raises
         ------
@@ -247,7 +251,7 @@ class Log:
         self._write(data, chain)
 
     def sync(self) -> None:
-        """What has been written survives the end of the machine, too."""
+        """Wait until what was written survives the end of the machine, too."""
         self._check_open()
         try:
             _sync(self._fd)
@@ -255,7 +259,7 @@ class Log:
             self._fail("synced", error)
 
     def restart(self, *bodies: bytes) -> None:
-        """Replace everything by these records, as a whole or not at all."""
+        """Replace all records by these, as a whole or not at all."""
         self.check()
         data, chain = framed(bodies)
         beside = self.path.with_name(self.path.name + ".new")
@@ -281,7 +285,7 @@ class Log:
         _sync_folder(self.path)
 
     def _replaced(self, fd: int) -> bool:
-        """Whether the path names the new file already."""
+        """True if the path names the new file already."""
         return os.path.samestat(os.fstat(fd), os.stat(self.path))
 
     def close(self) -> None:
@@ -306,7 +310,7 @@ class Log:
 
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                current = os.path.samestat(os.fstat(fd), os.stat(path))  # else it has been started anew meanwhile
+                current = os.path.samestat(os.fstat(fd), os.stat(path))  # else it was replaced meanwhile
             except OSError:
                 current = False
             if not current:
@@ -337,7 +341,7 @@ _LOGS: WeakSet[Log] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """A descriptor that lived on in a child would keep the lock when the parent is gone."""
+    """Close all logs: a descriptor that lived on in a child would keep the lock when the parent is gone."""
     for log in list(_LOGS):
         log.close()
 
@@ -368,7 +372,7 @@ def _sync(fd: int) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    """The file's name survives as well."""
+    """Wait until the file's name is on the disk."""
     if sys.platform != "win32":
         fd = os.open(path.parent, os.O_RDONLY)
         try:

@@ -18,7 +18,7 @@ __all__ = ["Header", "Seal"]
 
 @dataclass(frozen=True)
 class Header:
-    """What a journal or snapshot begins with."""
+    """The first record of a journal or snapshot: how the scheduler was made."""
 
     version: str
     resources: tuple[str, ...]
@@ -28,12 +28,12 @@ class Header:
     adapter: Any = None
 
     def body(self) -> bytes:
-        """The record."""
+        """Return the record."""
         return b"H" + encode({k: v for k, v in asdict(self).items() if k != "adapter" or v is not None})
 
     @classmethod
     def read(cls, body: bytes, path: str = "") -> Header:
-        """From its record.
+        """Read a header from its record.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Header:
         return cls(**{**known, "resources": tuple(known["resources"])})
 
     def check(self, then: Header, path: str) -> None:
-        """Refuse a file that was begun otherwise."""
+        """Refuse the header of a file that was begun otherwise."""
         if self.of != then.of:
             raise JournalMismatchError(f"it is of a {then.of}, and is read by a {self.of} here", path, 0)
         if then.cluster_resources != self.cluster_resources:
@@ -62,7 +62,7 @@ class Header:
 
     @property
     def of(self) -> str:
-        """The name of who was told everything."""
+        """Name of the class that it belongs to: "Scheduler", or an adapter's."""
         return "Scheduler" if self.adapter is None else str(self.adapter["is"])
 
     @property
@@ -90,13 +90,13 @@ class Seal:
     Parameters
     ----------
     preempted, migrated, placed, waiting : int
-        How many.
+        Counts of tasks.
     deltas : int
         Checksum of all deltas with devices and prices.
     cost : int
-        Of the flow.
+        Cost of the last flow.
     reasons : int
-        Checksum of the reasons for waiting: codes and prices, with how many tasks they hold for.
+        Checksum of the reasons for waiting: codes and prices, with counts of their tasks.
     """
 
     preempted: int
@@ -108,12 +108,12 @@ class Seal:
     reasons: int
 
     def numbers(self) -> tuple[int, ...]:
-        """All of it, in this order."""
+        """Return all fields in their order."""
         return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
 
     @classmethod
     def of(cls, round: Round) -> Seal:
-        """The seal of a round."""
+        """Return the seal of a round."""
         prices = [preemption.price for preemption in round.preemptions.values()]
         reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
         return cls(

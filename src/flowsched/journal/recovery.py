@@ -23,7 +23,7 @@ __all__ = ["attach", "imported", "read_header", "recover", "restored"]
 _T = TypeVar("_T", bound=Target)
 
 Begin = Callable[[Header, Policy | None, Sequence[Policy], str], _T]
-"""Makes a new scheduler from a header, the policy given or None, other policies, and the file's name for error messages."""
+"""Makes a new scheduler from a header, the policy given or None, other policies, and the name of the file."""
 
 
 def restored(
@@ -115,7 +115,7 @@ def recover(
     Parameters
     ----------
     target : Target
-        As new, made after the journal's header.
+        New, and made as the journal's header says.
     file : binary file
     path : str
         For error messages.

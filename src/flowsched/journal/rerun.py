@@ -27,7 +27,7 @@ from flowsched.rounds.values import Commit, Round
 __all__ = ["NONSENSE", "Difference", "Recovery", "Rerun", "Target", "accounts_of", "policy_of"]
 
 NONSENSE = (AttributeError, ArithmeticError, FlowschedError, LookupError, RecursionError, TypeError, ValueError)
-"""What comes of data that agrees with its checksum and still makes no sense."""
+"""Errors that come of data that agrees with its checksum and still makes no sense."""
 
 
 class Target(Driven, Protocol):
@@ -57,9 +57,9 @@ class Difference:
     round : int
         Its number in the journal.
     offset : int
-        Where the journal tells of it.
+        Offset of its record.
     what : tuple of str
-        Which of the parts of a `Seal` differ; "time limit" where it ran into one.
+        The fields of the two seals that differ; first "time limit" where the round had run into one.
     then, now : Seal
     """
 
@@ -72,25 +72,25 @@ class Difference:
 
 @dataclass
 class Recovery:
-    """What was in a journal.
+    """The contents of a journal.
 
     Parameters
     ----------
     header : Header
     path : str
     events : dict of str to int
-        How many, by kind.
+        Number by kind.
     rounds, commits, policies : int
-        How many there are; rounds that raised an error are among them.
+        Numbers; rounds that raised an error are among them.
     preempted, migrated, placed : int
-        What happened to tasks.
+        Numbers of such deltas.
     snapshot, warm : bool
-        It begins with a state, not with nothing; and the network with its flow was in that, too.
+        The journal begins with a state; and the network with its flow was read from it, too.
     differences : list of Difference
     size, torn : int
-        Bytes; `torn` more at its end were never acknowledged, and were left out.
+        Bytes that were read; `torn` more at the end were never acknowledged, and were left out.
     seconds : float
-        That it took.
+        Duration of the recovery.
     """
 
     header: Header
@@ -113,7 +113,7 @@ class Recovery:
 def policy_of(
     description: Any, given: Sequence[Policy], path: str, offset: int, makers: Makers = MappingProxyType({})
 ) -> Policy:
-    """The policy that was described: one of those given, or made again, with parts of those given."""
+    """Return the policy that was described: one of those given, or made again with parts of those given."""
     for policy in given:
         if describe(policy) == description:
             return policy
@@ -182,7 +182,7 @@ class Rerun:
         step(offset, body[1:])
 
     def _decoded(self, body: bytes, offset: int, *kinds: Any) -> Any:
-        """The values of a record, which is a list of such kinds."""
+        """Return the values of a record, which is a list of such kinds."""
         values = decode(body, self.found.path, offset)
         if kinds:
             right = isinstance(values, list) and len(values) == len(kinds)
@@ -306,7 +306,7 @@ class Rerun:
         self._note(policy)
 
     def _warm(self, image: bytes, policy: Policy, spare: bool) -> bool:
-        """Take the image; it is a cache, and may fail where there are lines to spare it."""
+        """Take the image, which is a cache: False if it fails and lines can replace it."""
         try:
             adapter = adapter_of(self._engine)
             state = unpack(image, policy, adapter.extras)

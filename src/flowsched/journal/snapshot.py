@@ -1,13 +1,15 @@
-"""The whole state of a scheduler as data: what is, the network with its flow and potentials, and what mirrors both.
+"""Images: the whole state of a scheduler as bytes, with the network, its flow and its potentials.
 
-An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so that all later rounds are
-those that it would have made.  That ties it to one version of the package (`form`).  A policy is code and stays outside;
-of it only the accounts are kept that some share providers hold.  A fit rule is part of the cluster's books, so that all
-that it refers to is in the image, if its `Extras` are told.
+An image gives back the very scheduler, down to the numbers of nodes and the order of arcs, so all later rounds are
+those that it would have made.  That ties an image to one version of the package (`Extras.form`).  A policy is code and
+stays outside; only the accounts that some share providers keep are in the image.  A fit rule is part of the cluster's
+inventory; all that it refers to is in the image, and its classes are in its adapter's `Extras`.
 
-Rules: an image is data (see `flowsched.journal.object_graph`), and names the classes listed here and in those extras only.  The network checks its
-own part before it uses it, the cluster's is compared with itself (`audit`), and what mirrors both is a cache: a round that
-fails on what was read builds it anew.
+Rules:
+
+* An image is data (see `flowsched.journal.object_graph`), and names only the classes listed here and in those extras.
+* The network checks its own part before it uses it, and the cluster's part is compared with itself (`audit`).
+* The builder is a cache: a round that fails on the one that was read builds another one.
 """
 
 from __future__ import annotations
@@ -68,45 +70,46 @@ __all__ = [
 _T = TypeVar("_T")
 
 _MEANING = 4
-"""Another number whenever anything that is kept changes its meaning; that something else is kept, `form` sees itself."""
+"""Another number whenever an attribute changes its meaning; `form` sees itself that there are other attributes."""
 
 
 _CLASSES: tuple[type, ...] = (
-    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks, affinity.Affinity, affinity._Class,
+    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks,
+    affinity.Affinity, affinity._Class,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
-    FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations, _Reservation,
-    LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
-    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence, deployment_sequence._Counts,
+FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations,
+    _Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
+    providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
+    deployment_sequence._Counts,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Extras:
-    """What an adapter adds to images: a fit rule, and what that refers to.
+    """Classes that an adapter adds to images: its fit rule, and all that this refers to.
 
     Parameters
     ----------
     classes : sequence of type
-        Those of its things.
-    things : callable
-        Makes one of each of these classes, as far as another of them does not have it.
+    samples : callable
+        Makes an object of each of these classes, unless another one of them has it.
     """
 
     classes: Sequence[type] = ()
-    things: Callable[[], Sequence[Any]] = tuple
+    samples: Callable[[], Sequence[Any]] = tuple
 
     @cached_property
     def schema(self) -> Schema:
-        """What an image may consist of."""
+        """All classes that an image may name."""
         return Schema([*_CLASSES, *self.classes])
 
     @cached_property
     def parts(self) -> Mapping[type, Mapping[str, Any]]:
-        """By class what an object of it consists of: names, each with something that such an attribute may be."""
+        """Attributes by class: names, each with a sample of its value."""
         cluster, network = Cluster(("cpu",)), FlowNetwork()
         found: dict[type, dict[str, Any]] = {}
-        look: list[Any] = [cluster, Builder(cluster, network, Policy()), *self.things()]
+        look: list[Any] = [cluster, Builder(cluster, network, Policy()), *self.samples()]
         while look:
             thing = look.pop()
             kind = type(thing)
@@ -121,7 +124,7 @@ class Extras:
 
     @cached_property
     def form(self) -> int:
-        """A number of what images consist of: an image of another form cannot be read."""
+        """Number of the classes and attributes in images: an image of another form cannot be read."""
         kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
         fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
         numbers = graph_of(FlowNetwork(), Schema([FlowNetwork]), {})
@@ -137,19 +140,19 @@ class Extras:
         """
         for kind, of_kind in things.items():
             known = self.parts.get(kind)
-            if known is None or kind is FlowNetwork:  # a network has looked at itself
+            if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
                 if not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
                 for name, like in known.items():
-                    # What is a string may be any id.
+                    # A string may stand for any id.
                     if not isinstance(like, str | None) and parts[name] is not None and not _alike(parts[name], like):
                         raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
 
 
 def _parts(thing: Any) -> dict[str, Any]:
-    """The attributes that an image keeps."""
+    """Return the attributes that an image keeps."""
     kind = type(thing)
     if issubclass(kind, tuple):
         return {}
@@ -176,7 +179,7 @@ PLAIN = Extras()
 
 
 def pack(state: State, extras: Extras = PLAIN) -> bytes:
-    """The state as bytes.
+    """Return the state as bytes.
 
     Raises
     ------
@@ -187,24 +190,29 @@ def pack(state: State, extras: Extras = PLAIN) -> bytes:
 
 
 def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
-    """The state that `pack` wrote, under a policy that says the same; its providers' accounts become those of then."""
+    """Read the state that `pack` wrote, under a policy of the same description; its providers get the accounts."""
     return _read(State, image, policy, extras)
 
 
 def pack_accounts(policy: Policy, warm_state: Any = None, extras: Extras = PLAIN) -> bytes:
-    """The accounts that a policy's providers keep, and what an adapter had learnt; nothing if there is neither."""
+    """Return the accounts that a policy's providers keep, with an adapter's warm state; nothing if there is neither."""
     return _written(warm_state, policy, extras) if _keepers(policy) or warm_state is not None else b""
 
 
 def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
-    """Let a policy's providers have the accounts that `pack_accounts` wrote; what an adapter had learnt."""
+    """Give a policy's providers the accounts that `pack_accounts` wrote; return the adapter's warm state."""
     return _read(object, image, policy, extras)
 
 
 def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) -> State:
-    """A state of its own that equals this one; ids and whatever else is the caller's are the same objects.
+    """Return an equal state that shares no mutable object with this one, but for ids and others of the caller's own.
 
-    Under a policy that says the same: if none is given, of the same parts but for accounts.
+    Parameters
+    ----------
+    state : State
+    policy : Policy, optional
+        The clone's, of the same description.  By default the same one, with accounts of its own.
+    extras : Extras
     """
     known = state.builder.policy
     if policy is None:
@@ -221,7 +229,7 @@ def clone(state: State, policy: Policy | None = None, extras: Extras = PLAIN) ->
 
 
 def with_own_accounts(policy: Policy) -> Policy:
-    """The same policy with a fairness object, providers and accounts of its own."""
+    """Return the same policy with a fairness object, providers and accounts of its own."""
     fairness = policy.fairness
     assert fairness is not None
     return replace(policy, fairness=replace(fairness, share=deepcopy(fairness.share), within=deepcopy(fairness.within)))
@@ -235,7 +243,7 @@ def _keepers(policy: Policy) -> list[Any]:
 
 
 def _given(policy: Policy) -> dict[str, Any]:
-    """What the reader brings along."""
+    """Objects that are not written down, by name: the reader has its own."""
     return {"policy": policy, "fairness": policy.fairness, "another policy": _REPLACED}
 
 
@@ -246,7 +254,7 @@ def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None
         and type(rule) not in extras.schema.known
     ):
         raise InputError(f"a fit rule keeps a state of its own; ask its adapter for a copy of it: {rule!r}")
-    # A twin's policy has its own accounts already.
+    # A clone's policy has its own accounts already.
     accounts = [vars(provider) for provider in _keepers(policy)] if foreign is None else []
     instead = {Policy: "another policy", Fairness: "another policy"}
     return graph_of((state, accounts), extras.schema, _given(policy), foreign, instead)
@@ -300,7 +308,7 @@ def _check(state: State) -> None:
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would look at every object again and again and find nothing."""
+    """Stop the garbage collector, which would look at every object again and again and find nothing."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -311,7 +319,7 @@ def _uncollected() -> Iterator[None]:
 
 
 class _Replaced:
-    """Stands for a policy, or its fairness, that no longer holds: only that it was another one matters."""
+    """Stands for a policy, or its fairness, that no longer holds: it only matters that it was another one."""
 
 
 _REPLACED = _Replaced()

@@ -109,7 +109,7 @@ class FlowNetwork:
         InputError
             Wrong shape, unknown or removed node, not integers, bounds out of order; names the argument and the index.
         CostRangeError
-            (nodes + 1) * |cost| reaches 2**59: exact arithmetic could overflow.
+            ``(nodes + 1) * |cost|`` reaches 2**59: exact arithmetic could overflow.
         """
         tails = integers("tail", tail)
         k = len(tails)

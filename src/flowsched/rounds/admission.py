@@ -77,7 +77,7 @@ class AdmissionCheck:
         return self._keep_shares(attempt.started) or again or attempt.again
 
     def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
-        """Stop the worst tasks of claimants that run more than they may, for their better ones; return True if any must."""
+        """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
         while excess := self.builder.shares.excess(jobs):
@@ -109,7 +109,7 @@ class AdmissionCheck:
         )
 
     def _withdraw(self, task: TaskRecord) -> None:
-        """Take the start of a task back, restore its victims, and let no other task of its group start in this round."""
+        """Take a start back, restore the victims, and let no other task of the group start in this round."""
         if self.transaction.before[task].place is None:
             self.transaction.restore(task)
         else:
@@ -221,7 +221,7 @@ class AdmissionCheck:
         self.evicted_for.setdefault(task, cause)
 
     def _reassign(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
-        """Restore the victims of tasks that were about to start but stop; those in the way go for the newcomer instead."""
+        """Restore the victims of tasks that stop before they ran; those in the way go for the newcomer instead."""
         for task in stopped:
             for victim in self._restore_victims(task):
                 self.evicted_for[victim] = newcomer
@@ -253,7 +253,7 @@ class AdmissionCheck:
         self.scope.restart()
 
     def make_room(self) -> bool:
-        """Open arcs where evicting worse tasks could make room for classes that still wait; return True if there are any."""
+        """Open arcs where evicting worse tasks could make room for waiting classes; return True if there are any."""
         builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
         if policy.preemption is None:
             return False
@@ -308,11 +308,11 @@ class _Attempt:
         """Start tasks along a route, the first ones first; return how many started."""
         at = 0
         while at < len(tasks) and route:
-            row, units = route.next()
+            row, units = route.popleft()
             some = tasks[at : at + units]
             done, again = self.check.start_some(some, row)
             if done == len(some) < units:
-                route.go_back(row, units - done)
+                route.appendleft((row, units - done))
             at += done
             self.again |= again
         self.started.extend(tasks[:at])
@@ -320,6 +320,6 @@ class _Attempt:
 
 
 def _at_most(cost: Ints, limit: int) -> Ints:
-    """Return ascending costs within a limit: those above come close below it, one apart, so that they keep their order."""
+    """Return ascending costs within a limit: those above it come close below, one apart, in their order."""
     lowered: Ints = np.minimum(cost, limit - np.minimum(np.arange(len(cost))[::-1], OMEGA))
     return lowered

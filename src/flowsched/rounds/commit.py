@@ -1,4 +1,4 @@
-"""Letting a round happen: what belongs together happens together, and what the world has overtaken does not."""
+"""Commit: deltas that belong together happen together, and those that events have overtaken do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["carry_out", "happen"]
 
 
 def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-    """Make a round so, but for what the world has overtaken; see `Scheduler.commit`."""
+    """Let a round happen, but for what events have overtaken; see `Scheduler.commit`."""
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
@@ -37,13 +37,16 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
 def happen(
     cluster: Cluster, unit: Sequence[Delta], now: float, turns: Mapping[Hashable, int] | None = None
 ) -> Reason | None:
-    """Make deltas so, all or none; the reason if none.
+    """Let deltas happen, all or none; return the reason if none.
 
     Parameters
     ----------
+    cluster : Cluster
+    unit : sequence of Delta
+    now : float
     turns : mapping of task to int, optional
-        The tasks' turns when this was decided: with any other by now, nothing happens.  None where it did happen once,
-        so that only what is impossible is refused.
+        Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the
+        deltas did happen once, so that only what is impossible is refused.
     """
     transaction = Transaction(cluster, now)
     records: dict[Hashable, TaskRecord] = {}
@@ -74,17 +77,17 @@ def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tupl
 
 
 def _start(
-    transaction: Transaction, alike: Sequence[tuple[TaskRecord, Place | Migrate]], unwelcome: bool
+    transaction: Transaction, alike: Sequence[tuple[TaskRecord, Place | Migrate]], forced: bool
 ) -> Reason | None:
-    """Start tasks of one group on one machine and the same devices; the reason where one of them cannot."""
+    """Start tasks of one group on one machine and the same devices; return the reason where one of them cannot."""
     inventory, (first, delta) = transaction.cluster.inventory, alike[0]
     machine, cls = transaction.cluster.machines.get(delta.machine), first.group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not (unwelcome or inventory.welcomes(machine.row, cls)):
+    if not (forced or inventory.welcomes(machine.row, cls)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
-    if inventory.constraints and not unwelcome:
+    if inventory.constraints and not forced:
         refusal = _forbidden(inventory, machine.row, cls, len(records))
         if refusal is not None:
             return refusal
@@ -110,7 +113,7 @@ def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Rea
 
 
 def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
-    """Each task that starts, or all of a gang, with those that stop for it, those that stop for these, and so on."""
+    """Return the deltas that belong together: a task or gang that starts, its victims, their victims, and so on."""
     followers: dict[Hashable, list[Delta]] = {}
     starting: dict[Hashable, list[Delta]] = {}
     for delta in round.deltas:

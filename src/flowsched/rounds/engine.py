@@ -119,7 +119,7 @@ class RoundEngine:
 
     @property
     def policy(self) -> Policy:
-        """The policy of the next round; its setter raises `FlowschedError` for one that cannot hold, and changes nothing."""
+        """The policy of the next round; one that cannot hold raises `FlowschedError` and changes nothing."""
         return self.builder.policy
 
     @policy.setter
@@ -212,6 +212,6 @@ class RoundEngine:
         return self.builder.left_out
 
     def invalidate(self, classes: Collection[int]) -> None:
-        """Look at every machine again for these classes (by index) in the next round: the fit rule's answers have changed."""
+        """Look at every machine again for these classes (by index): the fit rule's answers have changed."""
         if not self._stale:
             self.builder.invalidate(list(classes))

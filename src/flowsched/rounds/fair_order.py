@@ -2,14 +2,14 @@
 
 What is guaranteed, the least of a share, and the rest are a ladder of three rungs.
 
-Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may propose
-more than fits together, and the order in which they are tried decides which start.
+Machines are limited by several resources, an arc by one whole number.  So for tasks of different classes a flow may
+propose more than fits together, and the order in which they are tried decides which start.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from itertools import chain
@@ -21,27 +21,11 @@ from flowsched.cluster.records import Group, TaskRecord
 __all__ = ["Route", "progressive_fill", "route_of"]
 
 
-class Route:
+class Route(deque[tuple[int, int]]):
     """Machines, by row, that tasks of a class are sent to, in order, each with the number of tasks that it is to take.
 
-    Parameters
-    ----------
-    stops : iterable of (int, int)
+    A machine that has been tried is gone from the left.
     """
-
-    def __init__(self, stops: Iterable[tuple[int, int]]) -> None:
-        self._stops = deque(stops)
-
-    def __bool__(self) -> bool:
-        return bool(self._stops)
-
-    def next(self) -> tuple[int, int]:
-        """Go to the next machine; return it, and the number of tasks."""
-        return self._stops.popleft()
-
-    def go_back(self, row: int, units: int) -> None:
-        """Make a machine the next one again, for that many more tasks."""
-        self._stops.appendleft((row, units))
 
 
 @dataclass(slots=True)
@@ -66,10 +50,10 @@ def progressive_fill(
     positions: LadderPosition,
     start: Callable[[Sequence[TaskRecord], Route], int],
 ) -> None:
-    """Start tasks by priority, and of one priority those of the lowest claimant; of equals, as the proposals are ordered.
+    """Start tasks by priority, then those of the lowest claimant first, then as the proposals are ordered.
 
-    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the flow
-    proposes next.
+    If a task finds no room where it was sent and its class has some elsewhere, the others have to wait for what the
+    flow proposes next.
 
     Parameters
     ----------

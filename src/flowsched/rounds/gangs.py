@@ -1,24 +1,24 @@
 """Gangs: jobs that run at least so many tasks at the same time, or none (`Job.gang`).
 
-The flow sees single tasks, so what it proposes for a gang may fall short.  Then the round is taken back and decided again:
-first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost), at last
-without them, so that others get their room in the same round.  Nothing is left of an attempt that failed, evictions
-included.
+The flow sees single tasks, so what it proposes for a gang may fall short.  Then the round is taken back and decided
+again: first with the gangs that fell short treated as the oldest of their priority (the price that a gang may cost),
+at last without them, so that others get their room in the same round.  Nothing is left of an attempt that failed,
+evictions included.
 
-Of several gangs in each other's way, the better half goes on at a time; gangs that stood aside for one that then falls short
-even alone come back.  A gang is better by priority, then by age: urged for want of the last of its places, a gang would
-otherwise overtake the older ones, round after round.
+Of several gangs in each other's way, the better half goes on at a time; gangs that stood aside for one that then
+falls short even alone come back.  A gang is better by priority, then by age: urged for want of the last of its
+places, a gang would otherwise overtake the older ones, round after round.
 
-A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another policy, or
-something that time alone brings.  Two kinds of gangs are left out before anything is tried: those for which even the empty
-cluster is too small, and those that lack tasks.  When a gang has fallen short, all gangs are left out for which there is too
-little room now, where no other task may make some.
+A gang that fell short is left out of the rounds that follow, until there are news: an event, a commit, another
+policy, or something that time alone brings.  Two kinds of gangs are left out before anything is tried: those for
+which even the empty cluster is too small, and those that lack tasks.  When a gang has fallen short, all gangs are
+left out for which there is too little room now, where no other task may make some.
 
 A running gang that others push below its size stops as a whole.
 
-The attempts end: each one urges gangs that were not urged, lets some stand aside, or leaves one out for good, and only then
-do those come back that stood aside.  The last step ends, too: some tasks of a stopped gang can only come back when the tasks
-that pushed them out have to go for still better ones.
+The attempts end: each one urges gangs that were not urged, lets some stand aside, or leaves one out for good, and
+only then do those come back that stood aside.  The last step ends, too: some tasks of a stopped gang can only come
+back when the tasks that pushed them out have to go for still better ones.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Gangs:
         self._aside.clear()
 
     def _room_now(self) -> Callable[[Group], int]:
-        """Return a count of the tasks of a group that could start with nothing else starting; all where others may make room."""
+        """Return a function: the tasks of a group that could start if no other did; all where others may make room."""
         cluster, policy = self.check.cluster, self.builder.policy
         worst = cluster.inventory.worst_running() if policy.preemption is not None else None
         reclaims = policy.fairness is not None and policy.fairness.reclaim

@@ -12,8 +12,8 @@ The loop of `_settle` ends.  Every pass that is followed by another one makes pr
    evictions makes the list of running tasks, best priorities first, strictly better.  A start in `reclaim` lowers the
    number of tasks that claimants lack of their shares.
 2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
-   runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are finitely
-   many arcs, and none opens again without (1).
+   runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
+   finitely many arcs, and none opens again without (1).
 3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
    not used is not followed by another offer.
 4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many
@@ -76,8 +76,8 @@ class _Clock:
 def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: float | None) -> tuple[Round, bool]:
     """Decide a round; the cluster is afterwards as before.
 
-    After an exception the builder and its network are to be built anew.  `Cluster.midway` then tells whether the exception
-    came in the middle of a move, so that the cluster is lost as well.
+    After an exception the builder and its network are to be built anew.  `Cluster.midway` then tells whether the
+    exception came in the middle of a move, so that the cluster is lost as well.
 
     Parameters
     ----------
@@ -117,11 +117,12 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
             finally:
                 transaction.rollback()
     except BaseException:
-        if not transaction.moving:
+        undone = not (transaction.moving or transaction.before)
+        if undone:
             cluster.forget_tries(turn)
-        cluster.midway = transaction.moving
+        cluster.midway = not undone
         raise
-    cluster.midway = transaction.moving
+    cluster.midway = False
     stats = RoundStats(
         nodes=network.num_nodes,
         arcs=network.num_arcs,

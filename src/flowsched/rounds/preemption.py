@@ -1,4 +1,4 @@
-"""Whom to evict so that a better task fits: exactly for one machine, and as a vectorised estimate for many."""
+"""Victims of preemption, so that a better task fits: exactly for one machine, as a vectorised estimate for many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(slots=True)
 class _Scratch:
-    """A machine's free room, to try evictions on."""
+    """Free room of a machine, to try evictions on."""
 
     row: int
     gone: dict[TaskRecord, None]
@@ -29,7 +29,7 @@ class _Scratch:
     seats: int
 
     def move(self, inventory: Inventory, task: TaskRecord, sign: int) -> None:
-        """Give the task's room back, or take it again (``sign=-1``)."""
+        """Free the task's room, or take it again (``sign=-1``)."""
         cls, place = task.group.cls, task.place
         assert place is not None
         self.free = [free + sign * need for free, need in zip(self.free, cls.demand.tolist(), strict=True)]
@@ -43,7 +43,7 @@ class _Scratch:
             del self.gone[task]
 
     def fits(self, inventory: Inventory, cls: TaskClass) -> bool:
-        """Whether a task of the class has room."""
+        """Return True if a task of the class has room."""
         if self.seats < 1 or not self._suffices(inventory, cls):
             return False
         share = inventory.device_share(cls.index)
@@ -61,10 +61,10 @@ class _Scratch:
 
 
 def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: float) -> list[TaskRecord] | None:
-    """Running tasks of a machine that must go so that one task of the class fits; none of them in vain.
+    """Return running tasks of a machine that must go so that one task of the class fits; none of them in vain.
 
-    Only tasks of strictly worse priority, worst first, of equals the one started last; then those that turn out not to
-    be needed are spared, best first.
+    Only tasks of strictly worse priority are taken, the worst first, of equals the one started last.  Then those that
+    turn out not to be needed are spared, the best first.
 
     Returns
     -------
@@ -85,7 +85,7 @@ def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: flo
 
 
 def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRecord]) -> list[TaskRecord] | None:
-    """The first of these tasks of a machine that make room for one of the class together, without those not needed."""
+    """Return the first of these tasks of a machine that make room for one of the class, without those not needed."""
     inventory = cluster.inventory
 
     def fits() -> bool:
@@ -123,10 +123,10 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
 def candidates(
     cluster: Cluster, policy: Policy, cls: TaskClass, rows: Ints, now: float, wait: Ints
 ) -> tuple[Ints, Ints, Ints]:
-    """Machines where evicting worse tasks could make room for one of the class, and what that costs.
+    """Estimate where evicting worse tasks could make room for one of the class, and at what cost.
 
-    The estimate takes devices together, so a machine may be named in vain but none is missed; costs count all victims
-    up to the last one needed.
+    The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all
+    victims up to the last one needed.
 
     Parameters
     ----------
@@ -138,7 +138,8 @@ def candidates(
     Returns
     -------
     rows, cost, paid : ndarray of int64, shape (n,)
-        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its stay arc.
+        `paid` is the part of the cost that the flow charges itself, where a task without a slot must leave its
+        running arc.
     """
     inventory = cluster.inventory
     asked = np.zeros(inventory.rows, np.bool_)

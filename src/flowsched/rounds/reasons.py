@@ -117,7 +117,7 @@ class Verdict:
 
 @lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
-    """Return a shape in words, as in ``"32 cpu, 262144 mem, 2 gpu T4"``; shapes that differ in other labels only share it."""
+    """Return a shape in words, as in ``"32 cpu, 2 gpu T4"``; shapes that differ in other labels only share it."""
     capacity, labels, slots, _ = shape
     model = dict(labels).get(GPU_MODEL)
     parts = []

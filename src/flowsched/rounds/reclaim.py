@@ -1,8 +1,8 @@
 """Reclaim: tasks of claimants that run more than their share stop for tasks of claimants that run less than theirs.
 
-Only with `Fairness.reclaim`.  A claimant that loses a task has more than its share before and no less than it afterwards, so
-this ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs neither gain nor lose
-here.
+Only with `Fairness.reclaim`.  A claimant that loses a task has more than its share before and no less than it
+afterwards, so this ends, and nothing is taken back and forth.  No task stops for one of worse priority, and gangs
+neither gain nor lose here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def reclaim(check: AdmissionCheck) -> bool:
 
 
 def _rows(check: AdmissionCheck, owner: dict[JobRecord, int]) -> list[int]:
-    """Return machines with tasks beyond a share: the one where a task started last comes first, since least work is lost there."""
+    """Return machines with tasks beyond a share: where one started last comes first, since least work is lost."""
     latest: dict[int, int] = {}
     for job in owner:
         for task in job.tasks:

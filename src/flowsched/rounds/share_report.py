@@ -1,4 +1,4 @@
-"""What a round says about shares: worked out when somebody asks."""
+"""Shares of a round: entitlements and what came of them, worked out when asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,15 @@ Ints = NDArray[np.int64]
 
 
 class ShareReport(Mapping[Hashable, Share]):
-    """Who was entitled to what in a round, and what came of it; put into values when asked for."""
+    """Shares by claimant.
+
+    Parameters
+    ----------
+    fairness : Fairness
+    claims : Claims
+    share, running : ndarray of int64, shape (claimants,)
+        Tasks that each is entitled to, and tasks that run once the round is committed.
+    """
 
     def __init__(self, fairness: Fairness, claims: Claims, share: Ints, running: Ints) -> None:
         self.fairness = fairness
@@ -36,11 +44,11 @@ class ShareReport(Mapping[Hashable, Share]):
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self.claims.ids)
 
-    def __getitem__(self, who: Hashable) -> Share:
+    def __getitem__(self, claimant: Hashable) -> Share:
         if self._index is None or self._loans is None:
             self._index = {one: i for i, one in enumerate(self.claims.ids)}
             self._loans = self._lent_and_borrowed()
-        i = self._index[who]
+        i = self._index[claimant]
         entitled, running = int(self._share[i]), int(self._running[i])
         lent, borrowed = (int(loans[i]) for loans in self._loans)
         return Share(entitled, running, max(0, entitled - running), lent, borrowed)
@@ -49,7 +57,7 @@ class ShareReport(Mapping[Hashable, Share]):
         return f"<shares of {len(self)}>"
 
     def _lent_and_borrowed(self) -> tuple[Ints, Ints]:
-        """By the provider's accounts, else of the moment: what runs beyond one's part, and whose parts that comes from."""
+        """Return the tasks lent and borrowed: by the provider's accounts, or else those on the parts of others now."""
         if self._balance is not None:
             return np.maximum(self._balance, 0), np.maximum(-self._balance, 0)
         part = self.fairness.part(self.claims)
@@ -58,7 +66,7 @@ class ShareReport(Mapping[Hashable, Share]):
         return water_fill(int(borrowed.sum()), unused, unused), borrowed
 
     def book(self, started: Iterable[JobRecord]) -> None:
-        """Tell the provider, if it keeps accounts, whose tasks started."""
+        """Tell the provider, if it keeps accounts, how many tasks of each claimant started."""
         committed = getattr(self.fairness.share, "committed", None)
         if committed is None:
             return

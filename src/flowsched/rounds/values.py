@@ -1,4 +1,4 @@
-"""What a scheduling round says: values only."""
+"""Results of a scheduling round: values only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class ReasonCode(StrEnum):
-    """Why a task waits (or, asked about one machine, why it is not there)."""
+    """Code of the reason why a task waits (or, asked about one machine, why it is not there)."""
 
     NEVER_FITS = "NEVER_FITS"
     """No machine is large enough, even empty."""
@@ -50,7 +50,7 @@ class ReasonCode(StrEnum):
     TIME_LIMIT = "TIME_LIMIT"
     """The time limit passed before the round was done."""
     CONFLICT = "CONFLICT"
-    """The world changed between the round and its commit."""
+    """The cluster changed between the round and its commit."""
     PENDING = "PENDING"
     """It fits; the next round decides."""
     RUNNING = "RUNNING"
@@ -59,19 +59,19 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a task waits.
+    """Reason why a task waits.
 
     Parameters
     ----------
     code : ReasonCode
     detail : mapping of str to mapping of str to int
-        Shape of machine -> what stands in the way -> on how many machines of that shape.  A machine counts once under
-        everything that it lacks: "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity", "rack"
-        (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
+        Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
+        "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
+        "rack" (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
     price : float or None
-        How much dearer the best place is than waiting, in units of a whole load, where the optimum tells.
+        Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str
-        Kinds of events that could let it run.
+        Kinds of events that may let it run.
     """
 
     code: ReasonCode
@@ -82,7 +82,17 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """A running task that has to go: from where, for which task, and at what price (in units of a whole load)."""
+    """A running task that has to stop.
+
+    Parameters
+    ----------
+    machine : hashable
+        Where it ran.
+    by : hashable
+        The task that it makes room for.
+    price : float
+        In units of a whole load.
+    """
 
     machine: Hashable
     by: Hashable
@@ -123,16 +133,16 @@ Delta = Preempt | Migrate | Place
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a job or a user was entitled to, and what it got; in tasks.
+    """Share of a job or a user, in tasks.
 
     Parameters
     ----------
     entitled : int
-        How many tasks the fairness policy lets it run, at most as many as it has.
+        Tasks that the fairness policy lets it run, at most all that it has.
     running : int
-        How many run once the round is committed.
+        Tasks that run once the round is committed.
     shortfall : int
-        How many fewer that is: placement, slots or what still runs elsewhere stood in the way.
+        Tasks that `running` is below `entitled`: placement, slots or tasks that still run elsewhere stood in the way.
     lent, borrowed : int
         Tasks of others on its own part, and its own on the parts of others.
     """
@@ -155,7 +165,7 @@ class RoundStats:
     changes : int
         Nodes and arcs added, removed or altered in it.
     solves : int
-        Re-optimisations: one, and one more for each time that the check refused something or a task had to make room.
+        Re-optimisations: one, and one more each time that the check refused something or a task had to make room.
     seconds_update, seconds_solve, seconds_read : float
         Altering the network; optimising it; reading, checking and explaining its flow.
     gap : float
@@ -215,14 +225,14 @@ class Round:
 
 @dataclass(frozen=True)
 class Commit:
-    """What became of a round.
+    """Result of committing a round.
 
     Parameters
     ----------
     accepted : tuple of Delta
-        What has happened, in the order in which it happened.
+        Deltas that have happened, in the order in which they happened.
     conflicts : mapping of task to Reason
-        Tasks whose delta was refused because the world had changed, code `CONFLICT`.
+        Tasks with a delta that was refused because the cluster had changed, code `CONFLICT`.
     """
 
     accepted: tuple[Delta, ...]

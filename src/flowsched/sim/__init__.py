@@ -1,7 +1,7 @@
-"""Simulated clusters: a workload, a scheduler, and what came of it.
+"""Simulated clusters: a workload, a scheduler, and the measurements of a run.
 
-`Workload` (the bundled model) or `load_trace` (openb, Google 2011) say what arrives when; `Simulation` runs it under
-a scheduler; `Metrics` holds what was measured and `write_report` draws it.  Needs ``pip install 'flowsched[sim]'``.
+`Workload` (the bundled model) or `load_trace` (openb, Google 2011) gives the arrivals; `Simulation` runs them under a
+scheduler; `Metrics` holds the measurements and `write_report` draws them.  Needs ``pip install 'flowsched[sim]'``.
 """
 
 from flowsched.sim.audit import AuditError

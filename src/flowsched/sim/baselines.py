@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 class Shares:
-    """What jobs and users have, as parts of the cluster by resource.
+    """Allocations of jobs and users, as fractions of the cluster by resource.
 
     Attributes
     ----------
@@ -52,54 +52,54 @@ class Shares:
                 self.add(group, group.tasks - len(group.waiting))
 
     def add(self, group: Group, tasks: int = 1) -> None:
-        """Some more tasks of a group run."""
+        """Count further running tasks of a group."""
         job = group.job.job
         part = group.cls.demand * self._scale * tasks
         for owners, owner in ((self._job, job.id), (self._user, job.user)):
             owners[owner] = owners[owner] + part if owner in owners else part
 
     def job(self, group: Group) -> Floats:
-        """Parts that the group's job has."""
+        """Return the fractions that the group's job has."""
         return self._job[group.job.job.id]
 
     def user(self, group: Group) -> Floats:
-        """Parts that the user of the group's job has."""
+        """Return the fractions that the user of the group's job has."""
         return self._user[group.job.job.user]
 
     def of_user(self, user: Hashable) -> Floats:
-        """Parts that a user has."""
+        """Return the fractions that a user has."""
         return self._user.get(user, np.zeros(len(self._scale)))
 
 
 Order = Callable[[Group, Shares], tuple[float, ...]]
-"""Whose turn it is: the group with the least key is next.  Asked again after each placement; it must not alter anything."""
+"""Order of groups: the least key is next.  Called again after each placement; it must not change anything."""
 
 
 def fifo(group: Group, shares: Shares) -> tuple[float, ...]:
-    """The job that came first."""
+    """Order by arrival of the job."""
     return (group.job.serial,)
 
 
 def fair(group: Group, shares: Shares) -> tuple[float, ...]:
-    """The user, then the job, that has the least of the last resource (memory, as in YARN's default)."""
+    """Order by the fraction of memory (or the last resource) of the user, then of the job, as in YARN's default."""
     return (shares.user(group)[_main(shares)], shares.job(group)[_main(shares)], group.job.serial)
 
 
 def drf(group: Group, shares: Shares) -> tuple[float, ...]:
-    """The user, then the job, whose dominant share is least."""
+    """Order by the dominant share of the user, then of the job (DRF)."""
     return (shares.user(group).max(), shares.job(group).max(), group.job.serial)
 
 
 @dataclass(frozen=True)
 class capacity:
-    """The queue that has the least of its part, and in it the job that came first.
+    """Order by the used fraction of the queue's part, then by arrival of the job.
 
     Parameters
     ----------
     queue_of : mapping of user to queue
-        A user who is not there is a queue of its own.
+        A user without an entry is a queue of its own.
     parts : mapping of queue to float
-        1 for a queue that is not there.
+        1 for a queue without an entry.
     """
 
     queue_of: Mapping[Hashable, Hashable]
@@ -119,7 +119,7 @@ def _main(shares: Shares) -> int:
 
 
 class Greedy:
-    """Starts tasks in an order, each on the emptiest machine that has room; nothing that runs is moved.
+    """Starts tasks in an order, each on the emptiest machine that has room; running tasks stay.
 
     Parameters
     ----------
@@ -139,11 +139,11 @@ class Greedy:
         self.cluster = self._inner.cluster
 
     def apply(self, *events: Event) -> None:
-        """Tell what happened."""
+        """Apply events."""
         self.cluster.apply(*events)
 
     def invalidate(self, classes: Collection[int]) -> None:
-        """Nothing to do: every machine is looked at in every round."""
+        """Do nothing: every round looks at every machine."""
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide; see `Scheduler.schedule`.  The time limit is not needed."""
@@ -199,7 +199,7 @@ class Greedy:
         return room & (inventory.running[rows] < inventory.slots[rows])
 
     def _load(self, rows: Ints) -> Floats:
-        """By what tasks ask for, the mean over the resources that a machine has."""
+        """Return the requested fraction of each machine, as a mean over its resources, shape (rows,)."""
         inventory = self.cluster.inventory
         total = inventory.capacity[rows].astype(np.float64)
         has = total > 0
@@ -218,5 +218,5 @@ class Greedy:
         return Waiting(groups)
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Let a round happen; see `Scheduler.commit`."""
+        """Commit a round; see `Scheduler.commit`."""
         return self._inner.commit(round, only)

@@ -25,5 +25,5 @@ class Clock(simpy.Environment):
 
     @property
     def quiet(self) -> bool:
-        """Nothing is left to happen."""
+        """True if no event is left."""
         return math.isinf(self.peek())

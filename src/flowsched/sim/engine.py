@@ -1,7 +1,7 @@
-"""The simulation: a scheduler, asked round after round what to do in a simulated world.
+"""The simulation: a scheduler that decides round after round in a simulated world.
 
-What happens at one instant is told to the scheduler together, and decided in one round.  The engine never looks into
-the scheduler: it hears deltas, and its world keeps and audits books of its own.
+Events of one instant reach the scheduler together, and are decided in one round.  The engine never looks into the
+scheduler: it takes deltas, and its world keeps and audits an inventory of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from flowsched.validate import mapping, number, quoted
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 
-_HOPELESS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
+_NEVER_STARTS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _PATIENCE = 10
-"""Rounds in a row that may change nothing, with nothing left to happen, before the run ends."""
+"""Rounds in a row without a change, and without events to come, after which the run ends."""
 
 
 class Simulation:
@@ -45,29 +45,29 @@ class Simulation:
     machines : sequence of Machine, optional
         Instead of the workload's.
     interval : float or None
-        Rounds at multiples of so many seconds: whenever something happened since the last one, and while tasks wait
-        (then every round in a row that finds nothing new and changes nothing doubles the pause to the next).
+        Rounds at multiples of so many seconds, if there were events since the last one, and while tasks wait (then every
+        round in a row without events and changes doubles the pause to the next).
     on_events : bool
-        Rounds at once after everything that happens.
+        A round at every event.
     charge_solver : bool, float or callable
-        Whether deciding takes simulated time: False, none; True, as long as it took on this computer (so that two runs
-        differ); a number, so many seconds; a function of the round's stats, what it returns.  What is decided takes
-        effect when that time is over; parts that are stale by then are refused by the commit.
+        Simulated time of a decision: False, none; True, the time that it took on this computer (so two runs differ); a
+        number, so many seconds; a function of the round's stats, its result.  The decision takes effect when that time is
+        over; parts that are stale by then are refused by the commit.
     preempted : {"restart", "resume"}
-        What becomes of the work of a task that is preempted or migrated, or whose machine fails.
+        Whether a task that is preempted or migrated, or whose machine fails, loses its work or keeps it.
     time_limit : float or None
         Passed to every ``schedule``.
     execution : Execution, optional
-        True stages of tasks, contention, load that is not ours; without it every task runs for its duration.
+        True stages of tasks, contention, foreign load; without it every task runs for its duration.
     seed : int
         Recorded in the metrics; the engine itself draws nothing at random.
     facts : mapping, optional
-        More to record (name of the policy, ...).
+        Further facts to record (name of the policy, ...).
 
     Attributes
     ----------
     stopped : bool
-        Whether `stop` was called.
+        True if `stop` was called.
 
     Raises
     ------
@@ -133,7 +133,7 @@ class Simulation:
         self._round_at = math.inf
         self._last_round_at = -math.inf
         self._idle_rounds = 0
-        self._deciding = self._unheard = False
+        self._deciding = self._uninformed = False
         self._last: tuple[Round, Commit] | None = None
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
@@ -141,7 +141,7 @@ class Simulation:
         self.stopped = False
 
     def stop(self) -> None:
-        """Let `run` end after what happens just now, with what was measured until then; a signal handler may call it."""
+        """Let `run` end after the present event, with the measurements so far; a signal handler may call it."""
         self.stopped = True
 
     def run(self, until: float | None = None, progress: Callable[[Progress], None] | None = None) -> Metrics:
@@ -150,7 +150,7 @@ class Simulation:
         Parameters
         ----------
         until : float or None
-            Simulated seconds; None for the workload's horizon, or for when nothing is left to happen.
+            Simulated seconds; None for the workload's horizon, or the last event.
         progress : callable, optional
             Called with a `Progress` after every round.
 
@@ -176,7 +176,7 @@ class Simulation:
         begin = time.perf_counter()
         try:
             self._world.open()
-            self._go(last)
+            self._advance(last)
             if not self.stopped:
                 if not self._clock.quiet:
                     self._end = last
@@ -185,8 +185,8 @@ class Simulation:
             self._wall = time.perf_counter() - begin
         return self.metrics()
 
-    def _go(self, last: float) -> None:
-        """Let everything happen up to a time.  After an interrupt nothing more does: the world may be half changed."""
+    def _advance(self, last: float) -> None:
+        """Process all events up to a time; after an interrupt none, because the world may be half changed."""
         try:
             while not self._clock.quiet and self._clock.peek() <= last and not self.stopped:
                 self._clock.step()
@@ -198,15 +198,15 @@ class Simulation:
             raise
 
     def metrics(self) -> Metrics:
-        """What was measured so far: also of a run that was stopped, or interrupted at any moment.
+        """Return the measurements so far, also of a run that was stopped, or interrupted at any moment.
 
-        What an interrupted run was in the middle of may be counted in part.
+        The event at which a run was interrupted may be counted in part.
         """
         states = list(self._world.tasks.values())
         count = self._world.counted()
         waiting = [t.id for t in states if t.state == WAITING]
         reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
-        infeasible = sum(reason.code in _HOPELESS for reason in reasons.values())
+        infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
         waits = np.array([t.first_start - t.arrived for t in states], np.float64)
         waits = waits[np.isfinite(waits)]
         arrivals = self.workload.arrivals
@@ -249,8 +249,8 @@ class Simulation:
         )
 
     def _check_reasons(self) -> None:
-        """Every task that waits and that the last round knew of has a reason from it."""
-        if self._last is None or self._deciding or self._unheard or self._world.news:
+        """Raise AuditError unless every waiting task that the last round knew of has a reason from it."""
+        if self._last is None or self._deciding or self._uninformed or self._world.pending:
             return
         for task in self._world.tasks.values():
             if task.state == WAITING and self._reason(task.id) is None:
@@ -259,7 +259,7 @@ class Simulation:
                 )
 
     def _reason(self, task: Hashable) -> Reason | None:
-        """Why a task waits, as the last round or its commit said."""
+        """Return the reason of a waiting task, by the last round or its commit."""
         if self._last is None:
             return None
         decided, commit = self._last
@@ -273,28 +273,28 @@ class Simulation:
 
     def _sample(self) -> None:
         self._end = self._clock.now
-        books, count = self._world.books, self._world.count
-        self._recorder.sample(self._end, count[RUNNING], count[WAITING], books.used, books.capacity)
+        inventory, count = self._world.inventory, self._world.count
+        self._recorder.sample(self._end, count[RUNNING], count[WAITING], inventory.used, inventory.capacity)
 
     def _next(self) -> float:
-        """When to decide on news."""
+        """Return the time of the round for new events."""
         return self._clock.now if self._on_events else self._tick()
 
     def _tick(self, skip: int = 0) -> float:
-        """The next multiple of the interval that has had no round yet, or the one `skip` later."""
+        """Return the next multiple of the interval that has had no round yet, or the one `skip` later."""
         assert self._interval is not None
         tick = math.ceil(self._clock.now / self._interval)
         tick += tick * self._interval <= self._last_round_at
         return max((tick + skip) * self._interval, self._clock.now)
 
     def _plan(self, at: float) -> None:
-        """A round at this time, unless an earlier one is planned."""
+        """Plan a round at this time, unless an earlier one is planned."""
         if at < self._round_at:
             self._round_at = at
-            self._clock.after(at - self._clock.now, at, self._come)
+            self._clock.after(at - self._clock.now, at, self._wait_for_instant)
 
-    def _come(self, at: float) -> None:
-        """Let everything happen first that happens at the same time: all of it is in the queue by now."""
+    def _wait_for_instant(self, at: float) -> None:
+        """Decide after all other events of the same time, which are in the queue by now."""
         if at == self._round_at:
             self._clock.after(0.0, at, self._decide)
 
@@ -303,21 +303,21 @@ class Simulation:
             return
         self._round_at, self._last_round_at = math.inf, at
         self._deciding = True
-        news = len(self._world.news)
+        events = len(self._world.pending)
         begin = time.perf_counter()
         self._tell()
         told = time.perf_counter()
         decided = self.scheduler.schedule(self._clock.now, self._time_limit)
         done = time.perf_counter()
-        decision = Decision(decided, self._clock.now, news, told - begin, done - told)
-        delay = self._price(decision)
+        decision = Decision(decided, self._clock.now, events, told - begin, done - told)
+        delay = self._delay(decision)
         if delay > 0:
             self._clock.after(delay, decision, self._commit)
         else:
             self._commit(decision)
 
-    def _price(self, decision: Decision) -> float:
-        """Simulated seconds until the decision takes effect."""
+    def _delay(self, decision: Decision) -> float:
+        """Return the simulated seconds until the decision takes effect."""
         if callable(self._charge):
             return self._charge(decision.round.stats)
         if isinstance(self._charge, bool):
@@ -325,13 +325,13 @@ class Simulation:
         return self._charge
 
     def _tell(self) -> None:
-        """Pass the news on."""
-        if self._world.news:
-            news, self._world.news = self._world.news, []
-            self.scheduler.apply(*news)
+        """Apply the pending events to the scheduler."""
+        if self._world.pending:
+            events, self._world.pending = self._world.pending, []
+            self.scheduler.apply(*events)
 
     def _commit(self, decision: Decision) -> None:
-        late = self._unheard = bool(self._world.news)
+        late = self._uninformed = bool(self._world.pending)
         begin = time.perf_counter()
         self._tell()
         commit = self.scheduler.commit(decision.round)
@@ -344,7 +344,7 @@ class Simulation:
         if late:
             self._plan(self._next())
         elif self._interval is not None:
-            self._plan_again(idle=not decision.news and not any(done))
+            self._plan_again(idle=not decision.events and not any(done))
         if self._progress is not None:
             count = self._world.count
             rounds = self._recorder.n_rounds
@@ -353,7 +353,7 @@ class Simulation:
             )
 
     def _plan_again(self, idle: bool) -> None:
-        """Another round at the interval while tasks wait."""
+        """Plan another round at the interval while tasks wait."""
         self._idle_rounds = self._idle_rounds + 1 if idle else 0
         if self._world.count[WAITING] and not (self._idle_rounds >= _PATIENCE and self._clock.quiet):
             self._plan(self._tick(skip=2**self._idle_rounds - 1))
@@ -363,6 +363,6 @@ class Simulation:
             self._counts[name] += n
         stats = decision.round.stats
         self._recorder.round(
-            decision.time, decision.news, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
+            decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
             decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
         )  # fmt: skip

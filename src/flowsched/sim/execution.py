@@ -1,6 +1,6 @@
-"""What tasks really do on a machine: stages that only the simulator knows, contention, failure, and load that is not ours.
+"""True execution of tasks: stages that only the simulator knows, contention, failure, and foreign load.
 
-Without an `Execution` a simulated task runs for its duration whatever else runs beside it.  With one it goes through its
+Without an `Execution` a simulated task runs for its duration, independently of others.  With one it goes through its
 true stages.  While more of a compressible resource is wanted than the machine has, every task that wants it gets the
 same part of what it wants, and proceeds at (1 - r)(1 - g r) of its speed: r is the largest compression among the
 resources that it wants, g the contention (FGM, equations 1, 4 and 5).  Where a resource that cannot be compressed is
@@ -29,14 +29,14 @@ from flowsched.validate import number, quoted, whole
 __all__ = ["Execution", "ForeignLoad", "Runner"]
 
 _SAME = 4e-6
-"""What happens on one machine within so many seconds happens at once."""
+"""Seconds within which events on one machine count as simultaneous."""
 
 _SLOWEST = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignLoad:
-    """From `time` on, others use so much of a machine."""
+    """Foreign load: from `time` on, other work uses so much of a machine."""
 
     time: float
     machine: Hashable
@@ -45,30 +45,30 @@ class ForeignLoad:
 
 @dataclass(frozen=True)
 class Execution:
-    """How tasks execute.
+    """Model of the execution of tasks.
 
     Parameters
     ----------
     stages : mapping of task to Stages
-        True needs; a task that is not there uses what it asks for, for its duration in the workload.
+        True needs; a task that is not in it uses its demand, for its duration in the workload.
     compressible : sequence of str
-        Resources of which tasks can do with less.
+        Resources of which tasks can run with less.
     contention : float
-        g: what competing costs beyond sharing, per unit of compression.
+        g: slowdown beyond sharing, per unit of compression.
     foreign : sequence of ForeignLoad
         Each holds until the next one for the same machine.
     speed : callable, optional
-        ``speed(task, machine)``: how fast a task proceeds there when nothing is short; 1 by default.  For machines that
-        suit some tasks more than others: the right GPU, the data close by.
+        ``speed(task, machine)``: speed of a task on a machine where no resource is short; 1 by default.  For machines that
+        suit some tasks more than others: the right GPU, near data.
     sample : float or None
-        Seconds between samples (`UsageSampled`, `MachineSampled`) that the scheduler is told; None for none.
+        Seconds between samples (`UsageSampled`, `MachineSampled`) for the scheduler; None for none.
     noise : float
         Standard deviation of a sample, as a part of it.
     progress : bool
-        Samples say how far tasks are, as MapReduce's and Spark's do.
+        Samples contain the progress of tasks, as of MapReduce's and Spark's.
     restart : float
-        Seconds from the failure of a task until the scheduler hears of it and may start it again; more than 0, or a task
-        that nowhere gets what it needs would fail for ever at one instant.
+        Seconds from the failure of a task until its event, after which it may start again; more than 0, or a task whose
+        needs no machine can meet would fail for ever at one instant.
     seed : int
     """
 
@@ -116,14 +116,14 @@ class _Run:
 
     @property
     def progress(self) -> float | None:
-        """The part of the work that is done."""
+        """Fraction of the work that is done; None if the work is unknown."""
         whole = sum(self.seconds)
         return 1 - (self.left + sum(self.seconds[self.stage + 1 :])) / whole if 0 < whole < math.inf else None
 
 
 @dataclass(slots=True, eq=False)
-class _Bench:
-    """What goes on on one machine; `plan` counts the plans made, so that a stale one is known."""
+class _MachineState:
+    """State of one machine; `plan` counts the plans made, so that a stale one is recognised."""
 
     total: list[int]
     foreign: list[int]
@@ -142,7 +142,7 @@ class Runner:
     clock : Clock
     resources : Resources
     resume : bool
-        A task that was stopped goes on where it was.
+        A stopped task keeps its progress.
     ended, failed : callable
         Called with the task.
     tell : callable
@@ -170,7 +170,7 @@ class Runner:
         d = resources.device_index
         self._soft = [name in execution.compressible for name in resources.names]
         self._hard = [i for i, soft in enumerate(self._soft) if not soft and i != d]
-        self._machines: dict[Hashable, _Bench] = {}
+        self._machines: dict[Hashable, _MachineState] = {}
         self._where: dict[Hashable, Hashable] = {}
         self._paused: dict[Hashable, tuple[int, float]] = {}
         self._failing: dict[Hashable, object] = {}
@@ -183,36 +183,36 @@ class Runner:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def add_machine(self, machine: Machine) -> None:
-        """A machine comes up."""
+        """Add a machine."""
         total = self._resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
         nothing = [0] * len(total)
-        self._machines[machine.id] = _Bench(total, self._loads.get(machine.id, nothing), time=self._clock.now)
+        self._machines[machine.id] = _MachineState(total, self._loads.get(machine.id, nothing), time=self._clock.now)
         self._machines[machine.id].compression = [0.0] * len(total)
 
     def remove_machine(self, machine: Hashable) -> None:
-        """A machine goes down; its tasks have been stopped."""
+        """Remove a machine, whose tasks have been stopped."""
         self._machines.pop(machine, None)
 
     def update_machine(self, machine: Machine) -> None:
-        """A machine's capacity changes; its tasks go on."""
-        bench = self._machines[machine.id]
-        self._advance(bench)
-        bench.total = self._resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
-        self._settle(machine.id)
+        """Change the capacity of a machine; its tasks go on."""
+        state = self._machines[machine.id]
+        self._advance(state)
+        state.total = self._resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
+        self._replan(machine.id)
 
     def _load(self, load: ForeignLoad) -> None:
         usage = self._resources.usage(f"foreign load on machine {load.machine!r}", load.usage).tolist()
         self._loads[load.machine] = usage
-        bench = self._machines.get(load.machine)
-        if bench is not None:
-            self._advance(bench)
-            bench.foreign = usage
-            self._settle(load.machine)
+        state = self._machines.get(load.machine)
+        if state is not None:
+            self._advance(state)
+            state.foreign = usage
+            self._replan(load.machine)
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def start(self, task: Hashable, machine: Hashable, demand: Sequence[int], duration: float) -> None:
-        """A task starts to run; `demand` and `duration` count where its true stages are not known."""
+        """Start a task; `demand` and `duration` stand in for unknown stages."""
         true = self._execution.stages.get(task)
         if true is None:
             run = _Run(task, [duration], [list(demand)], 0, duration)
@@ -227,34 +227,34 @@ class Runner:
                 raise InputError(
                     f"Execution: speed of {task!r} on {machine!r}: a number > 0 expected, got {run.pace!r}"
                 )
-        bench = self._machines[machine]
-        self._advance(bench)
-        bench.runs[task] = run
+        state = self._machines[machine]
+        self._advance(state)
+        state.runs[task] = run
         self._where[task] = machine
-        self._settle(machine)
+        self._replan(machine)
         if self._execution.sample is not None and not self._sampling:
             self._sampling = True
             self._clock.after(self._execution.sample, None, self._sample)
 
     def stop(self, task: Hashable) -> None:
-        """A task stops."""
+        """Stop a task."""
         if self._failing.pop(task, None) is not None:
             return
         machine = self._where.pop(task)
-        bench = self._machines.get(machine)
-        if bench is None:
+        state = self._machines.get(machine)
+        if state is None:
             return
-        self._advance(bench)
-        run = bench.runs.pop(task)
+        self._advance(state)
+        run = state.runs.pop(task)
         if self._resume:
             self._paused[task] = (min(run.stage, len(run.seconds) - 1), run.left)
-        self._settle(machine)
+        self._replan(machine)
 
-    def _advance(self, bench: _Bench) -> None:
-        """Let what runs proceed up to now; who reaches the end of its last stage stays until `_settle`."""
+    def _advance(self, state: _MachineState) -> None:
+        """Advance the tasks of a machine up to now; one at the end of its last stage stays until `_replan`."""
         now = self._clock.now
-        passed, bench.time = now - bench.time, now
-        for run in bench.runs.values():
+        passed, state.time = now - state.time, now
+        for run in state.runs.values():
             run.left -= run.speed * passed
             while run.left <= _SAME * run.speed and run.stage < len(run.seconds):
                 run.stage += 1
@@ -262,47 +262,47 @@ class Runner:
                 if run.left > 0:
                     break
 
-    def _settle(self, machine: Hashable) -> None:
-        """Work out the speeds, and when the next stage ends."""
-        bench = self._machines[machine]
-        bench.plan += 1
-        going = [run for run in bench.runs.values() if run.stage < len(run.seconds)]
+    def _replan(self, machine: Hashable) -> None:
+        """Compute the speeds, and plan the next end of a stage."""
+        state = self._machines[machine]
+        state.plan += 1
+        going = [run for run in state.runs.values() if run.stage < len(run.seconds)]
         for i, soft in enumerate(self._soft):
-            wanted = bench.foreign[i] + sum(run.want[i] for run in going)
-            bench.compression[i] = (wanted - bench.total[i]) / wanted if soft and wanted > bench.total[i] else 0.0
+            wanted = state.foreign[i] + sum(run.want[i] for run in going)
+            state.compression[i] = (wanted - state.total[i]) / wanted if soft and wanted > state.total[i] else 0.0
         step = math.inf
         for run in going:
-            squeezed = max((r for r, want in zip(bench.compression, run.want, strict=True) if want), default=0.0)
+            squeezed = max((r for r, want in zip(state.compression, run.want, strict=True) if want), default=0.0)
             run.speed = run.pace * max((1 - squeezed) * (1 - self._execution.contention * squeezed), _SLOWEST)
             step = min(step, run.left / run.speed)
-        if len(going) < len(bench.runs) or self._short(bench, going) is not None:
+        if len(going) < len(state.runs) or self._short(state, going) is not None:
             step = 0.0
         if step < math.inf:
-            self._clock.after(step, (machine, bench, bench.plan), self._step)
+            self._clock.after(step, (machine, state, state.plan), self._step)
 
-    def _short(self, bench: _Bench, going: Collection[_Run]) -> int | None:
-        """A resource that does not suffice, if there is one of which these tasks use something."""
+    def _short(self, state: _MachineState, going: Collection[_Run]) -> int | None:
+        """Return a resource that is short and that these tasks use, else None."""
         for i in self._hard:
             used = sum(run.want[i] for run in going)
-            if used and bench.foreign[i] + used > bench.total[i]:
+            if used and state.foreign[i] + used > state.total[i]:
                 return i
         return None
 
-    def _step(self, plan: tuple[Hashable, _Bench, int]) -> None:
-        """A stage has ended, or there is too little of something."""
-        machine, bench, number = plan
-        if bench.plan != number or self._machines.get(machine) is not bench:
+    def _step(self, plan: tuple[Hashable, _MachineState, int]) -> None:
+        """End stages and tasks that are due, and fail tasks for want of a resource."""
+        machine, state, number = plan
+        if state.plan != number or self._machines.get(machine) is not state:
             return
-        self._advance(bench)
-        done = [run.task for run in bench.runs.values() if run.stage >= len(run.seconds)]
+        self._advance(state)
+        done = [run.task for run in state.runs.values() if run.stage >= len(run.seconds)]
         for task in done:
-            del bench.runs[task], self._where[task]
+            del state.runs[task], self._where[task]
         lost = []
-        while bench.runs and (short := self._short(bench, bench.runs.values())) is not None:
-            task = max(reversed(bench.runs.values()), key=lambda run: run.want[short]).task
-            del bench.runs[task], self._where[task]
+        while state.runs and (short := self._short(state, state.runs.values())) is not None:
+            task = max(reversed(state.runs.values()), key=lambda run: run.want[short]).task
+            del state.runs[task], self._where[task]
             lost.append(task)
-        self._settle(machine)
+        self._replan(machine)
         for task in done:
             self._ended(task)
         for task in lost:
@@ -310,7 +310,7 @@ class Runner:
             self._clock.after(self._execution.restart, (task, token), self._fail)
 
     def _fail(self, failure: tuple[Hashable, object]) -> None:
-        """A failed task is given up, unless it was stopped before."""
+        """Report the failure of a task, unless it was stopped before."""
         task, token = failure
         if self._failing.get(task) is token:
             del self._failing[task]
@@ -319,22 +319,22 @@ class Runner:
     # -- samples ------------------------------------------------------------------------------------------------
 
     def _sample(self, _: None) -> None:
-        """Measure everything, and again while something runs."""
+        """Sample tasks and machines, and again later while tasks run."""
         samples: list[Event] = []
         now, names = self._clock.now, self._resources.names
         running = False
-        for machine, bench in self._machines.items():
-            self._advance(bench)
-            used = [f * (1 - r) for f, r in zip(bench.foreign, bench.compression, strict=True)]
-            for run in bench.runs.values():
+        for machine, state in self._machines.items():
+            self._advance(state)
+            used = [f * (1 - r) for f, r in zip(state.foreign, state.compression, strict=True)]
+            for run in state.runs.values():
                 if run.stage < len(run.seconds):
                     running = True
-                    usage = [want * (1 - r) for want, r in zip(run.want, bench.compression, strict=True)]
+                    usage = [want * (1 - r) for want, r in zip(run.want, state.compression, strict=True)]
                     used = [a + b for a, b in zip(used, usage, strict=True)]
                     progress = run.progress if self._execution.progress else None
                     samples.append(UsageSampled(run.task, self._measured(names, usage), progress, time=now))
             samples.append(MachineSampled(machine, self._measured(names, used), time=now))
-            self._settle(machine)
+            self._replan(machine)
         self._sampling = running
         if running:
             assert self._execution.sample is not None

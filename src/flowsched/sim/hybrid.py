@@ -1,9 +1,9 @@
 """Simulated resource units under one scheduler or several: decisions that take time, heartbeats, queues, conflicts.
 
-There are two sets of books.  The machines' own queues are what is.  The shared state is what is known: claims are
-entered there at once, ends only with the machine's next heartbeat, and schedulers decide on copies of it that are as
-old as the decision takes.  In between lie the two costs that HRM is about: a free place that nobody knows of yet
-(feedback delay), and a claim that another scheduler has overtaken (conflict).
+Every unit has two queues.  The machine's queue is the truth.  The queue of the shared state is the known part of it: claims
+enter it at once, ends only with the machine's next heartbeat, and schedulers decide on copies that are as old as a decision
+takes.  The difference makes the two costs that HRM is about: a free place that is not known yet (feedback delay), and a claim
+that another scheduler has overtaken (conflict).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A job that arrives at a time with its containers, whose durations are those that they really have."""
+    """A job that arrives at a time, with its containers and their true durations."""
 
     id: str
     time: float
@@ -41,7 +41,7 @@ class BatchJob:
 
 @dataclass
 class HybridMetrics:
-    """What a simulation measured; arrays by job, in the order in which the jobs were given.
+    """Measurements of a simulation; arrays by job, in the order in which the jobs were given.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class HybridMetrics:
 
     @property
     def conflict_ratio(self) -> float:
-        """Conflicts by claims."""
+        """Conflicts divided by claims."""
         return self.conflicts / self.claims if self.claims else 0.0
 
     @property
     def busyness(self) -> float:
-        """Waiting by registered jobs, mean over time."""
+        """Waiting jobs divided by registered jobs, mean over time."""
         if len(self.busy) < 2:
             return 0.0
         time, waiting, registered = np.array(self.busy, np.float64).T
@@ -82,7 +82,7 @@ class HybridMetrics:
 
 @dataclass
 class _Scheduler:
-    """One scheduler: its network, the jobs that it was given and has not looked at, and whether it decides now."""
+    """One scheduler: its network, its jobs that it has not looked at, and True in `deciding` during a decision."""
 
     hybrid: Hybrid
     queue: deque[int] = field(default_factory=deque)
@@ -104,13 +104,13 @@ class HybridSimulation:
     heartbeat : float
         Seconds between a machine's heartbeats; the machines' are spread evenly.
     round_cost, claim_cost : float
-        Simulated seconds that a decision takes: so much, and so much for each claim.
+        Simulated seconds of a decision, and of each claim in it.
     expected : float, optional
         Run time that the schedulers and queues expect of every container; None for the true one.
     max_wait : float
-        Nobody is put into a queue whose predicted wait is not below this.
+        A queue takes a container only if its predicted wait is below this.
     patience : float
-        At a machine's heartbeat, its containers that are expected to wait at least so long move to idle units.
+        At a machine's heartbeat, its containers with a predicted wait of at least so long move to idle units.
     same_taste : bool
         All schedulers prefer the same ones of equally good units.
 
@@ -288,7 +288,7 @@ class HybridSimulation:
             self._clock.after(container.duration, (unit, str(container.id)), self._end)
 
     def _end(self, what: tuple[str, str]) -> None:
-        """A container ends: the next follows at once, the shared state hears of it with the next heartbeat."""
+        """End a container: the next follows at once, the shared state learns of it with the next heartbeat."""
         unit, task = what
         queue = self._real[unit]
         j = self._job_of[task]
@@ -302,11 +302,11 @@ class HybridSimulation:
         self._expect_beat(self._machine_of[unit])
 
     def _expect_beat(self, machine: str) -> None:
-        """The machine's next heartbeat will have news."""
+        """Plan the machine's next heartbeat, which will report changes."""
         if machine not in self._due:
             self._due.add(machine)
             offset, now = self._offset[machine], self._clock.now
-            # Not this very moment's, whatever is rounded.
+            # A heartbeat of this very moment does not count, whatever is rounded.
             turns = math.floor((now - offset) / self._beat + 1e-6) + 1
             self._clock.after(offset + turns * self._beat - now, machine, self._heartbeat)
 
@@ -315,7 +315,7 @@ class HybridSimulation:
         ended, self._ended[machine] = self._ended[machine], []
         for unit in self._units_of[machine]:
             known = self._known[unit]
-            # Those that followed others are running there by now; until told the books have them waiting.
+            # Containers that followed others run by now; the shared state has them waiting until the heartbeat.
             left = [id for id in ended if id in known]
             while now := [id for id in left if id in known.running]:
                 known.finish([*now], self._clock.now)
@@ -326,12 +326,12 @@ class HybridSimulation:
             self._decide(scheduler)
 
     def _rebalance(self, machine: str) -> None:
-        """Who waits too long on the machine moves to units that are known to be idle."""
+        """Move containers that wait too long on the machine to units that are known to be idle."""
         mine = [self._known[unit] for unit in self._units_of[machine] if self._known[unit].waiting]
         if not mine or self._patience == math.inf:
             return
         idle = [self._known[unit] for unit in self._idle]
-        # The machine knows better who waits: one that the books have waiting may run since room that they do not know.
+        # Only containers that wait on the machine may move: one that waits in the shared state may run there by now.
         waits = {str(c.id) for unit in self._units_of[machine] for c in self._real[unit].waiting}
         for move in rebalance(
             mine, self._clock.now, self._patience, onto=idle, may=lambda container: str(container.id) in waits
@@ -344,7 +344,7 @@ class HybridSimulation:
             self._expect_beat(machine)
 
     def _note_room(self, unit: str) -> None:
-        """Keep the list of units where somebody may have room, in the order in which they became it."""
+        """Keep the list of units with room, in the order in which they got it."""
         if all(a <= b for a, b in zip(self._least, self._known[unit].room, strict=True)):
             self._idle.setdefault(unit)
         else:

@@ -1,8 +1,8 @@
-"""What a simulation measured.
+"""Measurements of a simulation.
 
-`Recorder` is written by the engine while it runs; `Metrics` is what the caller gets.  Everything in `Metrics` follows
-from the workload, the policy and the seed, except what stands under ``wall_clock`` in `Metrics.to_dict`: how long the
-decisions took on this computer.
+The engine writes to the `Recorder` while it runs; the caller gets `Metrics`.  Everything in `Metrics` follows
+from the workload, the policy and the seed, except ``wall_clock`` in `Metrics.to_dict`: the time that decisions took on this
+computer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ROUND_COLUMNS = (
 """One row per round; from ``apply`` on in seconds of wall-clock time.  ``schedule`` contains update, solve and read."""
 
 WALL_CLOCK = ROUND_COLUMNS[ROUND_COLUMNS.index("apply") :]
-"""The columns that differ from run to run."""
+"""Columns that differ from run to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Percentiles:
 
     @classmethod
     def of(cls, values: NDArray[np.float64]) -> Percentiles:
-        """Of an array."""
+        """Return the distribution of an array."""
         if not len(values):
             return cls(0, *[math.nan] * 5)
         p50, p90, p99 = np.percentile(values, (50, 90, 99))
@@ -61,7 +61,7 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of a resource was allocated.
+    """Allocation of a resource.
 
     Attributes
     ----------
@@ -92,20 +92,20 @@ class Metrics:
     Attributes
     ----------
     facts : mapping
-        What was simulated: workload, machines, policy, interval, seed, end, ...
+        Facts of the run: workload, machines, policy, interval, seed, end, ...
     tasks : mapping of str to int
-        Tasks by what became of them: ``completed``, ``running``, ``waiting``, ``never_fits`` (they wait, but no machine
+        Tasks by state at the end: ``completed``, ``running``, ``waiting``, ``never_fits`` (they wait, but no machine
         is large enough, or their constraints exclude all that are: NEVER_FITS and FILTERED), ``not_arrived``.
     placed : int
         Tasks that started at least once.
     waiting : mapping of str to int
         The waiting tasks (those that never fit included) by reason code.
     reasons : mapping of task to Reason
-        Why each waiting task waits, as the last round said.
+        Reason of each waiting task, by the last round.
     usage : mapping of str to Usage
         By resource.
     offered : mapping of str to Load
-        What the workload asked for, by resource.
+        Load that the workload asked for, by resource.
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
@@ -113,14 +113,14 @@ class Metrics:
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
     ends : ndarray of float64
-        When every task that arrived was done, in order of arrival; nan for one that is not.
+        End of every task that arrived, in order of arrival; nan for one that has not ended.
     series : mapping of str to ndarray
         The state over time (``time``, ``running``, ``waiting``, ``used_<resource>``, ``capacity_<resource>``): each
         value holds until the next time.
     rounds : mapping of str to ndarray
         One entry per round in each of `ROUND_COLUMNS`.
     wall_seconds : float
-        How long the simulation took.
+        Wall-clock time of the simulation.
     """
 
     facts: Mapping[str, Any]
@@ -143,7 +143,7 @@ class Metrics:
         return f"<Metrics of {self.facts['workload']}: {self.facts['machines']} machines; tasks: {counts or 'none'}; {rounds}>"
 
     def account(self) -> dict[str, int]:
-        """Every task in exactly one place; the counts sum to ``facts["tasks"]``.
+        """Return counts with every task in exactly one; they sum to ``facts["tasks"]``.
 
         Waiting tasks are given by reason code (``waiting:NO_FIT`` ...).
         """
@@ -151,20 +151,20 @@ class Metrics:
         return rest | {f"waiting:{code}": n for code, n in self.waiting.items()}
 
     def wait(self) -> Percentiles:
-        """Of the seconds from arrival to first start."""
+        """Return the distribution of the seconds from arrival to first start."""
         return Percentiles.of(self.waits)
 
     def latency(self, phase: str = "schedule") -> Percentiles:
-        """Of the wall-clock seconds that a round took; `phase` is one of `WALL_CLOCK`."""
+        """Return the distribution of the wall-clock seconds of a round; `phase` is one of `WALL_CLOCK`."""
         return Percentiles.of(self.rounds[phase])
 
     def to_dict(self, *, series: bool = True) -> dict[str, Any]:
-        """Everything as values that JSON can carry; what depends on the computer is under ``wall_clock`` only.
+        """Return all measurements as values that JSON can carry; only ``wall_clock`` depends on the computer.
 
         Parameters
         ----------
         series : bool
-            With the time series and the table of rounds, or the summary alone.
+            True: include the time series and the table of rounds.
         """
         seconds = {phase: asdict(self.latency(phase)) for phase in WALL_CLOCK}
         out: dict[str, Any] = {
@@ -190,7 +190,7 @@ class Metrics:
 
 
 class Recorder:
-    """Samples of the state and rows of the rounds, as they come."""
+    """Samples of the state, and rows of rounds, as they come."""
 
     def __init__(self, resources: Sequence[str]) -> None:
         self.resources = tuple(resources)
@@ -203,11 +203,11 @@ class Recorder:
 
     @property
     def n_rounds(self) -> int:
-        """Rounds so far."""
+        """Number of rounds so far."""
         return min(map(len, self._rounds))
 
     def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
-        """The state from `time` on; of several samples at one time the last counts."""
+        """Record the state from `time` on; of several samples at one time the last counts."""
         if self._time and self._time[-1] == time:
             self._time.pop()
             for column in (self._running, self._waiting, *self._used, *self._capacity):
@@ -221,12 +221,12 @@ class Recorder:
             column.append(value)
 
     def round(self, *row: float) -> None:
-        """One round, in the order of `ROUND_COLUMNS`."""
+        """Record a round, in the order of `ROUND_COLUMNS`."""
         for column, value in zip(self._rounds, row, strict=True):
             column.append(value)
 
     def series(self) -> Mapping[str, NDArray[Any]]:
-        """As `Metrics.series`; amounts in the workload's unit."""
+        """Return `Metrics.series`; amounts in the workload's unit."""
         columns: tuple[array[Any], ...] = (self._time, self._running, self._waiting, *self._used, *self._capacity)
         n = min(map(len, columns))  # the last sample is not whole where a run was interrupted in it
         out: dict[str, NDArray[Any]] = {
@@ -240,7 +240,7 @@ class Recorder:
         return MappingProxyType(out)
 
     def rounds(self) -> Mapping[str, NDArray[Any]]:
-        """As `Metrics.rounds`."""
+        """Return `Metrics.rounds`."""
         floats, n = {"time", *WALL_CLOCK}, self.n_rounds
         return MappingProxyType(
             {
@@ -250,7 +250,7 @@ class Recorder:
         )
 
     def usage(self, first: float, last: float, end: float) -> Mapping[str, Usage]:
-        """As `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
+        """Return `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
         series = self.series()
         time = series["time"]
         return MappingProxyType(
@@ -262,7 +262,7 @@ class Recorder:
 
 
 def reason_counts(codes: Sequence[str]) -> Mapping[str, int]:
-    """How often each reason code occurs, most frequent first."""
+    """Count the reason codes, most frequent first."""
     return MappingProxyType(dict(sorted(Counter(codes).items(), key=lambda item: (-item[1], item[0]))))
 
 
@@ -290,7 +290,7 @@ def _usage(
 
 
 def _without_nan(value: Any) -> Any:
-    """JSON has neither nan nor infinity: null, and "inf"."""
+    """Replace nan by None and infinity by "inf", which JSON cannot carry."""
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""The figures of the default workload model: what the openb production GPU cluster looks like in counts and quantiles.
+"""The figures of the default workload model: counts and quantiles of the openb production GPU cluster.
 
 Derived from the openb trace (cluster-trace-gpu-v2023 of Alibaba, published with the kubernetes-scheduler-simulator of
 HKUST under Apache-2.0).  These are summaries; no row of the trace is here.
@@ -84,14 +84,14 @@ DURATIONS: Mapping[str, tuple[int, ...]] = {
     "one": (1, 49, 67, 128, 202, 313, 587, 1011, 1677, 3057, 5394, 12182, 50071, 169836),
     "several": (22, 36, 46, 139, 256, 491, 573, 1617, 3592, 15173, 66774, 185558, 946286, 1069632),
 }
-"""Quantiles of how long a pod ran, in seconds, by kind."""
+"""Quantiles of the run time of a pod, in seconds, by kind."""
 
 GAPS = (0, 1, 6, 32, 59, 103, 160, 236, 354, 541, 938, 1423, 2165, 3000)
 """Quantiles of the time between two arrivals, in seconds, in the last quarter of the trace (nearly all its pods)."""
 
 
 def kind(gpus: int, gpu_milli: int) -> str:
-    """The kind of a request."""
+    """Return the kind of a request."""
     if gpus == 0:
         return "cpu"
     if gpus > 1:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Plot", "draw"]
 
 _BINS = 700
-"""Longer series are drawn as so many means, with the range inside each as a shade."""
+"""Bins of a longer series, each drawn as a mean with its range as a shade."""
 
 _COLOURS = ("#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e")
 _INK, _SOFT, _LINE = "#1d2733", "#5b6876", "#e3e8ee"
@@ -57,7 +57,7 @@ class Plot:
 
 
 def draw(metrics: Metrics) -> list[Plot]:
-    """All plots, in reading order.
+    """Draw all plots, in reading order.
 
     Raises
     ------
@@ -185,7 +185,7 @@ def _network(axes: Axes, metrics: Metrics) -> None:
 
 
 def _say(axes: Axes, text: str) -> None:
-    """Words where there is nothing to draw."""
+    """Write words where there is nothing to draw."""
     axes.text(0.5, 0.5, text, ha="center", va="center", color=_SOFT, fontsize=12, transform=axes.transAxes)
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -202,7 +202,7 @@ def _steps(axes: Axes, metrics: Metrics, values: NDArray[Any], colour: str, labe
 def _thinned(
     time: NDArray[np.float64], values: NDArray[np.float64], end: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """A step function as (time, minimum, mean, maximum), over `_BINS` equal spans where it has more steps than that."""
+    """Return a step function as (time, minimum, mean, maximum), over `_BINS` equal spans if it has more steps."""
     if not len(time) or end <= time[0]:
         return time, values, values, values
     if len(time) <= _BINS:
@@ -221,7 +221,7 @@ def _thinned(
 
 
 def _time_axis(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
-    """Simulated time in the unit that suits the span."""
+    """Return simulated time in a unit that suits the span."""
     end = float(metrics.facts["end"]) or 1.0
     size, unit = next(
         ((s, u) for s, u in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")) if end >= 3 * s), (1.0, "seconds")
@@ -234,7 +234,7 @@ def _time_axis(axes: Axes, metrics: Metrics, ticks: int = 9) -> None:
 
 
 def _nice(step: float) -> float:
-    """The next larger of 1, 2, 5 times a power of ten."""
+    """Return the next larger of 1, 2, 5 times a power of ten."""
     power = 10.0 ** np.floor(np.log10(step))
     return float(next(m * power for m in (1, 2, 5, 10) if m * power >= step * (1 - 1e-9)))
 

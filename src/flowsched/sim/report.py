@@ -1,4 +1,4 @@
-"""A simulation as one HTML file with its plots inside: nothing else is needed to read it."""
+"""Report of a simulation as one HTML file that contains its plots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_report(metrics: Metrics, path: str | Path) -> None:
 
 
 def report(metrics: Metrics) -> str:
-    """The report as HTML; plots are SVG images inside it."""
+    """Return the report as HTML; plots are SVG images inside it."""
     title = f"Simulation of {metrics.facts['workload']}"
     plots = "\n".join(
         f'<figure class="{plot.width}">'

@@ -49,12 +49,12 @@ class Table:
 
 
 def tables(metrics: Metrics) -> list[Table]:
-    """All of them, in reading order."""
+    """Return all tables, in reading order."""
     return [_tasks(metrics), _usage(metrics), _wait(metrics), _latency(metrics), _network(metrics)]
 
 
 def facts_line(metrics: Metrics) -> str:
-    """What was simulated, in a line."""
+    """Return the facts of a run in a line."""
     facts = metrics.facts
     if facts["interval"] is None:
         rounds = "a round per event"
@@ -70,12 +70,12 @@ def facts_line(metrics: Metrics) -> str:
 
 
 def resource_label(name: str) -> str:
-    """How a resource is called in print."""
+    """Return the printed name of a resource."""
     return {"cpu": "CPU", "mem": "memory", "gpu": "GPU"}.get(name, name)
 
 
 def duration(seconds: float) -> str:
-    """A time span with the unit that suits it, to three digits."""
+    """Return a time span in a suitable unit, to three digits."""
     if math.isnan(seconds):
         return "-"
     if math.isinf(seconds):
@@ -87,7 +87,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """An amount of a resource with its unit; large MiB become GiB or TiB."""
+    """Return an amount of a resource with its unit; large MiB become GiB or TiB."""
     if unit == "MiB":
         for size, name in ((1024**2, "TiB"), (1024, "GiB")):
             if value >= size:
@@ -126,7 +126,7 @@ def _tasks(metrics: Metrics) -> Table:
 
 
 def _obstacles(metrics: Metrics) -> dict[str, str]:
-    """By reason code, on how many machines (on average over its tasks) what stands in the way."""
+    """Return, by reason code, the obstacles and the machines (mean over its tasks) that have them, in words."""
     machines: dict[str, Counter[str]] = defaultdict(Counter)
     tasks: Counter[str] = Counter()
     for reason in metrics.reasons.values():

@@ -1,4 +1,4 @@
-"""CSV tables whose every complaint says where: file, line and column.
+"""CSV tables; every error names file, line and column.
 
 Files are not trusted: they are read line by line, no further than a limit after decompression and no line beyond
 `LONGEST`; a number that passes is one that a cluster can count with; and an error quotes at most some 80 characters.
@@ -22,18 +22,18 @@ __all__ = ["LIMIT", "LONGEST", "Row", "named_rows", "plain_or_gzipped", "positio
 
 
 LIMIT = 2**32
-"""Characters of a file that are read, after decompression, unless the caller says otherwise."""
+"""Characters of a file that are read, after decompression, by default."""
 
 LONGEST = 2**17
-"""Characters of a line; no more fit in a field, either."""
+"""Most characters of a line, and so of a field."""
 
 
 _SPARE = 2**20
-"""Lines that any file may have; more must not be empty, or a small archive would keep the reader busy for hours."""
+"""Lines that any file may have, empty or not; otherwise a small archive could take hours to read."""
 
 
 class Row:
-    """One line of a table: columns by name, and errors that say where."""
+    """One line of a table: columns by name, and errors that name the place."""
 
     def __init__(self, path: Path, line: int, cells: Mapping[str, str]) -> None:
         self.path, self.line, self._cells = path, line, cells
@@ -74,7 +74,7 @@ class Row:
 
 
 def _lines(path: Path, limit: int) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a CSV file, gzipped or not, with their line numbers; blank lines are skipped."""
+    """Yield the rows of a CSV file, gzipped or not, with their line numbers; blank lines are skipped."""
     try:
         with (
             gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as raw,
@@ -91,7 +91,7 @@ def _lines(path: Path, limit: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def _bounded(path: Path, text: io.TextIOWrapper, limit: int) -> Iterator[str]:
-    """The lines of a file as long as neither they nor all together are too long."""
+    """Yield the lines of a file; TraceError if one of them, or all together, are too long."""
     size = 0
     number = 0
     while line := text.readline(LONGEST + 1):
@@ -107,7 +107,7 @@ def _bounded(path: Path, text: io.TextIOWrapper, limit: int) -> Iterator[str]:
 
 
 def named_rows(path: Path, columns: Sequence[str], limit: int = LIMIT) -> Iterator[Row]:
-    """Rows of a table with a header."""
+    """Yield the rows of a table with a header."""
     lines = _lines(path, limit)
     number, header = next(lines, (1, []))
     if not header:
@@ -126,7 +126,7 @@ def named_rows(path: Path, columns: Sequence[str], limit: int = LIMIT) -> Iterat
 
 
 def positional_rows(path: Path, columns: Sequence[str], least: int, limit: int = LIMIT) -> Iterator[Row]:
-    """Rows of a table whose columns are known by their place; a first line that starts like a header is skipped."""
+    """Yield the rows of a table with columns known by their place; a first line that starts like a header is skipped."""
     for number, cells in _lines(path, limit):
         if number == 1 and not cells[0].isdigit() and any(c.isalpha() for c in cells[0]):
             continue
@@ -139,7 +139,7 @@ def positional_rows(path: Path, columns: Sequence[str], least: int, limit: int =
 
 
 def plain_or_gzipped(path: Path) -> Path | None:
-    """The file, or the same gzipped."""
+    """Return the file, or its gzipped form."""
     for candidate in (path, path.with_name(path.name + ".gz")):
         if candidate.is_file():
             return candidate

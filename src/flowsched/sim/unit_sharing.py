@@ -1,4 +1,4 @@
-"""Inside a unit: GPUs that containers share at a price, and streams of micro-batches beside batch containers."""
+"""Sharing of a unit: GPUs that slow down shared containers, and streams of micro-batches beside batch containers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 
 def read_interference(path: str | Path, gpu: str = "v100") -> dict[str, float]:
-    """How fast a container goes beside another one like it, as a part of its speed alone, by job type.
+    """Read the speed of a container beside another one like it, as a fraction of its speed alone, by job type.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def read_interference(path: str | Path, gpu: str = "v100") -> dict[str, float]:
     Raises
     ------
     TraceError
-        The file does not know the GPU.
+        The file has no such GPU.
     """
     with gzip.open(path, "rt") as file:
         known = json.load(file)
@@ -48,7 +48,7 @@ def read_interference(path: str | Path, gpu: str = "v100") -> dict[str, float]:
 
 
 def read_micro_batches(path: str | Path, window: float) -> Floats:
-    """Tokens that arrive in each window of so many seconds.
+    """Read the tokens that arrive in each window of `window` seconds.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def read_micro_batches(path: str | Path, window: float) -> Floats:
     Raises
     ------
     TraceError
-        A column is missing or a field is malformed; the message tells the line.
+        A column is missing or a field is malformed; the message names the line.
     """
     times, tokens = [], []
     with open(path, newline="") as file:
@@ -80,17 +80,17 @@ def share_gpu(queue: StackedQueue, work: Mapping[Container, float], rate: float,
     queue : StackedQueue
         Of the GPU's unit; empty.
     work : mapping of Container to float
-        Items that each has to do.
+        Items of work of each container.
     rate : float
-        Items per second of one that is alone.
+        Items per second of a container that is alone.
     factor : float
-        What each other one beside it leaves of that: `factor` beside one, its square beside two (as no measurement
-        of more than pairs is known).
+        Fraction of that rate beside another container: `factor` beside one, its square beside two (measurements exist of
+        pairs only).
 
     Returns
     -------
     seconds : float
-        Until all is done.
+        Time until all work is done.
     memory : int
         Most GPU memory in use, in micro-units.
     """
@@ -114,7 +114,7 @@ def share_gpu(queue: StackedQueue, work: Mapping[Container, float], rate: float,
 def stacked_latencies(
     work: Sequence[float], interval: float, parts: int, beside: int, units: int, cores: int
 ) -> Floats:
-    """How long each micro-batch takes where stream containers go before batch containers.
+    """Return the latency of each micro-batch if stream containers go before batch containers.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def stacked_latencies(
 
 
 def unstacked_latencies(work: Sequence[float], parts: int, jobs: Sequence[int], cores: int) -> Floats:
-    """How long each micro-batch takes where the stream job shares all cores fairly with batch jobs.
+    """Return the latency of each micro-batch if the stream job shares all cores fairly with batch jobs.
 
     Parameters
     ----------

@@ -45,6 +45,6 @@ class Decision:
 
     round: Round
     time: float
-    news: int
+    events: int
     apply: float
     schedule: float

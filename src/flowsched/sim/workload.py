@@ -1,4 +1,4 @@
-"""What arrives when, and on which machines it may run: the input of a simulation.
+"""Workloads: arrivals of tasks, machines and their events; the input of a simulation.
 
 Times are seconds from the start of the workload.  Resources are ``cpu`` in cores, ``mem`` in MiB and ``gpu`` in GPUs
 where the workload has real units; a trace with normalised amounts (Google 2011) keeps its own.
@@ -28,10 +28,10 @@ QOS_PRIORITY: Mapping[str, int] = MappingProxyType({"Guaranteed": 0, "LS": 0, "B
 
 
 LATEST = 1e15
-"""No time of a simulation is later, in seconds, so that sums of times and amounts stay far from overflow."""
+"""Latest time of a simulation, in seconds, so that sums of times and amounts stay far from overflow."""
 
 SHORTEST = 1e-6
-"""Nothing in a simulation repeats after less, in seconds: time would not get on."""
+"""Shortest interval of a repetition, in seconds: with a shorter one time would not advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of one resource a workload asks for, were every task to start the moment it arrives.
+    """Demand of a workload for one resource, if every task started at its arrival.
 
     Attributes
     ----------
@@ -145,7 +145,7 @@ class Workload:
         return sum(len(a.durations) for a in self.arrivals)
 
     def compress(self, factor: float) -> Self:
-        """The same tasks arriving `factor` times as fast; how long they run and the machines' events stay.
+        """Return the same tasks arriving `factor` times as fast; their durations and the machines' events stay.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class Workload:
         )
 
     def head(self, tasks: int) -> Self:
-        """Only the arrivals that hold the first `tasks` tasks.
+        """Return only the arrivals that hold the first `tasks` tasks.
 
         Raises
         ------
@@ -195,7 +195,7 @@ class Workload:
         return replace(self, arrivals=kept, horizon=None if horizon is None or math.isinf(horizon) else horizon)
 
     def hold(self) -> Self:
-        """The same arrivals, but no task ever ends: the cluster fills up."""
+        """Return the same arrivals with tasks that never end, so that the cluster fills up."""
         return replace(
             self,
             arrivals=[replace(a, durations=(math.inf,) * len(a.durations)) for a in self.arrivals],
@@ -203,7 +203,7 @@ class Workload:
         )
 
     def load(self) -> dict[str, Load]:
-        """The load that the workload offers, by resource.
+        """Return the load that the workload offers, by resource.
 
         Machines count from the start, or from the first `MachineAdded`; that they fail is left out.
         """
@@ -229,7 +229,7 @@ class Workload:
 
     @classmethod
     def model(cls, *, tasks: int = 3000, load: float = 0.95, scale: float = 0.25, seed: int = 0) -> Self:
-        """A synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
+        """Make a synthetic workload with the figures of the openb production GPU cluster (`flowsched.sim.openb_model`).
 
         It starts in the steady state: the tasks that a cluster under this load would already run arrive at time 0
         with what is left of their durations (at most half of `tasks`), the others one by one.  It ends with the last
@@ -287,7 +287,7 @@ class Trace(Workload):
 
 
 def _all_machines(machines: Sequence[Machine], events: Sequence[Event]) -> Iterable[Machine]:
-    """Every machine that is ever there, as it first came."""
+    """All machines that are ever there, as they were first added."""
     known = {m.id for m in machines}
     yield from machines
     for event in events:
@@ -324,7 +324,7 @@ def _model_machines(scale: float) -> list[Machine]:
 
 
 def _apportion(counts: NDArray[np.int64], scale: float) -> NDArray[np.int64]:
-    """`counts` times `scale` in whole numbers of the right sum (largest remainders), at least one in all."""
+    """Return `counts` times `scale` in whole numbers of the right sum (largest remainders), at least one in all."""
     exact = counts * scale
     whole: NDArray[np.int64] = np.floor(exact).astype(np.int64)
     left = max(round(float(exact.sum())), 1) - int(whole.sum())
@@ -346,7 +346,7 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
     rate = load / float(np.max(work[capacity > 0] / capacity[capacity > 0]))
     resident = min(round(rate * float(weight @ mean)), tasks // 2)
 
-    # Whoever looks at a random moment finds long tasks in proportion to their length, each somewhere in its middle.
+    # At a random moment the running tasks are drawn in proportion to their length, each at a uniform point of it.
     at_work = weight * mean / (weight @ mean)
     picks = np.r_[rng.choice(len(count), resident, p=at_work), rng.choice(len(count), tasks - resident, p=weight)]
     level = rng.random(tasks)
@@ -376,11 +376,11 @@ def _model_arrivals(machines: Sequence[Machine], tasks: int, load: float, rng: n
 
 
 def _draw(quantiles: Sequence[float], level: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Values at `level` (0 to 1, uniform) of the distribution below its last quantile; linear in log(1 + value)."""
+    """Return the values at `level` (0 to 1, uniform) of the distribution below its last quantile; linear in log(1 + value)."""
     known = np.log1p(np.asarray(quantiles, np.float64))
     return np.expm1(np.interp(level * openb_model.LEVELS[-1], openb_model.LEVELS, known))
 
 
 def _quantile_mean(quantiles: Sequence[float]) -> float:
-    """Mean of what `_draw` gives."""
+    """Return the mean of `_draw`."""
     return float(_draw(quantiles, (np.arange(4096) + 0.5) / 4096).mean())

@@ -1,7 +1,6 @@
-"""The simulated world: tasks that arrive, run and end, machines that come and go, and the books on them.
+"""The simulated world: tasks that arrive, run and end, machines that come and go, and an inventory of both.
 
-It turns what happens into news for the scheduler, and the scheduler's deltas into what happens next.  It knows
-nothing of rounds.
+It makes events for the scheduler, and carries the scheduler's deltas out.  It knows nothing of rounds.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from flowsched.cluster.events import (
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
-from flowsched.sim.audit import AuditBooks, AuditError
+from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
 from flowsched.sim.workload import Arrival, Workload
@@ -43,7 +42,7 @@ NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
 
 @dataclass(slots=True)
 class TaskState:
-    """One task.  `left` is the run time that is still needed; `attempt` counts starts, so that a stale end is known."""
+    """State of a task.  `left` is the remaining run time; `attempt` counts starts, so that a stale end is recognised."""
 
     id: Hashable
     arrived: float
@@ -56,7 +55,7 @@ class TaskState:
 
 
 class World:
-    """What is and what happens.
+    """Tasks and machines of a simulation, and the events that change them.
 
     Parameters
     ----------
@@ -65,9 +64,9 @@ class World:
     resume : bool
         A stopped task keeps its progress, or else starts again from nothing.
     execution : Execution or None
-        How tasks really run; None for "as long as the workload says".  With one, tasks may ask for more than there is.
+        True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
     happened : callable
-        Called after everything that happens; the events for the scheduler gather in `news`.
+        Called after every event; the events for the scheduler gather in `pending`.
 
     Attributes
     ----------
@@ -76,21 +75,21 @@ class World:
     count : list of int
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
-        Work thrown away.
+        Seconds of work lost.
     task_failures : int
         Tasks that failed for want of a resource.
     interrupted : bool
-        Whether Ctrl-C came in one of the processes.  SimPy keeps what a process raises for later, and goes on.
+        True if Ctrl-C came in one of the processes: SimPy would go on, and raise it later.
     """
 
     def __init__(
         self, clock: Clock, workload: Workload, resume: bool, execution: Execution | None, happened: Callable[[], None]
     ) -> None:
         self.clock = clock
-        self.books = AuditBooks(Resources(workload.resources), overcommit=execution is not None)
+        self.inventory = AuditInventory(Resources(workload.resources), overcommit=execution is not None)
         self.tasks: dict[Hashable, TaskState] = {}
         self.count = [workload.n_tasks, 0, 0, 0]
-        self.news: list[Event] = []
+        self.pending: list[Event] = []
         self.interrupted = False
         self.failures = 0
         self.task_failures = 0
@@ -102,18 +101,18 @@ class World:
         self._runner: Runner | None = None
         if execution is not None:
             self._runner = Runner(
-                execution, clock, self.books.resources, resume, self._finish, self._fail, self._sampled
+                execution, clock, self.inventory.resources, resume, self._finish, self._fail, self._sampled
             )
 
     def open(self) -> None:
-        """Set up the machines and let time begin."""
+        """Add the machines, and begin the processes of events and arrivals."""
         for machine in self._workload.machines:
             self._machine_event(MachineAdded(machine.id, machine.capacity, machine.rack, machine.labels, machine.slots))
         self.clock.process(self._machine_events())
         self.clock.process(self._arrivals())
 
     def carry_out(self, deltas: Sequence[Delta]) -> tuple[int, int, int]:
-        """Make deltas so, in their order, and audit the machines that took tasks.
+        """Carry deltas out in their order, and audit the machines that took tasks.
 
         Returns
         -------
@@ -123,7 +122,7 @@ class World:
         Raises
         ------
         AuditError
-            They cannot be.
+            A delta is impossible.
         """
         now = self.clock.now
         filled: dict[Hashable, None] = {}
@@ -132,13 +131,13 @@ class World:
             if task is None:
                 raise AuditError(f"at {now:g} s: {delta!r} concerns no task in the system")
             if not isinstance(delta, Place):
-                self.books.release(task.id, now)
+                self.inventory.release(task.id, now)
                 self._stop(task)
             if not isinstance(delta, Preempt):
-                self.books.place(task.id, delta.machine, delta.devices, now)
+                self.inventory.place(task.id, delta.machine, delta.devices, now)
                 self._start(task)
                 filled[delta.machine] = None
-        self.books.check(filled, now)
+        self.inventory.check(filled, now)
         kinds = [type(delta) for delta in deltas]
         return kinds.count(Place), kinds.count(Preempt), kinds.count(Migrate)
 
@@ -165,10 +164,10 @@ class World:
 
     def _arrive(self, arrival: Arrival) -> None:
         now, job = self.clock.now, arrival.job
-        self.books.register(job.tasks)
+        self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
             self.tasks[task.id] = state = TaskState(task.id, now, duration)
-            self._turn(state, WAITING)
+            self._set_state(state, WAITING)
         if job.id in self._jobs:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
         else:
@@ -178,14 +177,14 @@ class World:
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
             machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
-            self.books.add_machine(machine)
+            self.inventory.add_machine(machine)
             if self._runner is not None:
                 self._runner.add_machine(machine)
         elif isinstance(event, MachineUpdated):
             event = self._updated(event)
         elif isinstance(event, MachineFailed | MachineRemoved):
             self.failures += isinstance(event, MachineFailed)
-            for task in self.books.remove_machine(event.id):
+            for task in self.inventory.remove_machine(event.id):
                 self._stop(self.tasks[task])
             if self._runner is not None:
                 self._runner.remove_machine(event.id)
@@ -194,31 +193,31 @@ class World:
         self._tell(replace(event, time=self.clock.now))
 
     def _updated(self, event: MachineUpdated) -> Event:
-        """Change a machine; where what runs there would not fit any more, it restarts with its new properties."""
-        old = self.books.machine(event.id)
+        """Change a machine; if its tasks would not fit any more, it fails and comes back with the new properties."""
+        old = self.inventory.machine(event.id)
         if old is None:
             return event
         changes = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
         new = replace(old, **changes)
-        if self.books.update_machine(new):
+        if self.inventory.update_machine(new):
             if self._runner is not None:
                 self._runner.update_machine(new)
             return event
         self._machine_event(MachineFailed(event.id))
-        self.books.add_machine(new)
+        self.inventory.add_machine(new)
         if self._runner is not None:
             self._runner.add_machine(new)
         return MachineAdded(new.id, new.capacity, new.rack, new.labels, new.slots)
 
     def _start(self, task: TaskState) -> None:
         now = self.clock.now
-        self._turn(task, RUNNING)
+        self._set_state(task, RUNNING)
         task.attempt += 1
         task.started = now
         if math.isnan(task.first_start):
             task.first_start = now
         if self._runner is not None:
-            self._runner.start(task.id, self.books.where(task.id), self.books.demand(task.id), task.left)
+            self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left)
         elif math.isfinite(task.left):
             self.clock.after(task.left, (task, task.attempt), self._end)
 
@@ -230,7 +229,7 @@ class World:
             task.left = max(task.left - ran, 0.0)
         else:
             self.lost_seconds += ran
-        self._turn(task, WAITING)
+        self._set_state(task, WAITING)
 
     def _end(self, attempt: tuple[TaskState, int]) -> None:
         task, number = attempt
@@ -240,39 +239,39 @@ class World:
     def _finish(self, task: Hashable) -> None:
         state = self.tasks[task]
         state.ended = self.clock.now
-        self.books.release(task, self.clock.now)
-        self.books.forget(task)
-        self._turn(state, COMPLETED)
+        self.inventory.release(task, self.clock.now)
+        self.inventory.forget(task)
+        self._set_state(state, COMPLETED)
         self._tell(TaskCompleted(task, time=self.clock.now))
 
     def _fail(self, task: Hashable) -> None:
-        """A task has failed for want of a resource, and waits again; its work is lost."""
+        """Let a task fail for want of a resource: it waits again, its work is lost."""
         state = self.tasks[task]
         self.task_failures += 1
         self.lost_seconds += self.clock.now - state.started
-        self.books.release(task, self.clock.now)
-        self._turn(state, WAITING)
+        self.inventory.release(task, self.clock.now)
+        self._set_state(state, WAITING)
         self._tell(TaskFailed(task, time=self.clock.now))
 
     def _sampled(self, samples: Sequence[Event]) -> None:
-        """Samples are told with the next news, at once where somebody waits for room."""
-        self.news += samples
+        """Keep samples for the next round; decide at once if tasks wait."""
+        self.pending += samples
         if self.count[WAITING]:
             self._happened()
 
     def counted(self) -> list[int]:
-        """`count`, from the tasks themselves: right at any moment, also in the middle of a change."""
+        """Return `count` from the tasks themselves, which is right also in the middle of a change."""
         count = [0, 0, 0, 0]
         for task in list(self.tasks.values()):
             count[task.state] += 1
         count[NOT_ARRIVED] += self._workload.n_tasks - sum(count)
         return count
 
-    def _turn(self, task: TaskState, state: int) -> None:
+    def _set_state(self, task: TaskState, state: int) -> None:
         self.count[task.state] -= 1
         self.count[state] += 1
         task.state = state
 
     def _tell(self, *events: Event) -> None:
-        self.news += events
+        self.pending += events
         self._happened()

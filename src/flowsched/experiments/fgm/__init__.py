@@ -58,7 +58,7 @@ _NOTES = (
 
 @dataclass
 class FgmOutcome(Outcome):
-    """With the runs, for the plots.
+    """The outcome, with the runs for the plots.
 
     Attributes
     ----------
@@ -103,7 +103,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> FgmOutcome
 def _simulate(
     outcome: FgmOutcome, cases: Iterable[Case], schedulers: Iterable[str], seed: int, say: Callable[[str], None]
 ) -> None:
-    """All cases under these schedulers, as many at a time as there are processors."""
+    """Run all cases under these schedulers, as many at a time as there are processors."""
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
         jobs = {
             pool.submit(run_case, case, scheduler, seed): (case, scheduler)
@@ -117,7 +117,7 @@ def _simulate(
 
 
 def _absolute(outcome: FgmOutcome, cases: list[Case]) -> None:
-    """What each scheduler did."""
+    """Add rows of each scheduler's results."""
     for case in _largest(cases):
         for scheduler in (*BASELINES, *_FORMS):
             result = outcome.runs[case, scheduler]
@@ -132,7 +132,7 @@ def _absolute(outcome: FgmOutcome, cases: list[Case]) -> None:
 
 
 def _largest(cases: Iterable[Case]) -> list[Case]:
-    """Of each kind, the one of most volume."""
+    """Return the case of largest volume of each kind."""
     return list({(case.online, case.cloud): case for case in sorted(cases, key=lambda case: case.volume)}.values())
 
 
@@ -166,7 +166,7 @@ def _offline(outcome: FgmOutcome, case: Case) -> None:
 
 
 def _by_request(outcome: FgmOutcome, cases: list[Case], baselines: Iterable[str]) -> None:
-    """How the gain depends on how much more is asked for than needed, and on the sizes of jobs."""
+    """Add rows of the gain, by the ratio of demand to need, and by the sizes of jobs."""
     for case, name, form in product(cases, baselines, _FORMS):
         ours, theirs = outcome.runs[case, form], outcome.runs[case, name]
         for metric, value, source in (
@@ -222,7 +222,7 @@ def _online(outcome: FgmOutcome, cases: list[Case]) -> None:
 
 
 def plot(outcome: FgmOutcome, folder: Path) -> list[Path]:
-    """Completion of jobs offline, and makespan by volume online."""
+    """Plot completion of jobs offline, and makespan by volume online."""
     files = []
     for case in _largest(case for case, _ in outcome.runs if case.asks == 1 and not case.alike):
         jobs: dict[str, NDArray[np.float64]] = {name: r.jobs for (c, name), r in outcome.runs.items() if c == case}

@@ -21,7 +21,7 @@ _STYLE = {
 
 
 def plot_completion(title: str, jobs: Mapping[str, NDArray[np.float64]], folder: Path) -> Path:
-    """Which part of the jobs was done how long after it came."""
+    """Plot the fraction of jobs that were done, by time since their arrival."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
@@ -38,7 +38,7 @@ def plot_completion(title: str, jobs: Mapping[str, NDArray[np.float64]], folder:
 
 
 def plot_makespan(title: str, curves: Mapping[str, Mapping[float, float]], folder: Path) -> Path:
-    """How long the whole took, by volume."""
+    """Plot the makespan by volume."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")

@@ -1,4 +1,4 @@
-"""The schedulers of the comparison, and what is written down of a run."""
+"""The schedulers of the comparison, and the measurements of a run."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _MAKE: Mapping[str, Callable[[], Any]] = {
 
 
 class _Watched:
-    """A scheduler; what it cost, when tasks started last, and Jain's index of the users' dominant shares after every commit."""
+    """A scheduler that measures its cost, the last starts of tasks, and Jain's index of the users' dominant shares after every commit."""
 
     def __init__(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -79,7 +79,7 @@ class _Watched:
         done: Commit = self.scheduler.commit(round)
         self.started.update((d.task, round.now) for d in done.accepted if isinstance(d, Place | Migrate))
         cluster = self.scheduler.cluster
-        # Only who wants more than he has can be treated unfairly.
+        # Only users that want more than they have can be treated unfairly.
         users = dict.fromkeys(group.job.job.user for members in cluster.waiting.values() for group in members)
         if len(users) > 1:
             shares = Shares(cluster)
@@ -92,7 +92,7 @@ class _Watched:
         return done
 
     def fairness(self) -> float:
-        """Mean over the time in which several users waited."""
+        """Return the mean of Jain's index over the time in which several users waited."""
         times, values = np.array(self._fairness).T
         held = np.diff(times, append=times[-1])
         known = np.isfinite(values)
@@ -101,7 +101,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one case under one scheduler; times in seconds.
+    """Result of one case under one scheduler; times in seconds.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ class Run:
 
 
 def run_case(case: Case, scheduler: str, seed: int) -> Run:
-    """Simulate."""
+    """Simulate a case under a scheduler."""
     workload, execution = make(case, seed)
     if scheduler in BASELINES:
         execution = replace(execution, sample=None)  # they would not listen

@@ -1,4 +1,4 @@
-"""How long matching takes, and what FGM adds to a round of a large cluster."""
+"""Time of matching, and cost of FGM in a round of a large cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MICRO = 1_000_000
 
 
 def measure_matching(outcome: Outcome, *, quick: bool, seed: int) -> None:
-    """150 classes against 10,000 machines, all and 1 % of them, with 8 stages each; CPU time of several calls."""
+    """Measure 150 classes against 10,000 machines, all and 1 % of them, with 8 stages each; CPU time of several calls."""
     rng = np.random.default_rng(seed)
     classes, rows, stages = 150, 10_000, 8
     tasks = Classes([Stages(rng.uniform(1, 20, stages), rng.uniform(0.1, 4.0, (stages, 2))) for _ in range(classes)], 2)
@@ -47,7 +47,7 @@ def measure_matching(outcome: Outcome, *, quick: bool, seed: int) -> None:
 
 
 def measure_rounds(outcome: Outcome, *, quick: bool, seed: int, say: Callable[[str], None]) -> None:
-    """What a round takes when 1 % of the machines change, with and without FGM, in turns; medians."""
+    """Measure a round after changes of 1 % of the machines, with and without FGM, in turns; medians."""
     machines, rounds = (2_000, 8) if quick else (10_000, 24)
     pair = []
     for fine in (False, True):
@@ -66,7 +66,7 @@ def measure_rounds(outcome: Outcome, *, quick: bool, seed: int, say: Callable[[s
 
 
 class _Course:
-    """A full cluster where from round to round 1 % of the tasks end and as many come."""
+    """A full cluster in which 1 % of the tasks end in each round, and as many arrive."""
 
     def __init__(self, machines: int, fine: bool, seed: int) -> None:
         self._rng = rng = np.random.default_rng(seed)
@@ -111,7 +111,7 @@ class _Course:
 
 
 def _spent(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Least and median CPU seconds."""
+    """Return the least and the median CPU seconds."""
     spent = []
     for _ in range(repeats):
         begin = time.thread_time()

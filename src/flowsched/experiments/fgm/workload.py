@@ -1,4 +1,4 @@
-"""The source's workload, as far as it is told: jobs of the Facebook sizes, of applications whose needs change in stages.
+"""The source's workload, as far as it is stated: jobs of the Facebook sizes, of applications whose needs change in stages.
 
 Told are the cluster (23 machines of 32 hardware threads and 32 GB), the volumes (50 to 400 GB), the distribution of job
 sizes, all jobs at once or at Poisson times, and that in the "cloud" other applications run beside.  What the
@@ -52,7 +52,7 @@ APPLICATIONS = {
     "kmeans": (((6, 0.6, 1.0), (24, 1.0, 1.1), (5, 0.4, 0.9)), (1, 1.5)),
     "pagerank": (((8, 0.7, 1.1), (8, 1.7, 1.4), (8, 0.8, 1.4), (8, 1.7, 1.4), (5, 0.5, 0.8)), (2, 1.5)),
 }
-"""Stages (seconds, threads, GB), and what is asked for (threads, GB)."""
+"""Stages (seconds, threads, GB), and demand (threads, GB)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ class Case:
 
     @property
     def name(self) -> str:
-        """How tables call it."""
+        """Name in tables."""
         name = f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
         name += ", jobs alike" if self.alike else ""
         return name if self.asks == 1 else f"{name}, asking {self.asks:g} times as much"
 
 
 def make(case: Case, seed: int) -> tuple[Workload, Execution]:
-    """The jobs, and what their tasks really need."""
+    """Return the jobs, and the true needs of their tasks."""
     rng = np.random.default_rng([seed, round(case.volume)])
     sizes = _sizes(round(case.volume / BLOCK), rng)
     if case.alike:
@@ -117,7 +117,7 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
 
 
 def _sizes(tasks: int, rng: np.random.Generator) -> list[int]:
-    """Sizes of jobs, `tasks` in all; the last one is cut."""
+    """Draw sizes of jobs, `tasks` in all; the last one is cut."""
     low, high, part = np.array(FACEBOOK).T
     sizes: list[int] = []
     while tasks > 0:
@@ -129,7 +129,7 @@ def _sizes(tasks: int, rng: np.random.Generator) -> list[int]:
 
 
 def _foreign(rng: np.random.Generator) -> list[ForeignLoad]:
-    """On every machine, others compute with 24 threads and 14 GB half of the time, for two minutes on average."""
+    """Draw the foreign load: 24 threads and 14 GB on every machine, half of the time, for two minutes on average."""
     loads = []
     for i in range(MACHINES):
         time, busy = 0.0, bool(rng.integers(2))

@@ -19,7 +19,7 @@ TITLE = "batch and stream jobs on resource units: one scheduler against several,
 
 
 def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path) -> Outcome:
-    """All of the source's experiments; `quick` has fewer jobs, and machines in proportion."""
+    """Run all of the source's experiments; `quick` has fewer jobs, and machines in proportion."""
     rows = []
     for title, measure in (
         ("one scheduler against six", clusters.bursts),
@@ -40,7 +40,7 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path) -
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """Bars of this and the source's figures, one file for each experiment."""
+    """Plot bars of these and the source's figures, one file for each experiment."""
     from flowsched.experiments.hrm.plots import draw
 
     return draw(outcome, folder)

@@ -15,10 +15,10 @@ __all__ = ["bursts", "lengths", "rates"]
 
 _NAME = "hrm"
 _CONTAINERS, _CORES = 40, 3
-"""Of a job; the source tells the first, and with 3 cores each its 180 jobs, but not its 120, want more than there is."""
+"""Of a job; the source states the first.  With 3 cores each its 180 jobs, but not its 120, want more than there is."""
 
 _MAX_WAIT = 12.5
-"""WT_max, which the source does not tell: with containers of 15 s nobody is assigned before 2.5 s, its worst delay."""
+"""WT_max, which the source does not state: with containers of 15 s none is assigned before 2.5 s, its worst delay."""
 
 RunTimes = Literal["fixed", "random"]
 
@@ -141,7 +141,7 @@ def lengths(quick: bool, seed: int) -> list[Row]:
 
 
 def _by_length(what: str, finished: dict[int, float]) -> list[Row]:
-    """Rows of how long jobs take with queues of these lengths."""
+    """Add rows of the times of jobs with queues of these lengths."""
     rows: list[Row] = []
     for length in (1, 2, 3):
         where = f"{what}, queue length {length}"
@@ -157,7 +157,7 @@ def _by_length(what: str, finished: dict[int, float]) -> list[Row]:
 def _pair(
     where: str, metric: str, six: float, one: float, told: float | None = None, told_one: float | None = None
 ) -> Row:
-    """Six schedulers, with one as the baseline."""
+    """Add rows of six schedulers, with one as the baseline."""
     note = "baseline: one scheduler, no queues" + (f"; the source's takes {told_one:g} s" if told_one else "")
     return Row(_NAME, where, metric, six, one, one / six if six else None, told, "s", note)
 

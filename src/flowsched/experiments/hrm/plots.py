@@ -28,7 +28,7 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw(outcome: Outcome, folder: Path) -> list[Path]:
-    """One file for each experiment that the outcome has rows of."""
+    """Plot one file for each experiment with rows in the outcome."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from flowsched.experiments.rows import Outcome
 from flowsched.experiments.solver import changes, cold, failures, general, peers, plots, warm, warm_general
-from flowsched.experiments.solver.ledger import Goal, Ledger, Say
+from flowsched.experiments.solver.findings import Findings, Goal, Say
 
 __all__ = ["TITLE", "plot", "run"]
 
@@ -37,37 +37,37 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
     -------
     Outcome
     """
-    ledger = Ledger(say)
-    ledger.notes += [f"{peer} is absent ({why}): rows are without it" for peer, why in peers.absent().items()]
+    findings = Findings(say)
+    findings.notes += [f"{peer} is absent ({why}): rows are without it" for peer, why in peers.absent().items()]
     if quick:
-        warm.measure(ledger, warm.cases(quick=True), seed, repeats=1)
-        warm.growth(ledger, [1_000, 10_000], seed, rounds=30, repeats=2, check=False)
-        warm.spread(ledger, 2_000, seed, rounds=100, repeats=2)
-        warm.sirius(ledger, 1_000, [1_000], seed, rounds=2)
-        failures.measure(ledger, 1_000, 3_900, [10], seed, rounds=10)
-        cold.sched(ledger, [(10_000, 4, 20_000)], seed, repeats=1)
-        warm_general.measure(ledger, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
+        warm.measure(findings, warm.cases(quick=True), seed, repeats=1)
+        warm.growth(findings, [1_000, 10_000], seed, rounds=30, repeats=2, check=False)
+        warm.spread(findings, 2_000, seed, rounds=100, repeats=2)
+        warm.sirius(findings, 1_000, [1_000], seed, rounds=2)
+        failures.measure(findings, 1_000, 3_900, [10], seed, rounds=10)
+        cold.sched(findings, [(10_000, 4, 20_000)], seed, repeats=1)
+        warm_general.measure(findings, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
     else:
-        warm.measure(ledger, warm.cases(quick=False), seed, repeats=1)
-        warm.growth(ledger, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
-        warm.spread(ledger, 10_000, seed, rounds=500, repeats=3)
-        warm.sirius(ledger, 10_000, [10_000, 20_000], seed, rounds=5)
-        failures.measure(ledger, 10_000, 39_000, [10, 100], seed, rounds=20)
+        warm.measure(findings, warm.cases(quick=False), seed, repeats=1)
+        warm.growth(findings, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
+        warm.spread(findings, 10_000, seed, rounds=500, repeats=3)
+        warm.sirius(findings, 10_000, [10_000, 20_000], seed, rounds=5)
+        failures.measure(findings, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
-        cold.sched(ledger, sizes, seed, repeats=3)
+        cold.sched(findings, sizes, seed, repeats=3)
         peer_like = general.families(quick=False).get("netgen 8k/64k")
         if peer_like:
-            warm_general.measure(ledger, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))
+            warm_general.measure(findings, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))
         else:
-            ledger.notes.append("pynetgen is absent: the rows of netgen are left out")
-    cold.families(ledger, quick, seed, 3, data)
+            findings.notes.append("pynetgen is absent: the rows of netgen are left out")
+    cold.families(findings, quick, seed, 3, data)
     if data is not None:
-        changes.measure(ledger, data / "flowlessly")
-    cold.reduced(ledger, 100 if quick else 500, seed)
-    cold.memory(ledger, 20_000, seed)
-    return ledger.outcome()
+        changes.measure(findings, data / "flowlessly")
+    cold.reduced(findings, 100 if quick else 500, seed)
+    cold.memory(findings, 20_000, seed)
+    return findings.outcome()
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:
-    """Round time against k and against the size of the cluster; cold solves against the peers."""
+    """Plot round time against k and against the size of the cluster; cold solves against the peers."""
     return plots.draw(outcome, folder)

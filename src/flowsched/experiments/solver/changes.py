@@ -11,8 +11,8 @@ from time import thread_time
 import numpy as np
 
 from flowsched.experiments.solver import peers
+from flowsched.experiments.solver.findings import Findings, median
 from flowsched.experiments.solver.general import without_lower
-from flowsched.experiments.solver.ledger import Ledger, median
 from flowsched.network.dimacs_stream import IncrementalSession
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.problem import FlowProblem
@@ -20,8 +20,8 @@ from flowsched.network.problem import FlowProblem
 __all__ = ["measure"]
 
 
-def measure(ledger: Ledger, folder: Path) -> None:
-    """Each change file on the graph that its name begins with: the stream's round against OR-tools from nothing."""
+def measure(findings: Findings, folder: Path) -> None:
+    """Add rows of each change file on its graph: the stream's round against OR-tools from nothing."""
     ours: list[float] = []
     theirs: dict[str, list[float]] = {}
     for graph in sorted(folder.glob("graph_*m_*crs_*j.in*")):
@@ -36,16 +36,16 @@ def measure(ledger: Ledger, folder: Path) -> None:
                 measured = solve(problem)
                 fixed = int((network.lower() * network.cost()).sum())  # what the lower bounds, sent in advance, cost
                 measured.cost += fixed
-                ledger.check(f"flowlessly, {change.name}", cost, {peer: measured})
+                findings.check(f"flowlessly, {change.name}", cost, {peer: measured})
                 theirs.setdefault(peer, []).append(measured.total)
     if ours:
         setting = f"flowlessly, {len(ours)} change files"
         best = {peer: median(seconds) for peer, seconds in theirs.items()}
-        ledger.compare(setting, "records read to flow written", median(ours), best, None, "peers: solve from nothing")
+        findings.compare(setting, "records read to flow written", median(ours), best, None, "peers: solve from nothing")
 
 
 def _round(graph: list[bytes], change: list[bytes]) -> tuple[FlowNetwork, int, float]:
-    """The network after both, its optimum, and the seconds of the second: parse, mutate, solve, write."""
+    """Return the network after both, its optimum, and the seconds of the second: parse, mutate, solve, write."""
     seconds = 0.0
 
     def stream() -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""From nothing: build, solve and read, against other solvers that start from nothing; and memory."""
+"""Cold solves: build, solve and read, against other solvers that start from nothing; and memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from flowsched.experiments.rows import Row
 from flowsched.experiments.solver import general, peers
+from flowsched.experiments.solver.findings import Findings, Goal
 from flowsched.experiments.solver.instances import SchedFamily
-from flowsched.experiments.solver.ledger import Goal, Ledger
 from flowsched.experiments.solver.peers import Measured
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.problem import FlowProblem
@@ -20,34 +20,34 @@ __all__ = ["families", "memory", "reduced", "sched"]
 Best = dict[str, Measured]
 
 
-def sched(ledger: Ledger, sizes: list[tuple[int, int, int]], seed: int, repeats: int) -> None:
-    """Scheduling networks; ``sizes`` are machines, slots and tasks."""
+def sched(findings: Findings, sizes: list[tuple[int, int, int]], seed: int, repeats: int) -> None:
+    """Add rows of scheduling networks; ``sizes`` are machines, slots and tasks."""
     for machines, slots, tasks in sizes:
         problem = SchedFamily(machines, slots=slots, tasks=tasks, seed=seed).problem()
         setting = f"{machines:,} x {slots}, {tasks:,} tasks, cold"
-        ours, phases, others = _in_turn(ledger, setting, problem, repeats)
+        ours, phases, others = _in_turn(findings, setting, problem, repeats)
         totals = {peer: measured.total for peer, measured in others.items()}
-        ledger.compare(setting, "build included", ours.total, totals, Goal(1.5, 5), str(ours.stats["algorithm"]))
+        findings.compare(setting, "build included", ours.total, totals, Goal(1.5, 5), str(ours.stats["algorithm"]))
         solves = {peer: measured.seconds["solve"] for peer, measured in others.items()}
         own = min(phases.seconds["solve"], ours.total)
-        ledger.compare(setting, "solve only", own, solves, Goal(3, 12), str(ours.stats["algorithm"]))
-        _phases(ledger, setting, phases, others)
+        findings.compare(setting, "solve only", own, solves, Goal(3, 12), str(ours.stats["algorithm"]))
+        _phases(findings, setting, phases, others)
 
 
-def families(ledger: Ledger, quick: bool, seed: int, repeats: int, data: Path | None) -> None:
-    """General networks, build included: against the better of OR-tools and LEMON's network simplex."""
+def families(findings: Findings, quick: bool, seed: int, repeats: int, data: Path | None) -> None:
+    """Add rows of general networks, build included: against the better of OR-tools and LEMON's network simplex."""
     ratios: dict[str, float] = {}
     makers = {name: partial(make, seed) for name, make in general.families(quick).items()}
     if data is not None:
         known = general.recorded(data / "flowlessly")
         makers |= {name: partial(_same, problem) for name, problem in known.items()}
         if not known:
-            ledger.notes.append(f"no recorded networks in {data / 'flowlessly'}: the rows of flowlessly are left out")
+            findings.notes.append(f"no recorded networks in {data / 'flowlessly'}: the rows of flowlessly are left out")
     for name, make in makers.items():
-        ours, phases, others = _in_turn(ledger, f"{name}, cold", make(), repeats)
+        ours, phases, others = _in_turn(findings, f"{name}, cold", make(), repeats)
         totals = {peer: measured.total for peer, measured in others.items()}
-        ledger.compare(f"{name}, cold", "build included", ours.total, totals, None, str(ours.stats["algorithm"]))
-        _phases(ledger, f"{name}, cold", phases, others)
+        findings.compare(f"{name}, cold", "build included", ours.total, totals, None, str(ours.stats["algorithm"]))
+        _phases(findings, f"{name}, cold", phases, others)
         simplexes = [seconds for peer, seconds in totals.items() if peer != "LEMON scaling"]
         if simplexes:
             ratios[name] = min(simplexes) / ours.total
@@ -55,26 +55,26 @@ def families(ledger: Ledger, quick: bool, seed: int, repeats: int, data: Path | 
         worst = min(ratios, key=ratios.__getitem__)
         mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
         setting = f"{len(ratios)} general networks, cold"
-        ledger.figure(setting, "worst ratio", ratios[worst], "", Goal(1.0, 1.5), worst)
-        ledger.figure(setting, "geometric mean of the ratios", mean, "", Goal(1.8, 4))
+        findings.figure(setting, "worst ratio", ratios[worst], "", Goal(1.0, 1.5), worst)
+        findings.figure(setting, "geometric mean of the ratios", mean, "", Goal(1.8, 4))
 
 
-def reduced(ledger: Ledger, machines: int, seed: int) -> None:
-    """NetworkX, which is Python, on a network of its size."""
+def reduced(findings: Findings, machines: int, seed: int) -> None:
+    """Add rows of NetworkX, which is Python, on a small network."""
     problem = SchedFamily(machines, tasks=2 * machines, seed=seed).problem()
     setting = f"{machines:,} x 4, {2 * machines:,} tasks, cold"
     try:
         theirs = peers.networkx(problem)
     except ImportError:
-        ledger.notes.append("NetworkX is absent: its row is left out")
+        findings.notes.append("NetworkX is absent: its row is left out")
         return
     ours = min((peers.flowsched_once(problem) for _ in range(3)), key=lambda measured: measured.total)
-    ledger.check(setting, ours.cost, {"NetworkX": theirs})
-    ledger.compare(setting, "build included", ours.total, {"NetworkX": theirs.total}, None, "reduced size")
+    findings.check(setting, ours.cost, {"NetworkX": theirs})
+    findings.compare(setting, "build included", ours.total, {"NetworkX": theirs.total}, None, "reduced size")
 
 
-def memory(ledger: Ledger, tasks: int, seed: int) -> None:
-    """Bytes of the kernel's arrays after a solve, told apart by two networks of different density."""
+def memory(findings: Findings, tasks: int, seed: int) -> None:
+    """Add rows of the bytes of the kernel's arrays after a solve, per node and arc by two networks of different density."""
     sizes, used = [], []
     for prefs in (2, 14):
         problem = SchedFamily(10_000, tasks=tasks, prefs=prefs, seed=seed).problem()
@@ -87,12 +87,12 @@ def memory(ledger: Ledger, tasks: int, seed: int) -> None:
     per_arc, per_node = np.linalg.solve(np.array(sizes, float), np.array(used, float))
     setting = f"10,000 x 4, {tasks:,} tasks, after a solve"
     note = f"{used[0] / sizes[0][0]:.0f} B and {used[1] / sizes[1][0]:.0f} B per arc, nodes included"
-    ledger.figure(setting, "memory per arc", float(per_arc), "B", Goal(64, 40, most=True), note)
-    ledger.figure(setting, "memory per node", float(per_node), "B", Goal(128, 64, most=True))
+    findings.figure(setting, "memory per arc", float(per_arc), "B", Goal(64, 40, most=True), note)
+    findings.figure(setting, "memory per node", float(per_node), "B", Goal(128, 64, most=True))
 
 
-def _in_turn(ledger: Ledger, setting: str, problem: FlowProblem, repeats: int) -> tuple[Measured, Measured, Best]:
-    """The fastest of some turns of each: ours by one call, ours by phases, and the peers; slow peers get one turn."""
+def _in_turn(findings: Findings, setting: str, problem: FlowProblem, repeats: int) -> tuple[Measured, Measured, Best]:
+    """Return the fastest of some turns of each: flowsched by one call, by phases, and the peers; slow peers get one turn."""
     ours, phases = peers.flowsched_once(problem), peers.flowsched_network(problem)
     others: Best = {}
     for turn in range(repeats):
@@ -104,7 +104,7 @@ def _in_turn(ledger: Ledger, setting: str, problem: FlowProblem, repeats: int) -
             if name not in others or others[name].total <= 2 * best:
                 again = solve(problem)
                 others[name] = min(again, others.get(name, again), key=_total)
-    ledger.check(setting, ours.cost, others | {"FlowNetwork": phases})
+    findings.check(setting, ours.cost, others | {"FlowNetwork": phases})
     return ours, phases, others
 
 
@@ -116,14 +116,14 @@ def _total(measured: Measured) -> float:
     return measured.total
 
 
-def _phases(ledger: Ledger, setting: str, phases: Measured, others: Best) -> None:
-    """Our phases on a kept network, and those of the peer that is fastest in all."""
+def _phases(findings: Findings, setting: str, phases: Measured, others: Best) -> None:
+    """Add rows of flowsched's phases on a kept network, and those of the fastest peer."""
     best = min(others, key=lambda peer: others[peer].total, default=None)
     for phase, seconds in phases.seconds.items():
         if best is None:
-            ledger.figure(setting, phase, seconds, "s")
+            findings.figure(setting, phase, seconds, "s")
         else:
-            ledger.details.append(
+            findings.details.append(
                 Row(
                     "solver",
                     setting,

@@ -1,4 +1,4 @@
-"""Machines that fail together: what ran on them has to go elsewhere."""
+"""Machines that fail together, and the new placement of their tasks."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from time import thread_time
 import numpy as np
 
 from flowsched.experiments.solver import peers
+from flowsched.experiments.solver.findings import Findings, median
 from flowsched.experiments.solver.instances import LiveNetwork, SchedFamily
-from flowsched.experiments.solver.ledger import Ledger, median
 from flowsched.network.problem import FlowProblem
 
 __all__ = ["measure"]
 
 
-def measure(ledger: Ledger, machines: int, tasks: int, counts: list[int], seed: int, rounds: int) -> None:
-    """Rows for so many machines of one network that lose their slots at once; then they come back, unmeasured."""
+def measure(findings: Findings, machines: int, tasks: int, counts: list[int], seed: int, rounds: int) -> None:
+    """Add rows for machines of one network that lose their slots at once; then they come back, unmeasured."""
     family = SchedFamily(machines, tasks=tasks, seed=seed)
     problem = family.problem()
     rng = np.random.default_rng(seed)
@@ -39,8 +39,8 @@ def measure(ledger: Ledger, machines: int, tasks: int, counts: list[int], seed: 
         capacity[places] = 0
         left = FlowProblem(problem.tail, problem.head, capacity, problem.cost, problem.supply)
         theirs = {peer: solve(left) for peer, solve in peers.cold_peers().items()}
-        ledger.check(setting, solution.cost, theirs)
-        ledger.compare(
+        findings.check(setting, solution.cost, theirs)
+        findings.compare(
             setting, "round of failures", median(ours), {peer: found.total for peer, found in theirs.items()}
         )
-        ledger.figure(setting, "worst round of failures", max(ours), "s", note=f"of {rounds}")
+        findings.figure(setting, "worst round of failures", max(ours), "s", note=f"of {rounds}")

@@ -28,7 +28,7 @@ Way = tuple[int, int, int]
 
 
 def families(quick: bool) -> dict[str, Make]:
-    """Generators by name; each takes a seed."""
+    """Return generators by name; each takes a seed."""
     if quick:
         return {
             "goto 1k/8k": lambda seed: goto(1_024, 8, seed),
@@ -166,7 +166,7 @@ def transport(sources: int, sinks: int, seed: int, degree: int | None = None) ->
 
 
 def recorded(folder: Path) -> dict[str, FlowProblem]:
-    """The larger scheduling networks that Firmament wrote for Flowlessly, where the folder has them."""
+    """Return the larger scheduling networks that Firmament wrote for Flowlessly, if the folder has them."""
     names = (
         "graph_100m_16j_100t_10p",
         "graph_1000m_2j_100t_10p",
@@ -178,7 +178,7 @@ def recorded(folder: Path) -> dict[str, FlowProblem]:
 
 
 def without_lower(problem: FlowProblem) -> FlowProblem:
-    """The same problem for solvers that know no lower bounds: they are sent in advance (at no cost)."""
+    """Return the same problem without lower bounds: they are sent in advance (at no cost)."""
     if not problem.lower.any():
         return problem
     supply = problem.supply.copy()
@@ -220,7 +220,7 @@ def unit_paths(problem: FlowProblem, flow: Ints) -> list[Way]:
 
 
 class _Streets:
-    """The arcs of a grid, eastward, southward and then their returns, and a flow on them that proves it feasible."""
+    """Return the arcs of a grid, eastward, southward and then their returns, and a witness flow on them."""
 
     def __init__(self, wide: int, long: int) -> None:
         self.node = np.arange(wide * long).reshape(wide, long)
@@ -234,7 +234,7 @@ class _Streets:
         self.ways = [part.reshape(tail.shape) for part, (tail, _) in zip(np.split(self.flow, cuts), ways, strict=True)]
 
     def send(self, start: tuple[int, int], end: tuple[int, int], amount: int) -> None:
-        """Send along a row or a column."""
+        """Send flow along a row or a column."""
         (top, left), (bottom, right) = np.sort([start, end], axis=0)
         east, south, west, north = self.ways
         (east if start[1] <= end[1] else west)[start[0], left:right] += amount

@@ -44,12 +44,12 @@ class Tasks:
         return len(self.job)
 
     def replace(self, rows: Ints, others: Tasks) -> None:
-        """Put ``others`` in the place of some rows."""
+        """Replace some rows by ``others``."""
         for field in fields(self):
             getattr(self, field.name)[rows] = getattr(others, field.name)
 
     def copy(self) -> Tasks:
-        """An independent copy."""
+        """Return an independent copy."""
         return Tasks(*(getattr(self, field.name).copy() for field in fields(self)))
 
 
@@ -135,7 +135,7 @@ class SchedFamily:
         return change
 
     def problem(self, tasks: Tasks | None = None) -> FlowProblem:
-        """The whole network with these tasks (by default those of now), for solvers that start from nothing."""
+        """Return the whole network with these tasks (by default the present ones), for solvers that start from nothing."""
         tasks = self.tasks if tasks is None else tasks
         static = StaticNodes(self)
         tail, head, capacity, cost = static.arcs()
@@ -176,7 +176,7 @@ class StaticNodes:
         self.count = self.sink + 1
 
     def machine_arcs(self, machines: Ints) -> Ints:
-        """Places, among `arcs`, of those into and out of machines."""
+        """Return the places in `arcs` of the arcs into and out of machines."""
         into = self.family.racks + machines
         return np.concatenate([into, into + self.family.machines])
 
@@ -219,7 +219,7 @@ class Rounds:
         self.changes = [family.change(size) for _ in range(count)]
 
     def tasks_after(self, count: int) -> Tasks:
-        """The tasks after so many rounds."""
+        """Return the tasks after so many rounds."""
         tasks = self.first.copy()
         for change in self.changes[:count]:
             tasks.replace(change.rows, change.arriving)

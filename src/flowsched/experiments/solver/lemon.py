@@ -1,4 +1,4 @@
-"""LEMON's network simplex and cost scaling, compiled from its C++ headers when they are first asked for."""
+"""LEMON's network simplex and cost scaling, compiled from its C++ headers at the first use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SOURCE = Path(__file__).with_name("lemon.cpp")
 
 
 def absent() -> str | None:
-    """Why LEMON cannot be had here; None where it can."""
+    """Return the reason why LEMON is not available; None if it is."""
     found = _library()
     return found if isinstance(found, str) else None
 
@@ -59,7 +59,7 @@ def solve(problem: FlowProblem, method: str) -> tuple[int, tuple[float, float, f
 
 @functools.cache
 def _library() -> Any:
-    """The compiled library, or the reason why there is none."""
+    """Return the compiled library, or the reason why there is none."""
     compiler = shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         return "no C++ compiler"

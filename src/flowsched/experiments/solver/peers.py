@@ -50,14 +50,14 @@ class Measured:
         return sum(self.seconds.values())
 
     def phase(self, name: str) -> None:
-        """Book the time since the last call under ``name``."""
+        """Add the time since the last call to phase ``name``."""
         now = thread_time()
         self.seconds[name] = now - self._since
         self._since = now
 
 
 def absent() -> dict[str, str]:
-    """The peers that cannot be had here, and why."""
+    """Return the peers that are not available here, with the reason."""
     missing = {name: f"no package {package}" for name, package in _PACKAGES.items() if not _installed(package)}
     why = lemon.absent()
     if why:
@@ -66,7 +66,7 @@ def absent() -> dict[str, str]:
 
 
 def cold_peers() -> dict[str, Solve]:
-    """Other solvers that start from nothing, as far as they can be had here."""
+    """Return other solvers that start from nothing, as far as they are available."""
     missing = absent()
     solvers: dict[str, Solve] = {}
     if "OR-tools" not in missing:
@@ -80,7 +80,7 @@ def cold_peers() -> dict[str, Solve]:
 
 
 def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
-    """This project, one call for all phases."""
+    """Solve by flowsched, in one call for all phases."""
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     measured = Measured()
     result = min_cost_flow(*columns, lower=problem.lower, algorithm=algorithm)
@@ -90,7 +90,7 @@ def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
 
 
 def flowsched_network(problem: FlowProblem, algorithm: str = "auto") -> Measured:
-    """This project, phase by phase: bulk build, first solve, flows read."""
+    """Solve by flowsched, phase by phase: bulk build, first solve, flows read."""
     measured = Measured()
     net = FlowNetwork()
     net.add_nodes(problem.supply)
@@ -105,7 +105,7 @@ def flowsched_network(problem: FlowProblem, algorithm: str = "auto") -> Measured
 
 
 def ortools(problem: FlowProblem) -> Measured:
-    """OR-tools' cost scaling, from nothing."""
+    """Solve by OR-tools' cost scaling, from nothing."""
     from ortools.graph.python import min_cost_flow as mcf
 
     nodes = np.arange(len(problem.supply))
@@ -125,7 +125,7 @@ def ortools(problem: FlowProblem) -> Measured:
 
 
 def pylmcf_cold(problem: FlowProblem) -> Measured:
-    """LEMON's network simplex as pylmcf carries it, from nothing."""
+    """Solve by LEMON's network simplex as pylmcf carries it, from nothing."""
     ordered = _by_ends(problem)
     measured = Measured()
     graph = _pylmcf_graph(ordered)
@@ -139,7 +139,7 @@ def pylmcf_cold(problem: FlowProblem) -> Measured:
 
 
 def networkx(problem: FlowProblem) -> Measured:
-    """NetworkX's network simplex, which is Python: for small problems."""
+    """Solve by NetworkX's network simplex, which is Python: for small problems."""
     import networkx as nx
 
     columns = (problem.tail, problem.head, problem.capacity, problem.cost)
@@ -251,7 +251,7 @@ def _lemon(problem: FlowProblem, method: str) -> Measured:
 
 
 def _by_ends(problem: FlowProblem) -> FlowProblem:
-    """The arcs sorted by their ends, as pylmcf wants them."""
+    """Return the arcs sorted by their ends, as pylmcf wants them."""
     order = np.lexsort((problem.head, problem.tail))
     return FlowProblem(
         problem.tail[order], problem.head[order], problem.capacity[order], problem.cost[order], problem.supply

@@ -58,7 +58,7 @@ def draw(outcome: Outcome, folder: Path) -> list[Path]:
 
 
 def _by_change(rows: list[Row], figure: Figure) -> bool:
-    """Ours solid, the best peer dashed, a colour for each load."""
+    """Plot flowsched solid, the best peer dashed, a colour for each load."""
     lines: dict[str, list[tuple[int, float, float | None]]] = {}
     for row in rows:
         match = _ROUND.match(row.setting)
@@ -92,7 +92,7 @@ def _by_size(rows: list[Row], figure: Figure) -> bool:
 
 
 def _cold(rows: list[Row], figure: Figure) -> bool:
-    """The best peer's time over ours for each network, build included."""
+    """Plot the ratio of the best peer's time to flowsched's for each network, build included."""
     found = [row for row in rows if row.metric == "build included" and row.note.startswith("best peer")]
     found = [row for row in found if "NetworkX" not in row.note]  # which is Python, and of another order
     found = sorted((row for row in found if row.ratio is not None), key=lambda row: row.ratio or 0.0)

@@ -1,4 +1,4 @@
-"""Rounds of change: k tasks leave and k arrive; the time of mutation, solve and reading what changed."""
+"""Rounds of change: k tasks leave and k arrive; the time of mutation, solve and reading the changes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.experiments.solver import peers
+from flowsched.experiments.solver.findings import Findings, Goal, median
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
-from flowsched.experiments.solver.ledger import Goal, Ledger, median
 
 __all__ = ["WarmCase", "cases", "growth", "measure", "sirius", "spread"]
 
@@ -21,7 +21,7 @@ PHASES = ("mutate", "solve", "read")
 
 @dataclass(frozen=True)
 class WarmCase:
-    """A load, a size of change and the goal; `shared` rounds are run by the warm peer too, `alone` more by us."""
+    """A load, a size of change and the goal; the warm peer runs `shared` rounds too, flowsched `alone` more."""
 
     machines: int
     slots: int
@@ -34,12 +34,12 @@ class WarmCase:
 
     @property
     def setting(self) -> str:
-        """Its name in the table."""
+        """Name in the table."""
         return f"{self.machines:,} x {self.slots}, {self.tasks:,} tasks, k = {self.k}"
 
 
 def cases(quick: bool) -> list[WarmCase]:
-    """The loads that matter: half full, 97 %, exactly full, oversubscribed, and the size of the Google trace."""
+    """Return the loads that matter: half full, 97 %, exactly full, oversubscribed, and the size of the Google trace."""
     half, high = {1: Goal(100, 500), 10: Goal(40, 150), 100: Goal(40, 150)}, {1: Goal(20, 150), 10: Goal(20, 100)}
     high[100] = Goal(30, 150)
     full, over = {1: Goal(300, 2000), 100: Goal(15, 100)}, dict.fromkeys((1, 10, 100), Goal(40, 250))
@@ -59,30 +59,30 @@ def cases(quick: bool) -> list[WarmCase]:
     return found
 
 
-def measure(ledger: Ledger, found: list[WarmCase], seed: int, repeats: int) -> None:
-    """Rows of rounds against the best peer; a peer's cold solves count for all sizes of change of one load."""
+def measure(findings: Findings, found: list[WarmCase], seed: int, repeats: int) -> None:
+    """Add rows of rounds against the best peer; a peer's cold solves count for all sizes of change of one load."""
     cold: dict[tuple[int, int], dict[str, list[float]]] = {}
     for case in found:
         family = SchedFamily(case.machines, slots=case.slots, tasks=case.tasks, seed=seed)
         rounds = Rounds(family, case.k, case.shared + case.alone)
-        ours, theirs, costs = _replay(ledger, case, rounds, repeats)
+        ours, theirs, costs = _replay(findings, case, rounds, repeats)
         samples = cold.setdefault((case.machines, case.tasks), {})
-        _sample_cold(ledger, case, rounds, costs, samples)
+        _sample_cold(findings, case, rounds, costs, samples)
         total = ours.sum(axis=1)
         best = {peer: median(seconds) for peer, seconds in samples.items()}
         if len(theirs):
             best["pylmcf warm"] = median(theirs)
-        ledger.compare(case.setting, "round", median(total), best, case.goal)
+        findings.compare(case.setting, "round", median(total), best, case.goal)
         for phase, times in zip(PHASES, ours.T, strict=True):
-            ledger.figure(case.setting, phase, median(times), "s")
-        ledger.figure(case.setting, "mean round", float(total.mean()), "s")
-        ledger.figure(case.setting, "p99 round", float(np.percentile(total, 99)), "s")
+            findings.figure(case.setting, phase, median(times), "s")
+        findings.figure(case.setting, "mean round", float(total.mean()), "s")
+        findings.figure(case.setting, "p99 round", float(np.percentile(total, 99)), "s")
         if len(theirs):
-            ledger.figure(case.setting, "p99 round of pylmcf warm", float(np.percentile(theirs, 99)), "s")
+            findings.figure(case.setting, "p99 round of pylmcf warm", float(np.percentile(theirs, 99)), "s")
 
 
-def growth(ledger: Ledger, machines: list[int], seed: int, rounds: int, repeats: int, check: bool) -> None:
-    """One task leaves and one arrives at 97 % load, on more and more machines."""
+def growth(findings: Findings, machines: list[int], seed: int, rounds: int, repeats: int, check: bool) -> None:
+    """Measure rounds in which one task leaves and one arrives at 97 % load, on more and more machines."""
     times = []
     for size in machines:
         family = SchedFamily(size, tasks=round(3.9 * size), seed=seed)
@@ -90,29 +90,29 @@ def growth(ledger: Ledger, machines: list[int], seed: int, rounds: int, repeats:
         ours, costs = _alone(drawn, repeats)
         times.append(median(ours.sum(axis=1)))
         setting = f"{size:,} x 4, 97 % load, k = 1"
-        ledger.figure(setting, "round by size", times[-1], "s")
+        findings.figure(setting, "round by size", times[-1], "s")
         if check:
-            _check_by_one(ledger, setting, drawn, rounds, costs[-1])
+            _check_by_one(findings, setting, drawn, rounds, costs[-1])
     setting = f"{machines[0]:,} -> {machines[-1]:,} machines, 97 % load, k = 1"
     steps = ", ".join(f"{after / before:.2f}" for before, after in pairwise(times))
-    ledger.figure(
+    findings.figure(
         setting, "growth of the round", times[-1] / times[0], "", Goal(20, 3, most=True), f"step by step {steps}"
     )
 
 
-def spread(ledger: Ledger, machines: int, seed: int, rounds: int, repeats: int) -> None:
-    """How much worse than the median one round in a hundred is, at 97 %, k = 10."""
+def spread(findings: Findings, machines: int, seed: int, rounds: int, repeats: int) -> None:
+    """Measure the ratio of the 99th percentile of rounds to the median, at 97 %, k = 10."""
     family = SchedFamily(machines, tasks=round(3.9 * machines), seed=seed)
     ours, _ = _alone(Rounds(family, 10, rounds), repeats)
     total = ours.sum(axis=1)
     setting = f"{machines:,} x 4, 97 % load, k = 10"
     p99 = float(np.percentile(total, 99))
     note = f"median {median(total) * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {rounds} rounds"
-    ledger.figure(setting, "p99 over median", p99 / median(total), "", Goal(10, 4, most=True), note)
+    findings.figure(setting, "p99 over median", p99 / median(total), "", Goal(10, 4, most=True), note)
 
 
-def sirius(ledger: Ledger, machines: int, tasks: list[int], seed: int, rounds: int) -> None:
-    """The source's claim: cost scaling that starts from the last flow and prices against cost scaling from nothing."""
+def sirius(findings: Findings, machines: int, tasks: list[int], seed: int, rounds: int) -> None:
+    """Measure the source's claim: cost scaling that starts from the last flow and prices against cost scaling from nothing."""
     for count in tasks:
         k = count // 100
         drawn = Rounds(SchedFamily(machines, tasks=count, seed=seed), k, rounds)
@@ -130,10 +130,10 @@ def sirius(ledger: Ledger, machines: int, tasks: list[int], seed: int, rounds: i
                 begin = thread_time()
                 solution = live.net.solve(algorithm=name)
                 warm[name].append(thread_time() - begin)
-                ledger.check(f"{setting} ({name})", int(solution.cost), {"cold cost scaling": scratch})
+                findings.check(f"{setting} ({name})", int(solution.cost), {"cold cost scaling": scratch})
         own = {"our cost scaling from nothing": median(cold)}
-        ledger.compare(setting, "warm cost scaling (solve only)", median(warm["cost_scaling"]), own, Goal(10, 100))
-        ledger.compare(setting, "incremental repair (solve only)", median(warm["auto"]), own)
+        findings.compare(setting, "warm cost scaling (solve only)", median(warm["cost_scaling"]), own, Goal(10, 100))
+        findings.compare(setting, "incremental repair (solve only)", median(warm["auto"]), own)
 
 
 def _timed(live: LiveNetwork, number: int, rounds: Rounds) -> tuple[tuple[float, float, float], int]:
@@ -148,7 +148,7 @@ def _timed(live: LiveNetwork, number: int, rounds: Rounds) -> tuple[tuple[float,
 
 
 def _alone(rounds: Rounds, repeats: int) -> tuple[Times, list[int]]:
-    """Times of each round (the least of the repetitions, which are alike) by phase, and the costs."""
+    """Return the times of each round (the least of equal repetitions) by phase, and the costs."""
     least = np.full((len(rounds.changes), len(PHASES)), np.inf)
     costs: list[int] = []
     for _ in range(repeats):
@@ -162,8 +162,8 @@ def _alone(rounds: Rounds, repeats: int) -> tuple[Times, list[int]]:
     return least, costs
 
 
-def _replay(ledger: Ledger, case: WarmCase, rounds: Rounds, repeats: int) -> tuple[Times, Times, list[int]]:
-    """As `_alone`, with the warm peer taking turns in the first rounds; the peer's times come second."""
+def _replay(findings: Findings, case: WarmCase, rounds: Rounds, repeats: int) -> tuple[Times, Times, list[int]]:
+    """Measure as `_alone`, with the warm peer taking turns in the first rounds; the peer's times come second."""
     warm = not case.cold_only and "pylmcf" not in peers.absent()
     least = np.full((len(rounds.changes), len(PHASES)), np.inf)
     theirs = np.full(case.shared if warm else 0, np.inf)
@@ -181,19 +181,19 @@ def _replay(ledger: Ledger, case: WarmCase, rounds: Rounds, repeats: int) -> tup
             if peer and number < case.shared:
                 measured = peer.step()
                 theirs[number] = min(theirs[number], measured.total)
-                ledger.check(f"{case.setting}, round {number}", cost, {"pylmcf warm": measured})
+                findings.check(f"{case.setting}, round {number}", cost, {"pylmcf warm": measured})
     return least, theirs, costs
 
 
 def _lesser(old: Times, new: tuple[float, float, float]) -> Times:
-    """The repetition with the lesser total, whole: phases of different repetitions are not mixed."""
+    """Return the repetition with the lesser total, whole: phases of different repetitions are not mixed."""
     return np.array(new) if sum(new) < old.sum() else old
 
 
 def _sample_cold(
-    ledger: Ledger, case: WarmCase, rounds: Rounds, costs: list[int], samples: dict[str, list[float]]
+    findings: Findings, case: WarmCase, rounds: Rounds, costs: list[int], samples: dict[str, list[float]]
 ) -> None:
-    """Another cold solve by each peer, but for those that are far behind, and the check of the cost."""
+    """Solve cold once more by each peer that is not far behind, and check the cost."""
     problem = rounds.family.problem(rounds.tasks_after(case.shared))
     best = min((min(seconds) for seconds in samples.values()), default=np.inf)
     for name, solve in peers.cold_peers().items():
@@ -201,9 +201,9 @@ def _sample_cold(
             continue
         measured = solve(problem)
         samples.setdefault(name, []).append(measured.total)
-        ledger.check(f"{case.setting}, round {case.shared - 1}", costs[case.shared - 1], {name: measured})
+        findings.check(f"{case.setting}, round {case.shared - 1}", costs[case.shared - 1], {name: measured})
 
 
-def _check_by_one(ledger: Ledger, setting: str, rounds: Rounds, count: int, cost: int) -> None:
+def _check_by_one(findings: Findings, setting: str, rounds: Rounds, count: int, cost: int) -> None:
     for name, solve in list(peers.cold_peers().items())[:1]:
-        ledger.check(setting, cost, {name: solve(rounds.family.problem(rounds.tasks_after(count)))})
+        findings.check(setting, cost, {name: solve(rounds.family.problem(rounds.tasks_after(count)))})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.experiments.solver import general, peers
-from flowsched.experiments.solver.ledger import Goal, Ledger, median
+from flowsched.experiments.solver.findings import Findings, Goal, median
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
@@ -34,9 +34,9 @@ class Edit:
 
 
 def measure(
-    ledger: Ledger, name: str, problem: FlowProblem, seed: int, rounds: int, repeats: int, goal: Goal | None
+    findings: Findings, name: str, problem: FlowProblem, seed: int, rounds: int, repeats: int, goal: Goal | None
 ) -> None:
-    """Rows for 10 and 100 changes of costs, of supplies, and of both."""
+    """Add rows for 10 and 100 changes of costs, of supplies, and of both."""
     witness = min_cost_flow(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply).flow
     paths = general.unit_paths(problem, witness)
     kinds: list[tuple[str, int, int]] = [
@@ -51,17 +51,17 @@ def measure(
         ours = np.full(rounds, np.inf)
         theirs = {repair: np.full(rounds, np.inf) for repair in REPAIRS}
         for _ in range(repeats):
-            _replay(ledger, setting, start, edits, ours, theirs)
+            _replay(findings, setting, start, edits, ours, theirs)
         best = {f"pylmcf warm, {repair}": median(times) for repair, times in theirs.items() if np.isfinite(times).all()}
         if best:
-            ledger.compare(setting, "round", median(ours), best, goal)
+            findings.compare(setting, "round", median(ours), best, goal)
         else:
-            ledger.figure(setting, "round", median(ours), "s", note="pylmcf is absent")
-        ledger.figure(setting, "p99 round", float(np.percentile(ours, 99)), "s")
+            findings.figure(setting, "round", median(ours), "s", note="pylmcf is absent")
+        findings.figure(setting, "p99 round", float(np.percentile(ours, 99)), "s")
 
 
 def _replay(
-    ledger: Ledger,
+    findings: Findings,
     setting: str,
     start: FlowProblem,
     edits: list[Edit],
@@ -90,13 +90,13 @@ def _replay(
                 supply=edit.supply if len(edit.nodes) else None, cost=edit.cost if len(edit.arcs) else None
             )
             theirs[repair][number] = min(theirs[repair][number], measured.total)
-            ledger.check(f"{setting}, round {number}", solution.cost, {f"pylmcf warm, {repair}": measured})
+            findings.check(f"{setting}, round {number}", solution.cost, {f"pylmcf warm, {repair}": measured})
 
 
 def _draw(
     problem: FlowProblem, paths: list[general.Way], rng: np.random.Generator, costs: int, supplies: int, rounds: int
 ) -> tuple[FlowProblem, list[Edit]]:
-    """A start and changes that keep it feasible: each way of a feasible flow carries some part of what it did."""
+    """Draw a start and changes that keep it feasible: each path of a feasible flow carries a fraction of its former flow."""
     source, sink, amount = (np.array(column) for column in zip(*paths, strict=True))
     carried = rng.integers(amount // 2, amount + 1)
     cost = problem.cost.copy()

@@ -25,7 +25,7 @@ from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ids import names
-from flowsched.hrm.state import queries
+from flowsched.hrm.state import ownership, queries
 from flowsched.hrm.state.arrivals import checked_containers, insert_tasks, insert_units, rows_of_units
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
 from flowsched.hrm.state.heartbeats import MachineHeartbeats
@@ -33,8 +33,7 @@ from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost
 from flowsched.hrm.state.locks import Leases
 from flowsched.hrm.state.optimistic import FairShares, Optimistic
 from flowsched.hrm.state.pessimistic import Pessimistic, Place
-from flowsched.hrm.state.schema import JS, RT
-from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.store import Store
 from flowsched.hrm.state.unit_rows import OvertakenError
 from flowsched.hrm.units import ResourceUnit
 from flowsched.validate import mapping, number, ordered, whole
@@ -219,17 +218,14 @@ class Negotiator:
 
         name_of("scheduler", scheduler)
         whole("most", most, 0, _MOST)
-        free = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            found = list(db.execute(self.store.lock_rows(free.order_by(JS.c.job_id).limit(most), skip=True)).scalars())
-            db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
-            return found
+            return ownership.adopt(self.store, db, scheduler, most)
 
         with self._calls, interruptible(), self.store.named("Negotiator.adopt"):
             self._schedulers.hear(scheduler)
-            return self.store.transact(work) if self.store.look(free.limit(1)) else []
+            return self.store.transact(work) if ownership.has_free_jobs(self.store) else []
 
     # -- batch: optimistic --------------------------------------------------------------------------------------
 
@@ -284,22 +280,12 @@ class Negotiator:
         Before their launch they are opened again if the scheduler is lost.  Afterwards they belong to the machine, which
         learns of them at its next heartbeat, too, if the scheduler could not tell it.
         """
-        given = {"ids": packed(names("tasks", tasks))}
+        given = names("tasks", tasks)
         name_of("scheduler", scheduler)
-        mine = [
-            among(self.store.dialect, RT.c.task_id),
-            RT.c.scheduler == scheduler,
-            RT.c.queue_id.is_not(None),
-            RT.c.launched == 0,
-        ]
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            # In the order of their ids, in which all transactions take rows.
-            ready = sa.select(RT.c.task_id).where(*mine).order_by(RT.c.task_id)
-            found = list(db.execute(self.store.lock_rows(ready), given).scalars())
-            db.execute(sa.update(RT).where(mine[0]).values(launched=1), {"ids": packed(found)})
-            return found
+            return ownership.launch(self.store, db, scheduler, given)
 
         with self._calls, interruptible(), self.store.named("Negotiator.launch"):
             return self.store.transact(work)

@@ -31,7 +31,7 @@ _AFTER_THE_TRACE = 2**63 - 1
 
 @dataclass(slots=True)
 class _GoogleTask:
-    """One task of the Google trace; times in microseconds, what it asks for as when it was first submitted."""
+    """One task of the Google trace; times in microseconds, demand as first submitted."""
 
     user: str
     priority: int
@@ -43,7 +43,7 @@ class _GoogleTask:
 
 
 def event_files(directory: Path, table: str) -> list[Path]:
-    """The files of a table: ``task_events.csv``, ``task-events-sample-1.csv``, ``task_events/part-00000.csv.gz``."""
+    """Return the files of a table: ``task_events.csv``, ``task-events-sample-1.csv``, ``task_events/part-00000.csv.gz``."""
     found = []
     for entry in sorted(directory.iterdir()):
         if not entry.name.replace("-", "_").startswith(f"{table}_events"):
@@ -113,7 +113,7 @@ def _google_duration(task: _GoogleTask, horizon: int) -> float:
 
 
 def _google_machines(files: Sequence[Path], limit: int) -> tuple[list[Machine], list[Event]]:
-    """Machines that are there from the start, and what happens to machines later."""
+    """Return the machines that are there from the start, and the later events of machines."""
     rows = sorted(
         (row for f in files for row in positional_rows(f, _MACHINE_COLUMNS, 3, limit)),
         key=lambda row: row.integer("time", most=_AFTER_THE_TRACE),
@@ -146,7 +146,7 @@ def _google_machines(files: Sequence[Path], limit: int) -> tuple[list[Machine], 
 
 
 def _google_tasks(files: Sequence[Path], limit: int) -> tuple[dict[tuple[str, int], _GoogleTask], set[Hashable], int]:
-    """Tasks by job and index, jobs with the different-machine constraint, and the last time stamp."""
+    """Return tasks by job and index, jobs with the different-machine constraint, and the last time stamp."""
     tasks: dict[tuple[str, int], _GoogleTask] = {}
     different: set[Hashable] = set()
     horizon = 0

@@ -22,7 +22,7 @@ def load_trace(
     qos_priority: Mapping[str, int] = QOS_PRIORITY,
     limit: int = LIMIT,
 ) -> Workload:
-    """A trace by path, or the bundled workload by its name.
+    """Load a trace by path, or the bundled workload by its name.
 
     Parameters
     ----------

@@ -15,10 +15,10 @@ from flowsched.validate import quoted
 __all__ = ["NODES", "PODS", "read_openb"]
 
 NODES = "openb_node_list_all_node.csv"
-"""The file of the machines."""
+"""File of the machines."""
 
 PODS = "openb_pod_list_"
-"""How the names of the files of pods begin; the variant and ``.csv`` follow."""
+"""Prefix of the files of pods; the variant and ``.csv`` follow."""
 
 
 def read_openb(directory: Path, pods: Path, qos_priority: Mapping[str, int], limit: int = LIMIT) -> Trace:

@@ -1,4 +1,4 @@
-"""The rows of the solver's experiment: those with a goal first, then the details; and what came out wrong."""
+"""Findings of the solver's experiment: rows with a goal first, then details; and faults."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy as np
 from flowsched.experiments.rows import Outcome, Row
 from flowsched.experiments.solver.peers import Measured
 
-__all__ = ["Goal", "Ledger", "Say", "median"]
+__all__ = ["Findings", "Goal", "Say", "median"]
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure to reach and one to aim at; `most`: not to exceed it."""
+    """A figure that must be reached and one to aim at; with `most`, not to be exceeded."""
 
     must: float
     aim: float
     most: bool = False
 
     def judge(self, figure: float) -> str:
-        """What is wanted, and whether it is reached."""
+        """Return a text of the goal, marked if it is missed."""
         reached = figure <= self.must if self.most else figure >= self.must
         sign = "<=" if self.most else ">="
         return f"goal {sign} {self.must:g} (aim {self.aim:g}){'' if reached else ': MISSED'}"
 
 
 @dataclass
-class Ledger:
-    """Collects rows."""
+class Findings:
+    """Collects rows and faults."""
 
     say: Say
     goals: list[Row] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Ledger:
     def compare(
         self, setting: str, metric: str, ours: float, peers: dict[str, float], goal: Goal | None = None, note: str = ""
     ) -> None:
-        """A row against the fastest peer, and details against the others."""
+        """Add a row against the fastest peer, and details against the others."""
         ranked = sorted(peers, key=peers.__getitem__)
         for rank, peer in enumerate(ranked):
             ratio = peers[peer] / ours
@@ -63,7 +63,7 @@ class Ledger:
     def figure(
         self, setting: str, metric: str, value: float, unit: str = "", goal: Goal | None = None, note: str = ""
     ) -> None:
-        """A row of our own."""
+        """Add a row without a peer."""
         words = [goal.judge(value)] if goal else []
         row = Row("solver", setting, metric, value, unit=unit, note="; ".join(words + ([note] if note else [])))
         (self.goals if goal else self.details).append(row)
@@ -71,16 +71,16 @@ class Ledger:
             self.say(f"{setting}: {metric}: {value:.3g}: {row.note}")
 
     def check(self, setting: str, cost: int, peers: dict[str, Measured]) -> None:
-        """All must have found the same optimum."""
+        """Note peers that found another optimum."""
         for peer, measured in peers.items():
             if measured.cost != cost:
                 self.wrong.append(f"{setting}: {peer} finds {measured.cost}, flowsched {cost}")
 
     def outcome(self) -> Outcome:
-        """Rows with goals first."""
+        """Return the outcome, rows with goals first."""
         return Outcome(self.goals + self.details, self.wrong, self.notes)
 
 
 def median(values: Iterable[float]) -> float:
-    """As a Python float."""
+    """Return the median as a Python float."""
     return float(np.median(np.fromiter(values, float)))

@@ -1,0 +1,107 @@
+"""The documentation: its examples run, its links lead somewhere, and its reference has every public name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pages import DOCS, PAGES, ROOT, blocks, run_commands, run_python
+
+import flowsched as fs
+
+NAMES = {path.relative_to(DOCS).as_posix(): path for path in PAGES}
+WITH_EXAMPLES = [name for name, path in NAMES.items() if blocks(path.read_text(encoding="utf-8"))]
+TEXTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PUBLIC = ("flowsched", "flowsched.policy", "flowsched.sim", "flowsched.fgm", "flowsched.hrm", "flowsched.sharing")
+OPTIONAL = {"sqlalchemy", "simpy"}
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_the_examples_of_a_page_print_what_it_says(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of one page share their names and a folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(fs.__file__).parents[1]))  # for programs that an example starts
+    page, names = NAMES[name], dict[str, Any]()
+    for block in blocks(page.read_text(encoding="utf-8")):
+        if block.kind == "python":
+            run_python(block, page, names)
+        else:
+            run_commands(block, page)
+
+
+def test_tutorials_and_guides_have_examples_that_print() -> None:
+    for name in WITH_EXAMPLES:
+        if name.startswith("tutorials/"):
+            assert any(block.printed for block in blocks(NAMES[name].read_text(encoding="utf-8"))), name
+    guides = [name for name in NAMES if name.startswith(("tutorials/", "howto/")) and not name.endswith("index.md")]
+    assert set(guides) <= set(WITH_EXAMPLES)
+
+
+def shown() -> set[str]:
+    """The full names of everything that the reference shows."""
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").glob("*.md")))
+    return set(re.findall(r"^\.\. auto(?:class|exception|function|data):: (\S+)$", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_reference_has_every_public_name(module: str) -> None:
+    """A name that two modules share is shown once, under either."""
+    try:
+        home = importlib.import_module(module)
+    except ImportError as missing:
+        pytest.skip(str(missing))
+    names = shown()
+    front = set(fs.__all__)
+    missing = [
+        name
+        for name in home.__all__
+        if f"{module}.{name}" not in names and not (name in front and f"flowsched.{name}" in names)
+    ]
+    assert missing == []
+
+
+def test_everything_that_the_reference_shows_exists() -> None:
+    for name in sorted(shown()):
+        module, _, last = name.rpartition(".")
+        try:
+            thing: Any = getattr(importlib.import_module(module), last)
+        except ImportError as missing:
+            if "pip install" in str(missing) or (missing.name or "").partition(".")[0] in OPTIONAL:
+                continue
+            raise
+        if inspect.isclass(thing) or inspect.isroutine(thing):
+            assert inspect.getdoc(thing), name
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub and MyST make it."""
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower().replace("`", "")).replace(" ", "-")
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *PAGES], ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_links_between_files_lead_somewhere(path: Path) -> None:
+    text = re.sub(r"^(`{3,}).*?^\1", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"", text):
+        link = target[0] or target[1]
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), f"{path.name}: {link}"
+        if anchor and there.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", there.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, f"{path.name}: {link}"
+
+
+@pytest.mark.parametrize("script", ["figures/network.py", "figures/speed.py", "benchmarks/make.py"])
+def test_what_scripts_have_drawn_and_written_is_up_to_date(script: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(DOCS / script), "--check"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
