@@ -24,4 +24,6 @@ sched = fs.Scheduler(fs.Policy(placement=[NewestKernel(kernels=("6.12", "6.1", "
 for machine, kernel in {"old": "5.15", "new": "6.12", "mid": "6.1"}.items():
     sched.apply(fs.MachineAdded(machine, {"cpu": 2}, labels={"kernel": kernel}))
 sched.apply(fs.JobSubmitted("job", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
-print(dict(sched.schedule(now=0.0).placements))
+rnd = sched.schedule(now=0.0)
+for task, machine in rnd.placements.items():
+    print(f"task {task} on {machine!r}, kernel {sched.cluster.machines[machine].machine.labels['kernel']}")

@@ -47,6 +47,7 @@ from flowsched.cluster.events import (
     UserUpdated,
 )
 from flowsched.cluster.model import Job, Machine, Resources, Task, User
+from flowsched.cluster.selectors import DoesNotExist, Exists, Gt, In, Lt, NotIn, Taint, Toleration
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import (
     ConcurrentUseError,
@@ -101,6 +102,7 @@ from flowsched.policy import (
     ShareProvider,
     StaticQuotas,
     StrictPriority,
+    TaintCost,
     WaitCost,
     WeightedMaxMin,
     WeightedPriority,
@@ -135,8 +137,10 @@ __all__ = [
     "Delta",
     "DeviceCost",
     "DimacsError",
+    "DoesNotExist",
     "DuplicateIdError",
     "Event",
+    "Exists",
     "Fairness",
     "FlowNetwork",
     "FlowProblem",
@@ -144,6 +148,8 @@ __all__ = [
     "FlowSolution",
     "FlowschedError",
     "FragmentationCost",
+    "Gt",
+    "In",
     "InfeasibleError",
     "InputError",
     "Job",
@@ -155,6 +161,7 @@ __all__ = [
     "Limits",
     "LoadCost",
     "Locality",
+    "Lt",
     "Machine",
     "MachineAdded",
     "MachineDrained",
@@ -164,6 +171,7 @@ __all__ = [
     "MachineUpdated",
     "MaxMin",
     "Migrate",
+    "NotIn",
     "Place",
     "PlacementCost",
     "Policy",
@@ -188,6 +196,8 @@ __all__ = [
     "StaticQuotas",
     "StoreError",
     "StrictPriority",
+    "Taint",
+    "TaintCost",
     "Task",
     "TaskCompleted",
     "TaskFailed",
@@ -195,6 +205,7 @@ __all__ = [
     "TaskStarted",
     "TaskSubmitted",
     "TimeLimitError",
+    "Toleration",
     "TornStateError",
     "TraceError",
     "UnboundedError",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from flowsched.exceptions import InputError
 # Made once: every task is checked here, and making a union takes longer than testing against it.
 _WHOLE, _REAL = (int, np.integer), (int, float, np.integer, np.floating)
 _NEITHER = (np.timedelta64, np.longdouble)  # NumPy calls one of them whole; no float holds the other
-_TEXT, _UNORDERED, _VALUES = (str, bytes), (str, bytes, Mapping, Set), (tuple, list, Sequence, Set)
+_TEXT, _UNORDERED = (str, bytes), (str, bytes, Mapping, Set)
 _INFINITE = (math.inf, -math.inf)
 
 Floats = NDArray[np.float64]
@@ -52,7 +52,6 @@ __all__ = [
     "text",
     "texts",
     "truth",
-    "wanted_labels",
     "whole",
     "whole_vector",
 ]
@@ -186,15 +185,6 @@ def ordered(what: str, values: Any) -> tuple[Any, ...]:
         except TypeError:
             pass
     raise InputError(f"{what} must be a sequence, got {quoted(values)}")
-
-
-def wanted_labels(what: str, labels: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the allowed values by label, both in order."""
-    for label, allowed in mapping(what, labels).items():
-        several = isinstance(allowed, _VALUES) and not isinstance(allowed, _TEXT)
-        if not isinstance(label, str) or not several or not all(isinstance(value, str) for value in allowed):
-            raise InputError(f"{what}[{quoted(label)}] must be a sequence of label values, got {quoted(allowed)}")
-    return {label: tuple(sorted(set(labels[label]))) for label in sorted(labels)}
 
 
 def numbers(what: str, values: Any) -> Floats:

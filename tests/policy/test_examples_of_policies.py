@@ -11,7 +11,9 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 PRINTED = {
     "newest_kernel.py": """\
-{0: 'new', 1: 'new', 2: 'mid'}
+task 0 on 'new', kernel 6.12
+task 1 on 'new', kernel 6.12
+task 2 on 'mid', kernel 6.1
 """,
     "power_cap.py": """\
 tasks by rack: {'rack 0': 2, 'rack 1': 2}

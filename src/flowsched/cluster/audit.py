@@ -99,7 +99,7 @@ def _classes(cluster: Cluster) -> None:
         _must(cls.priority in inventory.levels, "a class of unknown priority")
         _must(all(type(label) is str for label in cls.constraints), "a constraint on no label")
         known = cls.demand.tobytes(), tuple(cls.constraints.items()), cls.priority, cls.kind, tuple(cls.prefers.items())
-        _must(cls.key[:5] == known and len(cls.key) == 8, "a class under another key")
+        _must(cls.key[:6] == (*known, cls.tolerations) and len(cls.key) == 9, "a class under another key")
     _must(cluster._idle.keys() == {c.key for c in by_class.values() if not c.tasks}, "idle classes differ")
 
 
@@ -200,7 +200,7 @@ def _books(cluster: Cluster) -> None:
         fresh.drop_class(0)
     for index, cls in cluster.by_class.items():
         fresh._classes._free, fresh._classes.count = [index], max(fresh._classes.count, index + 1)
-        fresh.add_class(cls.demand, cls.constraints, cls.priority)
+        fresh.add_class(cls.demand, cls.constraints, cls.priority, cls.tolerations)
         kind, spread, avoids = _wishes(cls)
         fresh.affinity.add_class(index, kind, spread, avoids)
     fresh._rows.count = inventory.rows
@@ -208,7 +208,7 @@ def _books(cluster: Cluster) -> None:
         fresh._rows._free = [row]
         fresh.add_machine()
         capacity = cluster.resources.capacity("capacity", record.machine.capacity)
-        fresh.describe(row, capacity, record.machine.labels, record.machine.slots, record.machine.rack)
+        fresh.describe(row, capacity, record.machine)
         fresh.usable[row] = not (record.failed or record.drained)
         for task in record.tasks:
             assert task.place is not None
@@ -243,7 +243,7 @@ def _books(cluster: Cluster) -> None:
 
 def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
     """What `Cluster._group` told the company of it, from the class's key."""
-    _, _, _, kind, _, spread, _, avoids = cls.key
+    _, _, _, kind, _, _, spread, _, avoids = cls.key
     return kind, spread, avoids
 
 

@@ -56,6 +56,7 @@ class MachineAdded(Event):
     rack: Hashable | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     slots: int | None = None
+    taints: Sequence[tuple[str, str, str]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class MachineUpdated(Event):
     rack: Hashable | None = None
     labels: Mapping[str, str] | None = None
     slots: int | None = None
+    taints: Sequence[tuple[str, str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

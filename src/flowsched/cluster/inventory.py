@@ -8,7 +8,7 @@ and the order in which all limits are asked in `limits`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS, Blockers, CustomLimit, Limit, Reach, Reserved
-from flowsched.cluster.model import MICRO, UNLIMITED, Resources
+from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
+from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability
 
 __all__ = ["Inventory"]
@@ -159,9 +160,7 @@ class Inventory(Columns):
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         return row
 
-    def describe(
-        self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None, rack: Hashable | None = None
-    ) -> None:
+    def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
         """Set what a machine has; what its tasks take stays taken."""
         used = self.capacity[row] - self.free[row]
         self.total += capacity - self.capacity[row]
@@ -174,11 +173,11 @@ class Inventory(Columns):
             self.grow(devices=count)
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
-        self.slots[row] = UNLIMITED if slots is None else slots
-        self.makes.settle(row, capacity, labels, slots)
+        self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
+        self.makes.settle(row, capacity, machine)
         self.touch(row)
         self.arranged = self.clock
-        self._touch_all(self.affinity.settle(row, rack))
+        self._touch_all(self.affinity.settle(row, machine.rack))
 
     def drop_machine(self, row: int) -> None:
         """Give the row back; nothing may run there."""
@@ -223,7 +222,13 @@ class Inventory(Columns):
 
     # -- classes ------------------------------------------------------------------------------------------------
 
-    def add_class(self, demand: Ints, constraints: Mapping[str, Sequence[str]], priority: int) -> int:
+    def add_class(
+        self,
+        demand: Ints,
+        constraints: Mapping[str, Wanted],
+        priority: int,
+        tolerations: Sequence[Requirement] = (),
+    ) -> int:
         """An index for a new class."""
         cls = self._classes.take()
         self.grow(classes=cls + 1)
@@ -237,7 +242,7 @@ class Inventory(Columns):
         share = min(int(demand[g]), MICRO) if g >= 0 else 0
         amounts = tuple((d, amount) for d, amount in enumerate(demand.tolist()) if amount)
         self._asks[cls] = _Asks(amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[cls]))
-        self.makes.add_class(cls, demand, constraints)
+        self.makes.add_class(cls, demand, constraints, tolerations)
         return cls
 
     def drop_class(self, cls: int) -> None:

@@ -34,7 +34,6 @@ __all__ = [
     "RESOURCE",
     "SLOTS",
     "SPREAD",
-    "TAINT",
     "Blockers",
     "CustomLimit",
     "Limit",
@@ -47,14 +46,14 @@ Bools = NDArray[np.bool_]
 Masks = NDArray[np.uint32]
 
 _BITS = 32
-_FIRST = ("down", "constraint", "slots", "held for others", "taint")
+_FIRST = ("down", "constraint", "slots", "held for others")
 _LAST = ("rack", "affinity")
 
 BUILT_IN = (*_FIRST, *_LAST)
 """Names of the limits that every cluster has."""
 
-DOWN, LABEL, SLOTS, HELD, TAINT = (1 << bit for bit in range(len(_FIRST)))
-"""Bits of a machine: it takes no tasks; its labels; its slots; it is reserved; its taints."""
+DOWN, LABEL, SLOTS, HELD = (1 << bit for bit in range(len(_FIRST)))
+"""Bits of a machine: it takes no tasks; its labels or taints; its slots; it is reserved."""
 
 RESOURCE = 1 << len(_FIRST)
 """Bit of the first resource: `RESOURCE << d` is that of resource d."""
@@ -106,7 +105,7 @@ class Blockers:
 
     @cached_property
     def said(self) -> tuple[tuple[int, str], ...]:
-        """Bits and their names in the order in which a reason lists them; labels and taints apart, which name a key."""
+        """Bits and their names in the order in which a reason lists them; labels and taints apart."""
         resources = [(RESOURCE << d, name) for d, name in enumerate(self.resources)]
         others = [(SLOTS, "slots"), (AFFINITY, "affinity"), (SPREAD, "rack"), (HELD, "held for others")]
         own = [(self.first_constraint << i, name) for i, name in enumerate(self.constraints)]

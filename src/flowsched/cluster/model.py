@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.selectors import Requirement, checked_taints, checked_tolerations, wanted_labels
 from flowsched.exceptions import InputError
-from flowsched.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, wanted_labels, whole
+from flowsched.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, whole
 
 __all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
 
@@ -176,14 +177,15 @@ class Task:
         Unique in the cluster.
     demand : mapping of str to number, or sequence of number
         What it takes of each resource while it runs.  ``{"gpu": 0.5}`` is half of one GPU, ``{"gpu": 2}`` two whole ones.
-    constraints : mapping of str to sequence of str
-        Label of the machine -> allowed values, all of which must hold; ``{"gpu_model": ("T4", "P100")}``.
+    constraints : mapping of str to sequence
+        Label of the machine -> allowed values, or requirements such as ``NotIn("T4")`` or ``Gt(5) + Lt(7)`` (see
+        `flowsched.cluster.selectors`); those of all labels must hold.  ``{"gpu_model": ("T4", "P100")}``.
     kind : hashable or None
         Tasks of one kind do the same work on as much input (say, a digest of program and arguments, and the size), so
         that what is learnt of one holds for the others; None for a task like no other.
     data : mapping of machine id to number, or sequence of such pairs
         How much of its input lies on which machines, in any unit; see `Policy.locality`.
-    prefers : mapping of str to sequence of str
+    prefers : mapping of str to sequence
         As `constraints`, but machines without such labels only cost more; see `PreferenceCost`.
     apart : int or None
         No more than so many tasks of its kind run where it runs (if it has no `kind`: of those of its job that are like
@@ -192,17 +194,20 @@ class Task:
         No more than so many run in the rack where it runs.  A machine of no rack is a rack of its own.
     avoids : sequence of hashable
         Kinds with which it does not share a machine, whoever is there first.
+    tolerations : sequence of toleration
+        Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
     """
 
     id: Hashable
     demand: Mapping[str, float] | Sequence[float] = field(default_factory=lambda: _NOTHING)
-    constraints: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
+    constraints: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _NOTHING)
     kind: Hashable | None = None
     data: Mapping[Hashable, float] | Sequence[tuple[Hashable, float]] = ()
-    prefers: Mapping[str, Sequence[str]] = field(default_factory=lambda: _NOTHING)
+    prefers: Mapping[str, Sequence[Any]] = field(default_factory=lambda: _NOTHING)
     apart: int | None = None
     avoids: Sequence[Hashable] = ()
     apart_in_rack: int | None = None
+    tolerations: Sequence[Requirement] = ()
 
     def __post_init__(self) -> None:
         def become(name: str, value: object) -> None:
@@ -225,6 +230,8 @@ class Task:
             become("avoids", ordered(f"{me}: avoids", self.avoids))
             for kind in self.avoids:
                 check_id(f"{me}: avoids", kind)
+        if type(self.tolerations) is not tuple or self.tolerations:
+            become("tolerations", checked_tolerations(f"{me}: tolerations", self.tolerations))
         if type(self.data) is not tuple or self.data:
             become("data", _pairs(f"{me}: data", self.data))
 
@@ -286,6 +293,8 @@ class Machine:
         What constraints refer to; ``labels["gpu_model"]`` names the model of its GPUs.
     slots : int or None
         How many tasks it may run at once; None for no limit but its resources.
+    taints : sequence of taint
+        What keeps tasks away that do not tolerate it, see `flowsched.cluster.selectors.Taint`.
     """
 
     id: Hashable
@@ -293,6 +302,7 @@ class Machine:
     rack: Hashable | None = None
     labels: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
     slots: int | None = None
+    taints: Sequence[Requirement] = ()
 
     def __post_init__(self) -> None:
         check_id("machine: id", self.id)
@@ -305,6 +315,12 @@ class Machine:
         object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
         if self.slots is not None:
             object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, UNLIMITED))
+        if type(self.taints) is not tuple or self.taints:
+            object.__setattr__(self, "taints", checked_taints(f"{me}: taints", self.taints))
+
+    def __repr__(self) -> str:
+        names = ("id", "capacity", "rack", "labels", "slots", *(("taints",) if self.taints else ()))
+        return f"Machine({', '.join(f'{name}={getattr(self, name)!r}' for name in names)})"
 
 
 @dataclass(frozen=True, slots=True)

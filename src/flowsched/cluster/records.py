@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.model import Job, Machine
+from flowsched.cluster.selectors import Requirement, Wanted
 
 __all__ = ["Before", "Group", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord"]
 
@@ -25,16 +26,22 @@ class TaskClass:
     index: int
     key: tuple[Any, ...]
     demand: NDArray[np.int64]
-    constraints: Mapping[str, Sequence[str]]
+    constraints: Mapping[str, Wanted]
     priority: int
     kind: Hashable | None = None
-    prefers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    prefers: Mapping[str, Wanted] = field(default_factory=dict)
+    tolerations: Sequence[Requirement] = ()
     tasks: int = 0
 
     @property
     def rank(self) -> tuple[Any, ...]:
         """Sorts classes in an order that does not depend on which came first (kinds apart, which may not compare)."""
-        return self.key[:3]
+        demand, constraints, priority = self.key[:3]
+        if not constraints:
+            return demand, constraints, priority
+        # Values of labels do not compare with requirements.
+        told = tuple((label, bool(wanted) and type(wanted[0]) is tuple, wanted) for label, wanted in constraints)
+        return demand, told, priority
 
 
 @dataclass(slots=True, eq=False)

@@ -1,22 +1,36 @@
-"""Which class can ever run where: a matter of the machine's shape alone, that is of its capacity, labels and slots."""
+"""Which class can ever run where: a matter of the machine's shape alone, that is of its capacity, labels, slots and taints."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.columns import IdPool, grown
-from flowsched.cluster.model import MICRO, UNLIMITED
+from flowsched.cluster.model import MICRO, UNLIMITED, Machine
+from flowsched.cluster.selectors import Requirement, Wanted, keeps_off, meets
 
-__all__ = ["ShapeKey", "Shapes", "Suitability"]
+__all__ = ["ShapeKey", "Shapes", "Suitability", "unsuited"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None]
+ShapeKey = tuple[tuple[int, ...], tuple[tuple[str, str], ...], int | None, tuple[Requirement, ...]]
+"""Capacity, labels, slots and taints."""
+
+
+def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]) -> Iterator[str]:
+    """Yield what makes a shape unsuitable for a class: the labels that its constraints exclude, and taints, by key."""
+    _, labels, _, taints = shape
+    have = dict(labels)
+    for label, wanted in constraints.items():
+        if not meets(have.get(label), wanted):
+            yield f"constraint {label}"
+    for taint in taints:
+        if taint[2] == "NoSchedule" and keeps_off(taint, tolerations):
+            yield f"taint {taint[0]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +41,7 @@ class Shapes:
     ----------
     of_row : ndarray of int64, shape (rows,)
         Shape by row, -1 for a row without a machine.
-    keys : mapping of int to (capacity, labels, slots)
+    keys : mapping of int to ShapeKey
         By shape.
     """
 
@@ -54,7 +68,7 @@ class Suitability:
         self.of: Ints = np.full(8, -1, np.int64)
         self._suits: Bools = np.zeros((8, 8), np.bool_)
         self._holds: Bools = np.zeros((8, 8), np.bool_)
-        self._wants: dict[int, tuple[list[int], Mapping[str, Sequence[str]]]] = {}
+        self._wants: dict[int, tuple[list[int], Mapping[str, Wanted], Sequence[Requirement]]] = {}
         self._shapes: dict[ShapeKey, int] = {}
         self._keys: dict[int, ShapeKey] = {}
         self._users: dict[int, int] = {}
@@ -65,11 +79,11 @@ class Suitability:
 
     # -- machines -----------------------------------------------------------------------------------------------
 
-    def settle(self, row: int, capacity: Ints, labels: Mapping[str, str], slots: int | None) -> None:
+    def settle(self, row: int, capacity: Ints, machine: Machine) -> None:
         """The machine is of this shape from now on."""
         self.of = grown(self.of, row + 1, fill=-1)
         self.unsettle(row)
-        key = (tuple(capacity.tolist()), tuple(labels.items()), slots)
+        key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._shapes[key] = self._indices.take()
@@ -102,10 +116,12 @@ class Suitability:
 
     # -- classes ------------------------------------------------------------------------------------------------
 
-    def add_class(self, cls: int, demand: Ints, constraints: Mapping[str, Sequence[str]]) -> None:
+    def add_class(
+        self, cls: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
+    ) -> None:
         """A class comes."""
         self._suits, self._holds = grown(self._suits, cls + 1), grown(self._holds, cls + 1)
-        self._wants[cls] = demand.tolist(), constraints
+        self._wants[cls] = demand.tolist(), constraints, tolerations
         for shape in self._keys:
             self._match(cls, shape)
 
@@ -116,9 +132,8 @@ class Suitability:
         self._most.pop(cls, None)
 
     def _match(self, cls: int, shape: int) -> None:
-        (capacity, labels, slots), (demand, constraints) = self._keys[shape], self._wants[cls]
-        have = dict(labels)
-        self._suits[cls, shape] = all(have.get(label) in allowed for label, allowed in constraints.items())
+        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[cls]
+        self._suits[cls, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
         self._holds[cls, shape] = slots != 0 and all(
             need <= amount for need, amount in zip(demand, capacity, strict=True)
         )
@@ -153,7 +168,7 @@ class Suitability:
     def most(self, cls: int) -> int:
         """How many of the class all machines together could run if they were up and empty."""
         if cls not in self._most:
-            demand, _ = self._wants[cls]
+            demand = self._wants[cls][0]
             fit = (
                 self._users[shape] * self._fill(demand, key)
                 for shape, key in self._keys.items()
@@ -163,7 +178,7 @@ class Suitability:
         return self._most[cls]
 
     def _fill(self, demand: Sequence[int], shape: ShapeKey) -> int:
-        capacity, _, slots = shape
+        capacity, _, slots, _ = shape
         counts = [UNLIMITED if slots is None else slots]
         for d, (need, amount) in enumerate(zip(demand, capacity, strict=True)):
             if need:

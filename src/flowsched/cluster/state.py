@@ -167,7 +167,7 @@ class Cluster(Views):
             )
 
     def _machine_added(self, event: ev.MachineAdded) -> None:
-        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
         record = self.machines.get(event.id)
         if record is not None and not record.failed:
             raise DuplicateIdError(f"machine {event.id!r} is already there")
@@ -179,7 +179,8 @@ class Cluster(Views):
 
     def _machine_updated(self, event: ev.MachineUpdated) -> None:
         record = self.machine(event.id)
-        given = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
+        changed = ("capacity", "rack", "labels", "slots", "taints")
+        given = {k: v for k in changed if (v := getattr(event, k)) is not None}
         machine = replace(record.machine, **given)
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
         self._check_shrink(record, machine, capacity)
@@ -210,7 +211,7 @@ class Cluster(Views):
 
     def _describe(self, record: MachineRecord, machine: Machine, capacity: NDArray[np.int64], new: bool) -> None:
         record.machine, record.failed, record.drained = machine, False, False
-        self.inventory.describe(record.row, capacity, machine.labels, machine.slots, machine.rack)
+        self.inventory.describe(record.row, capacity, machine)
         self.inventory.usable[record.row] = True
         if new:
             self._changes.machines[record.row] = None
@@ -288,13 +289,13 @@ class Cluster(Views):
         avoids = frozenset(task.avoids)
         spread = task.apart, task.apart_in_rack
         of_job = job.job.id if task.kind is None and spread != (None, None) else None
-        wishes = tuple(task.prefers.items()), spread, of_job, avoids
+        wishes = tuple(task.prefers.items()), task.tolerations, spread, of_job, avoids
         key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, *wishes)
         cls = self._classes.get(key)
         if cls is None:
-            index = self.inventory.add_class(demand, task.constraints, priority)
+            index = self.inventory.add_class(demand, task.constraints, priority, task.tolerations)
             self.inventory.affinity.add_class(index, task.kind, spread, avoids)
-            cls = TaskClass(index, key, demand, task.constraints, priority, task.kind, task.prefers)
+            cls = TaskClass(index, key, demand, task.constraints, priority, task.kind, task.prefers, task.tolerations)
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
         pairs = cast(tuple[tuple[Hashable, float], ...], task.data)

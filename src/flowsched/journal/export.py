@@ -13,20 +13,22 @@ lines of unknown kind in a file of a later minor version.  A member with a value
 ========== ===========================================================================================================
 is         members
 ========== ===========================================================================================================
-flowsched  ``format``: [major, minor], here [1, 0]; another major version is refused.  ``version`` of the package that
+flowsched  ``format``: [major, minor], here [1, 1]; another major version is refused.  ``version`` of the package that
            wrote it.  ``resources``: names.  ``device`` [null]: the resource that consists of devices.  ``seed`` [0].
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
-           [null].  ``failed`` [false], ``drained`` [false].  ``row``: a number of its own; equally good machines are
-           taken in the order of their rows.  The lines are in the order in which the machines joined.
+           [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
+           ``row``: a number of its own; equally good machines are taken in the order of their rows.  The lines are in
+           the order in which the machines joined.
 class      Demand and wishes of like tasks: ``class``: a number of its own.  ``demand``: whole numbers, in millionths of
            the unit of each resource, in the order of the resources.  ``priority``: that of the jobs.  ``constraints``
-           [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]]: as of a
-           task.  ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the
-           one job that has these tasks, where tasks without a kind are apart.
+           [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]],
+           ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what it is compared with.
+           ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one job
+           that has these tasks, where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
            groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
            [null].  ``most`` [0]: the most tasks that it has had at a time.
@@ -62,6 +64,10 @@ What is not in it
 * A clock that is set back is noticed at once, where a scheduler that goes on notices it task by task.
 * Of FineGrained what `flowsched.fgm.export` names.  Costs that depend on the time are computed again.
 
+Versions
+--------
+* 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
+
 What a reader may rely on
 -------------------------
 A file that was cut off or altered is refused (`CorruptJournalError`), and so is one with values that cannot be
@@ -89,7 +95,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 0)
+FORMAT = (1, 1)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -199,7 +205,7 @@ def _wanted(**wishes: Any) -> Line:
 
 def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> Line:
     line = {"is": "machine", "id": _plain(machine.id), "capacity": plain(machine.capacity), "row": row}
-    about = _told(rack=_plain(machine.rack), slots=machine.slots)
+    about = _told(rack=_plain(machine.rack), slots=machine.slots) | _wanted(taints=plain(machine.taints))
     return {**line, **about, **_wanted(labels=dict(machine.labels), failed=failed, drained=drained)}
 
 
@@ -207,7 +213,7 @@ def _class(cls: TaskClass, number: int) -> Line:
     (apart, apart_in_rack), job, avoids = cls.key[-3:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
     line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
-    line |= _wanted(constraints=plain(cls.constraints), prefers=plain(cls.prefers))
+    line |= _wanted(constraints=plain(cls.constraints), prefers=plain(cls.prefers), tolerations=plain(cls.tolerations))
     line |= _wanted(avoids=sorted((_plain(kind) for kind in avoids), key=encode))
     if cls.kind is None and (apart, apart_in_rack) != (None, None):
         line["only"] = [_plain(job)]

@@ -177,14 +177,19 @@ class _Reading:
 
     def _machine(self, line: Line) -> None:
         machine = Machine(
-            _id(line["id"]), line["capacity"], _id(line.get("rack")), line.get("labels", {}), line.get("slots")
+            _id(line["id"]),
+            line["capacity"],
+            _id(line.get("rack")),
+            line.get("labels", {}),
+            line.get("slots"),
+            line.get("taints", []),
         )
         self.rebuild.machine(machine, line["row"], line.get("failed", False), line.get("drained", False))
 
     def _class(self, line: Line) -> None:
         like = Task(
             None, (), line.get("constraints", {}), _id(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
-            _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"),
+            _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"), line.get("tolerations", []),
         )  # fmt: skip
         cls = self.rebuild.task_class(
             line["class"], line["demand"], line["priority"], like, _id(line.get("only", []), DEEPEST + 1)

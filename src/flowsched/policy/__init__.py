@@ -4,7 +4,15 @@ from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint
 from flowsched.policy.fairness import Fairness, Limits
 from flowsched.policy.fragmentation import FragmentationCost
-from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, PreferenceCost
+from flowsched.policy.placement import (
+    CustomCost,
+    DeviceCost,
+    LoadCost,
+    Locality,
+    PlacementCost,
+    PreferenceCost,
+    TaintCost,
+)
 from flowsched.policy.policy import OMEGA, Policy, PreemptionCost
 from flowsched.policy.precedence import Precedence
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
@@ -43,6 +51,7 @@ __all__ = [
     "ShareProvider",
     "StaticQuotas",
     "StrictPriority",
+    "TaintCost",
     "WaitCost",
     "WeightedMaxMin",
     "WeightedPriority",

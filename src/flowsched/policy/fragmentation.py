@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.shapes import Shapes
+from flowsched.cluster.shapes import Shapes, unsuited
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
 from flowsched.validate import ordered, quoted
@@ -100,11 +100,14 @@ class FragmentationCost:
                 raise InputError(f"FragmentationCost: tasks[{i}]: a Task expected, got {quoted(task)}")
             demand = task.demand
             amounts = tuple(sorted(demand.items())) if isinstance(demand, Mapping) else tuple(demand)
-            counts.setdefault((amounts, tuple(task.constraints.items())), [task, 0])[1] += 1
+            counts.setdefault((amounts, tuple(task.constraints.items()), task.tolerations), [task, 0])[1] += 1
         return cls([(task, float(count)) for task, count in counts.values()], repeat, weight)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        kinds = [(task.id, _plain(task.demand), dict(task.constraints), times) for task, times in self.workload]
+        kinds = [
+            (task.id, _plain(task.demand), dict(task.constraints), task.tolerations, times)
+            for task, times in self.workload
+        ]
         return _rebuilt, (kinds, self.repeat, self.weight)
 
     def waste(self, cluster: Cluster, rows: Ints) -> Floats:
@@ -129,9 +132,12 @@ def _plain(demand: Mapping[str, float] | Sequence[float]) -> dict[str, float] | 
     return dict(demand) if isinstance(demand, Mapping) else tuple(demand)
 
 
-def _rebuilt(kinds: Sequence[tuple[Any, Any, Any, float]], repeat: float, weight: float) -> FragmentationCost:
+def _rebuilt(kinds: Sequence[tuple[Any, Any, Any, Any, float]], repeat: float, weight: float) -> FragmentationCost:
     """From plain data: tasks and ledgers cannot be pickled."""
-    return FragmentationCost([(Task(name, *what), times) for name, *what, times in kinds], repeat, weight)
+    tasks = [
+        (Task(name, demand, wants, tolerations=tolerated), times) for name, demand, wants, tolerated, times in kinds
+    ]
+    return FragmentationCost(tasks, repeat, weight)
 
 
 class _Kinds:
@@ -146,7 +152,7 @@ class _Kinds:
         demands = [resources.demand(f"workload[{i}]: demand", task.demand) for i, (task, _) in enumerate(workload)]
         demand, column = np.unique(np.array(demands), axis=0, return_inverse=True)
         self.column: Ints = column.reshape(-1)
-        self.constraints = [task.constraints for task, _ in workload]
+        self.wants = [(task.constraints, tuple(task.tolerations)) for task, _ in workload]
         times = np.array([times for _, times in workload], np.float64)
         self.part: Floats = times / times.sum()
         # What is not asked for never runs out.
@@ -162,10 +168,9 @@ class _Kinds:
         """Part of the workload by shape of machine and kind of demand, shape (shapes, kinds)."""
         if shapes is not self._shapes:
             self._weights = np.zeros((max(shapes.keys, default=-1) + 1, len(self.demand)))
-            for shape, (_, labels, _) in shapes.keys.items():
-                have = dict(labels)
-                meets = [all(have.get(k) in allowed for k, allowed in c.items()) for c in self.constraints]
-                np.add.at(self._weights[shape], self.column[meets], self.part[meets])
+            for shape, key in shapes.keys.items():
+                suits = [not any(unsuited(key, *wants)) for wants in self.wants]
+                np.add.at(self._weights[shape], self.column[suits], self.part[suits])
             self._shapes = shapes
         return self._weights
 

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
+from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import InputError
 from flowsched.validate import quoted
 
-__all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost"]
+__all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -156,13 +157,45 @@ class PreferenceCost:
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
             if prefers:
-                unmet = [sum(have.get(k) not in wanted for k, wanted in prefers.items()) for have in labels]
+                unmet = [sum(not meets(have.get(k), wanted) for k, wanted in prefers.items()) for have in labels]
                 cost[i] = np.array(unmet)[at] / len(prefers)
         return cost
 
     def least(self, cluster: Cluster) -> float:
         """The least difference between two places: one wish of the many of a task."""
         return 1 / lcm(*(len(cls.prefers) for cls in cluster.by_class.values() if cls.prefers))
+
+
+@dataclass(frozen=True)
+class TaintCost:
+    """Taints of the effect PreferNoSchedule that a task does not tolerate: ``n / (1 + n)`` for n of them.
+
+    Parameters
+    ----------
+    weight : float
+    """
+
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_weight("TaintCost: weight", self.weight)
+
+    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Cost in [0, 1), shape (classes, rows)."""
+        cost = np.zeros((len(classes), len(rows)))
+        keys = cluster.inventory.shapes().keys
+        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
+        soft = [
+            [taint for taint in keys[s][3] if taint[2] == "PreferNoSchedule"] if s in keys else []
+            for s in shape.tolist()
+        ]
+        if not any(soft):
+            return cost
+        for i, cls in enumerate(classes.tolist()):
+            tolerations = cluster.by_class[cls].tolerations
+            count = np.array([sum(keeps_off(taint, tolerations) for taint in taints) for taints in soft], np.float64)
+            cost[i] = (count / (1.0 + count))[at]
+        return cost
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.limits import HELD, LABEL, SLOTS, SPREAD, Blockers
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import TaskClass
-from flowsched.cluster.shapes import ShapeKey, Shapes
+from flowsched.cluster.shapes import ShapeKey, Shapes, unsuited
 from flowsched.rounds.values import Reason, ReasonCode
 
 __all__ = ["Verdict", "Waiting", "judge"]
@@ -109,9 +109,7 @@ class Verdict:
         return detail
 
     def _filters(self, shape: ShapeKey) -> list[str]:
-        have = dict(shape[1])
-        constraints = self.cls.constraints.items()
-        return [f"constraint {label}" for label, allowed in constraints if have.get(label) not in allowed]
+        return list(unsuited(shape, self.cls.constraints, self.cls.tolerations))
 
     def _blockers(self, why: int) -> list[str]:
         return [name for bit, name in self.blockers.said if why & bit]
@@ -120,7 +118,7 @@ class Verdict:
 @lru_cache(4096)
 def shape_label(shape: ShapeKey, resources: Resources) -> str:
     """Return a shape in words, as in ``"32 cpu, 2 gpu T4"``; shapes that differ in other labels only share it."""
-    capacity, labels, slots = shape
+    capacity, labels, slots, _ = shape
     model = dict(labels).get(GPU_MODEL)
     parts = []
     for name, amount in zip(resources.names, capacity, strict=True):

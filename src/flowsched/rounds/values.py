@@ -28,7 +28,7 @@ class ReasonCode(StrEnum):
     NEVER_FITS = "NEVER_FITS"
     """No machine is large enough, even empty."""
     FILTERED = "FILTERED"
-    """Machines are large enough, but the task's constraints exclude them."""
+    """Machines are large enough, but the task's constraints or their taints exclude them."""
     NO_SLOT = "NO_SLOT"
     """Machines have the resources, but all their slots are taken."""
     NO_FIT = "NO_FIT"
@@ -66,8 +66,8 @@ class Reason:
     code : ReasonCode
     detail : mapping of str to mapping of str to int
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
-        "down" (failed or drained), a resource, "slots", "constraint" and a label, "affinity", "rack" (see
-        `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
+        "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
+        "rack" (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str

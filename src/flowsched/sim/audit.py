@@ -10,6 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flowsched.cluster.model import MICRO, Machine, Resources, Task
+from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import FlowschedError
 
 __all__ = ["AuditError", "AuditInventory"]
@@ -163,11 +164,14 @@ class AuditInventory:
         wanted = self._demands[task][0]
         for label, allowed in wanted.constraints.items():
             value = state.machine.labels.get(label)
-            if value not in allowed:
+            if not meets(value, tuple(allowed)):
                 raise AuditError(
                     f"at {now:g} s: machine {machine!r} has {label}={value!r}, "
-                    f"but task {task!r} there allows only {', '.join(allowed) or 'nothing'}"
+                    f"but task {task!r} there allows only {', '.join(map(str, allowed)) or 'nothing'}"
                 )
+        for taint in state.machine.taints:
+            if taint[2] == "NoSchedule" and keeps_off(taint, wanted.tolerations):
+                raise AuditError(f"at {now:g} s: task {task!r} does not tolerate {taint!r} of machine {machine!r}")
         self._check_devices(state, task, devices, now)
         self._put(state, task, tuple(devices))
 

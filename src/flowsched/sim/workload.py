@@ -293,7 +293,7 @@ def _all_machines(machines: Sequence[Machine], events: Sequence[Event]) -> Itera
     for event in events:
         if isinstance(event, MachineAdded) and event.id not in known:
             known.add(event.id)
-            yield Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+            yield Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
 
 
 def _mean_in_use(start: NDArray[Any], length: NDArray[Any], demand: NDArray[Any]) -> NDArray[np.float64]:

@@ -176,7 +176,7 @@ class World:
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
-            machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots)
+            machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
             self.inventory.add_machine(machine)
             if self._runner is not None:
                 self._runner.add_machine(machine)
