@@ -59,6 +59,8 @@ class Reservations(Columns):
 
     def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         """Whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
+        if not self._holding:  # every start of a commit asks
+            return np.zeros((len(classes), len(rows)), np.bool_)
         self.grow(rows=self.cluster.inventory.rows)
         priority = self.cluster.inventory.priority
         held, cls = self.held[rows][None, :], classes[:, None]

@@ -119,6 +119,11 @@ class Cluster(Views):
         """The largest turn given so far."""
         return self._turn
 
+    @property
+    def serial(self) -> int:
+        """The largest serial of a job or group given so far."""
+        return self._serial
+
     def everything(self) -> None:
         """Let all that is count as changed, for a mirror that begins with nothing."""
         self.changes()
