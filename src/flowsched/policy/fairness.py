@@ -18,7 +18,7 @@ from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.sharing.waterfill import water_fill
-from flowsched.validate import LARGEST_FLOAT, mapping, quoted, truth, whole
+from flowsched.validate import mapping, number, quoted, truth, whole
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
 
@@ -51,9 +51,9 @@ class Limits:
     borrow: bool = True
 
     def __post_init__(self) -> None:
-        whole("Limits: guarantee", self.guarantee, 0)
+        object.__setattr__(self, "guarantee", whole("Limits: guarantee", self.guarantee, 0))
         if self.maximum is not None:
-            whole("Limits: maximum", self.maximum, 0)
+            object.__setattr__(self, "maximum", whole("Limits: maximum", self.maximum, 0))
         for name in ("lend", "borrow"):
             truth(f"Limits: {name}", getattr(self, name))
         if self.maximum is not None and self.maximum < self.guarantee:
@@ -105,19 +105,13 @@ class Fairness:
             raise InputError(f"Fairness: within must be a provider, and over 'user', got {quoted(self.within)}")
         if self.mode not in ("hard", "soft", "ladder"):
             raise InputError(f"Fairness: mode must be 'hard', 'soft' or 'ladder', got {quoted(self.mode)}")
-        if (
-            isinstance(self.slack, bool)
-            or not isinstance(self.slack, int | float)
-            or not 0 <= self.slack <= LARGEST_FLOAT
-        ):
-            raise InputError(f"Fairness: slack must be a number >= 0, got {quoted(self.slack)}")
+        object.__setattr__(self, "slack", number("Fairness: slack", self.slack, 0))
         truth("Fairness: reclaim", self.reclaim)
         for who, limits in mapping("Fairness: limits", self.limits).items():
             if not isinstance(limits, Limits):
                 raise InputError(f"Fairness: limits[{who!r}] must be Limits, got {quoted(limits)}")
         for who, weight in mapping("Fairness: weights", self.weights).items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= LARGEST_FLOAT:
-                raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {quoted(weight)}")
+            number(f"Fairness: weights[{who!r}]", weight, 0)
 
     @property
     def rungs(self) -> int:

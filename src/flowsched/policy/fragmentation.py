@@ -32,8 +32,8 @@ from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.shapes import Shapes, unsuited
 from flowsched.exceptions import InputError
-from flowsched.policy.placement import check_weight
-from flowsched.validate import ordered, quoted
+from flowsched.policy.placement import become_weight, check_weight
+from flowsched.validate import number, ordered, quoted
 
 __all__ = ["FragmentationCost"]
 
@@ -79,9 +79,8 @@ class FragmentationCost:
             if not isinstance(task, Task):
                 raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {quoted(task)}")
             check_weight(f"FragmentationCost: workload[{i}]", times)
-        if isinstance(self.repeat, bool) or not isinstance(self.repeat, int | float) or not 0 <= self.repeat <= 1:
-            raise InputError(f"FragmentationCost: repeat must be a number from 0 to 1, got {quoted(self.repeat)}")
-        check_weight("FragmentationCost: weight", self.weight)
+        object.__setattr__(self, "repeat", number("FragmentationCost: repeat", self.repeat, 0, 1))
+        become_weight(self)
 
     @classmethod
     def of(cls, tasks: Iterable[Task], repeat: float = 0.5, weight: float = 1.0) -> FragmentationCost:

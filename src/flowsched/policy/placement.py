@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import InputError
-from flowsched.validate import quoted
+from flowsched.validate import number, quoted
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 
@@ -44,10 +44,19 @@ class PlacementCost(Protocol):
 _LEAST, _MOST = 1e-100, 1e100
 
 
-def check_weight(what: str, weight: float) -> None:
-    """Refuse anything but a positive number of a size that sums and quotients of several can be computed with."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _LEAST <= weight <= _MOST:
-        raise InputError(f"{what}: a positive number expected ({_LEAST:g} to {_MOST:g}), got {quoted(weight)}")
+def check_weight(what: str, weight: Any) -> float:
+    """Return a weight; refuse anything but a positive number of a size that sums and quotients can be computed with."""
+    try:
+        return number(what, weight, _LEAST, _MOST)
+    except InputError:
+        raise InputError(
+            f"{what}: a positive number expected ({_LEAST:g} to {_MOST:g}), got {quoted(weight)}"
+        ) from None
+
+
+def become_weight(cost: Any) -> None:
+    """Check the `weight` of a frozen cost, and make it one of Python's own numbers."""
+    object.__setattr__(cost, "weight", check_weight(f"{type(cost).__name__}: weight", cost.weight))
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class LoadCost:
     def __post_init__(self) -> None:
         if self.kind not in ("spread", "pack", "balance"):
             raise InputError(f"LoadCost: kind must be 'spread', 'pack' or 'balance', got {quoted(self.kind)}")
-        check_weight("LoadCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
@@ -112,11 +121,9 @@ class Locality:
     threshold: float = 0.1
 
     def __post_init__(self) -> None:
-        check_weight("Locality: weight", self.weight)
+        become_weight(self)
         for name in ("rack", "threshold"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise InputError(f"Locality: {name} must be a number from 0 to 1, got {quoted(value)}")
+            object.__setattr__(self, name, number(f"Locality: {name}", getattr(self, name), 0, 1))
         check_weight("Locality: threshold", self.threshold)
 
     def cost(self, here: float, in_rack: float) -> float:
@@ -146,7 +153,7 @@ class PreferenceCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("PreferenceCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
@@ -178,7 +185,7 @@ class TaintCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("TaintCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1), shape (classes, rows)."""
@@ -216,7 +223,7 @@ class CustomCost:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InputError(f"CustomCost: function must be callable, got {quoted(self.function)}")
-        check_weight("CustomCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """What the function says."""
@@ -235,7 +242,7 @@ class DeviceCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("DeviceCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost 0 or 1, shape (classes, rows)."""

@@ -69,7 +69,7 @@ class WeightedPriority:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("WeightedPriority: step", self.step)
+        object.__setattr__(self, "step", check_weight("WeightedPriority: step", self.step))
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
         """See `PriorityCost`."""

@@ -19,7 +19,7 @@ from flowsched.exceptions import InputError
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import LARGEST
 from flowsched.sharing.waterfill import fill, water_fill
-from flowsched.validate import LARGEST_WHOLE, mapping, number, quoted
+from flowsched.validate import mapping, number, quoted, whole
 
 __all__ = [
     "DRF",
@@ -191,9 +191,10 @@ class StaticQuotas:
     default: int = 0
 
     def __post_init__(self) -> None:
-        for who, count in [*mapping("StaticQuotas: tasks", self.tasks).items(), ("default", self.default)]:
-            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= LARGEST_WHOLE:
-                raise InputError(f"StaticQuotas: {who!r} must have a whole number >= 0, got {quoted(count)}")
+        tasks = mapping("StaticQuotas: tasks", self.tasks)
+        quotas = {who: whole(f"StaticQuotas: {quoted(who)}", count, 0) for who, count in tasks.items()}
+        object.__setattr__(self, "tasks", quotas)
+        object.__setattr__(self, "default", whole("StaticQuotas: default", self.default, 0))
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
@@ -305,12 +306,8 @@ class SequenceShare:
     def __init__(self, mu: float = 1.0, resolution: int = 1) -> None:
         if not 0 < number("SequenceShare: mu", mu) <= 1:
             raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {quoted(mu)}")
-        if isinstance(resolution, bool) or not isinstance(resolution, int) or not 1 <= resolution <= 1_000_000:
-            raise InputError(
-                f"SequenceShare: resolution must be a whole number from 1 to a million, got {quoted(resolution)}"
-            )
-        self.mu = mu
-        self.resolution = resolution
+        self.mu = number("SequenceShare: mu", mu)
+        self.resolution = whole("SequenceShare: resolution", resolution, 1, 1_000_000)
         self.deployment: Deployment | None = None
 
     def __repr__(self) -> str:
