@@ -214,7 +214,9 @@ def test_a_network_kept_up_to_date_is_worth_the_same_as_one_built_anew(seed: int
                 sched.apply(MachineUpdated(rng.choice(up), rack=rng.choice(["r", "t"]), slots=rng.choice([None, 20])))
             elif len(cluster.jobs) > len(levels):
                 sched.apply(JobRemoved(rng.choice(list(cluster.jobs)[len(levels) :])))
-        sched.commit(sched.schedule(now))
+        rnd = sched.schedule(now)
+        sched.builder.check_ids()
+        sched.commit(rnd)
         now_ = now + 0.5
         update(sched.builder, now_)
         kept = sched.network.solve()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import step
 
 from flowsched import InputError, Scheduler
 from flowsched.cluster import Task
@@ -34,9 +35,8 @@ def racks(policy: Policy = NEAR, slots: int = 2, racks: int = 3, size: int = 4) 
     return sched
 
 
-def step(sched: Scheduler, now: float = 0.0) -> dict:  # type: ignore[type-arg]
-    rnd = sched.schedule(now)
-    assert not sched.commit(rnd).conflicts
+def placements(sched: Scheduler, now: float = 0.0) -> dict:  # type: ignore[type-arg]
+    rnd = step(sched, now)
     assert not sched.schedule(now).deltas, "decided once is decided"
     return dict(rnd.placements)
 
@@ -44,7 +44,7 @@ def step(sched: Scheduler, now: float = 0.0) -> dict:  # type: ignore[type-arg]
 def test_on_the_machine_else_in_the_rack_else_anywhere() -> None:
     sched = racks()
     sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(1, 2): 100}) for i in range(9)]))
-    where = list(step(sched).values())
+    where = list(placements(sched).values())
     assert where.count((1, 2)) == 2, "as many as its slots"
     assert sum(rack == 1 for rack, _ in where) == 8, "and the rack full"
     assert len(where) == 9
@@ -55,14 +55,14 @@ def test_each_job_goes_to_its_own_data() -> None:
     for r in range(3):
         for i in range(4):
             sched.apply(JobSubmitted((r, i), [Task((r, i, k), {"cpu": 1}, data={(r, i): 10 + k}) for k in range(2)]))
-    assert all(machine == task[:2] for task, machine in step(sched).items())
+    assert all(machine == task[:2] for task, machine in placements(sched).items())
 
 
 def test_data_in_two_places_and_a_few_bytes_elsewhere() -> None:
     """Half of it in rack 0, a third in rack 2, a crumb in rack 1 that is below the threshold."""
     sched = racks(slots=1)
     sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(0, 0): 50, (2, 1): 40, (1, 0): 5}) for i in range(6)]))
-    where = list(step(sched).values())
+    where = list(placements(sched).values())
     # Racks 0 and 2 have four machines each; the two machines with data come first, and rack 0 before rack 2.
     assert {(0, 0), (2, 1)} <= set(where)
     assert [sum(rack == r for rack, _ in where) for r in range(3)] == [4, 0, 2]
@@ -85,10 +85,10 @@ def test_load_still_counts_beside_it() -> None:
     for weight, there in ((0.05, False), (20.0, True)):
         sched = racks(Policy(locality=Locality(weight=weight)), slots=8)
         sched.apply(JobSubmitted("load", [Task("x", {"cpu": 4}, data={(1, 1): 1})]))
-        step(sched)
+        placements(sched)
         assert (sched.cluster.placement("x") == (1, 1)) is True
         sched.apply(JobSubmitted("j", [Task("y", {"cpu": 1}, data={(1, 1): 1})]))
-        step(sched)
+        placements(sched)
         assert (sched.cluster.placement("y") == (1, 1)) is there
 
 
@@ -116,7 +116,7 @@ def test_machines_with_data_come_go_and_move() -> None:
     moved = dict(sched.schedule(0.0).placements)
     assert all(machine == "late" or machine[0] == 2 for machine in moved.values())
     sched.apply(MachineRemoved("late"))
-    assert len(step(sched)) == 2
+    assert len(placements(sched)) == 2
 
 
 def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
@@ -124,7 +124,7 @@ def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
     sched = racks(slots=8, racks=1, size=2)
     sched.apply(JobSubmitted("near", [Task(("n", i), {"cpu": 3}, data={(0, 0): 1}) for i in range(4)]))
     sched.apply(JobSubmitted("any", [Task(("a", i), {"cpu": 3}) for i in range(4)]))
-    placed = step(sched)
+    placed = placements(sched)
     assert len(placed) == 4, "two of 3 cpus on each machine of 8"
     assert sum(machine == (0, 0) for machine in placed.values()) == 2
 
@@ -132,7 +132,7 @@ def test_the_room_for_a_class_is_shared_by_all_ways_to_a_machine() -> None:
 def test_tasks_of_one_job_with_other_data_are_told_apart() -> None:
     sched = racks()
     sched.apply(JobSubmitted("j", [Task(0, {"cpu": 1}, data={(0, 0): 1}), Task(1, {"cpu": 1}, data={(2, 0): 1})]))
-    assert step(sched) == {0: (0, 0), 1: (2, 0)}
+    assert placements(sched) == {0: (0, 0), 1: (2, 0)}
     sched.apply(TaskCompleted(0), TaskCompleted(1), JobRemoved("j"))
     assert not sched.schedule(1.0).deltas
 
@@ -140,7 +140,7 @@ def test_tasks_of_one_job_with_other_data_are_told_apart() -> None:
 def test_small_steps_go_to_the_data_too() -> None:
     sched = racks(Policy(locality=Locality(weight=9.0), step=0.2))
     sched.apply(JobSubmitted("j", [Task(i, {"cpu": 1}, data={(1, 2): 1, (0, 0): 1}) for i in range(4)]))
-    assert sorted(step(sched).values()) == [(0, 0), (0, 0), (1, 2), (1, 2)]
+    assert sorted(placements(sched).values()) == [(0, 0), (0, 0), (1, 2), (1, 2)]
 
 
 def test_data_survives_json() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import step
 
 import flowsched as fs
 
@@ -25,12 +26,6 @@ def cluster(racks: list[str | None], policy: fs.Policy = NO_COST, **given: Any) 
 def job(name: Any, count: int, most: int | None, priority: int = 0, **given: Any) -> fs.JobSubmitted:
     tasks = [fs.Task((name, i), {"cpu": 1}, apart_in_rack=most, **given) for i in range(count)]
     return fs.JobSubmitted(name, tasks, priority=priority)
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    rnd = sched.schedule(now)
-    assert not sched.commit(rnd).conflicts
-    return rnd
 
 
 def in_racks(sched: fs.Scheduler) -> Counter[tuple[Any, Any]]:

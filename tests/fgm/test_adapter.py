@@ -125,10 +125,10 @@ def test_what_is_matched_never_over_commits_memory(
 
 @settings(max_examples=effort(20, 2000))
 @given(worlds(deadlines=True))
-def test_compression_makes_nobody_miss_a_deadline(
+def test_compression_makes_no_task_miss_a_deadline(
     world: tuple[Workload, dict[str, Stages], dict[str, Stages]],
 ) -> None:
-    """Who starts early enough to be in time is in time."""
+    """A task that starts early enough for its deadline meets it."""
     work, kinds, true = world
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(kinds), threshold=0.0, min_length=0.0)
     watch = Watch(fine)
@@ -142,7 +142,7 @@ def test_compression_makes_nobody_miss_a_deadline(
                 assert end <= deadline + 1e-3
 
 
-# The loop starts one at a time, and once something is compressed, (7) lets nobody else in.
+# The loop starts one task at a time, and once something is compressed, (7) lets no other task in.
 SCHEDULERS = [(fs.Scheduler, 1), (fs.Scheduler, 2), (lambda resources: Greedy(fifo, resources), 1)]
 
 
@@ -160,8 +160,8 @@ def placed(
 
 
 @pytest.mark.parametrize(("scheduler", "count"), SCHEDULERS)
-def test_nobody_is_compressed_beyond_its_deadline(scheduler: Any, count: int) -> None:
-    """3.8 of 4 cores are in use, 0.5 more would compress everybody by 7 %."""
+def test_no_task_is_compressed_beyond_its_deadline(scheduler: Any, count: int) -> None:
+    """3.8 of 4 cores are in use, 0.5 more would compress every task by 7 %."""
     kinds = {"k": Stages([12], [[1.9, 1.0]]), "n": Stages([12], [[0.5 / count, 1.0]])}
     first = [fs.Task(f"f{i}", {"cpu": 1.9, "mem": 1}, kind="k") for i in range(2)]
     then = [fs.Task(f"t{i}", {"cpu": 0.5, "mem": 1}, kind="n") for i in range(count)]
@@ -263,7 +263,7 @@ def test_room_that_time_has_taken_away_is_not_offered_for_ever() -> None:
     fine.commit(fine.schedule(0.0))
     tasks = [fs.Task(f"s{i}", {"cpu": 3, "mem": 1}, kind="short") for i in range(2)]
     fine.apply(fs.JobSubmitted("gang", tasks, gang=2))
-    for now in (1.0, 2.0):  # there is room for one of them, so the gang is left out until there are news
+    for now in (1.0, 2.0):  # there is room for one of them, so the gang is left out until something changes
         assert not fine.schedule(now).placements
     fine.apply(fs.UserAdded("somebody"))
     assert not fine.schedule(7.0).placements

@@ -232,7 +232,7 @@ def test_the_estimator_knows_what_it_knew_and_has_learnt_since(tmp_path: Path) -
     assert again.estimator is estimator and estimator.profile("else") is None
     assert state_of(again) == state_of(fine)
     again.compact()
-    estimator.observe("last", [1, 1], 1.0)  # whoever holds it still teaches the one that goes by it
+    estimator.observe("last", [1, 1], 1.0)  # the estimator still teaches the one that uses it
     again.journal.close()
     last = small(again.journal.path)
     assert last.recovery.snapshot and state_of(last) == state_of(again)
@@ -241,7 +241,7 @@ def test_the_estimator_knows_what_it_knew_and_has_learnt_since(tmp_path: Path) -
 
 
 def test_questions_that_make_it_look_are_recovered(tmp_path: Path) -> None:
-    """Who asks makes timelines be worked out sooner than the next round would have."""
+    """A question makes timelines be computed sooner than the next round would have."""
     fine = small(tmp_path / "journal")
     fine.apply(
         fs.TaskCompleted("t0", time=3.0), fs.JobSubmitted("l", [fs.Task("l0", {"cpu": 1}, kind="new")], time=3.0)
@@ -379,3 +379,29 @@ def test_what_a_refused_event_leaves_is_recovered(tmp_path: Path) -> None:
     assert state_of(again) == state_of(fine)
     assert again.cluster.inventory.clock == fine.cluster.inventory.clock
     assert (again.cluster.inventory.version == fine.cluster.inventory.version).all()
+
+
+def test_a_journal_of_the_first_builds_is_read() -> None:
+    """Its records call classes of estimates by names and numbers that they no longer have."""
+    again = FineGrained.restore(Path(__file__).parents[1] / "data" / "fgm-0.1.journal")
+    found = again.recovery
+    assert (found.rounds, found.commits, found.policies, found.placed, found.torn) == (2, 2, 1, 3, 0)
+    assert {task: again.cluster.placement(task) for task in again.cluster.tasks} == {
+        1: "m1",
+        2: "m1",
+        3: None,
+        "big": None,
+    }
+    profile = again.estimator.profile(("sort", 3.0))
+    assert profile.samples == 2 and profile.seconds.round(3).tolist() == [4.76, 5.32]
+    assert again.estimator.profile("scan").demand[:, 0].tolist() == [2, 1]
+
+
+def test_numbers_of_machines_and_classes_that_are_gone_are_left_out() -> None:
+    """As after a state that was read from lines, where some have other numbers."""
+    fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known(ONE))
+    fine.apply(fs.MachineAdded("m", {"cpu": 1, "mem": 1}))
+    for words in (("look", (0, 7)), ("touch", (0, 7), 1.0), ("move", (0, 7), 1.0), ("needs", 7)):
+        fine.engine.replay_record(words)
+    with pytest.raises(fs.InputError, match="does not know what"):
+        fine.engine.replay_record(("other",))

@@ -277,7 +277,7 @@ def test_bad_arguments_are_refused() -> None:
 
 
 class Counters:
-    """What psutil says of a machine whose counters are set back, wrap, and come and go with their interfaces."""
+    """Psutil on a machine whose counters are set back, wrap, and come and go with their interfaces."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random

@@ -155,7 +155,7 @@ def test_what_is_idle_is_of_what_the_machine_has_now() -> None:
 def test_what_was_refused_for_its_deadline_is_tried_again_when_something_changes(
     events: list[Event], now: float
 ) -> None:
-    """Even where nobody runs, so that nothing ends."""
+    """Even where no task runs, so that nothing ends."""
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[3.0, 1.0]])}))
     fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 16}), MachineSampled("m", {"cpu": 1.1, "mem": 0.0}, time=0.0))
     fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 3, "mem": 1}, kind="k")], deadline=10.11))

@@ -72,7 +72,7 @@ def test_a_user_who_starts_large_tasks_before_many_small_ones_gets_no_more() -> 
 
 
 def test_a_share_is_a_part_of_what_there_is_not_of_what_is_in_use() -> None:
-    """Who asks for much of what nobody is short of has no less of what all need."""
+    """A user that asks for much of an idle resource gets no less of a scarce one."""
     fine = cluster(4, mem=96)
     submit(fine, "a", "flat", 100)
     submit(fine, "b", "full", 100)
@@ -93,8 +93,8 @@ def test_shares_are_of_what_the_round_looks_at() -> None:
     assert np.ptp(shares(fine, "ab")) <= task(fine, "full") + 1e-9
 
 
-def test_who_cannot_use_its_share_stands_aside() -> None:
-    """The one who has least may run none of its jobs' tasks; the others get all there is."""
+def test_a_user_that_cannot_use_its_share_stands_aside() -> None:
+    """The user with the least may run none of its tasks; the others get all there is."""
     fine = cluster(2, mem=64, within=fs.StaticQuotas({"a0": 0}, default=100))
     submit(fine, "a", "flat", 50)
     submit(fine, "b", "flat", 50)
@@ -119,7 +119,7 @@ def test_nothing_is_left_that_somebody_could_use(over: str) -> None:
 @settings(max_examples=effort(10, 300), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_dominant_shares_differ_by_no_more_than_a_task(seed: int) -> None:
-    """Of users who have tasks of every kind waiting, so that nobody is ahead for want of others that fit."""
+    """All users have tasks of every kind waiting, so none is ahead because nothing else fits."""
     rng = np.random.default_rng(seed)
     fine = cluster(int(rng.integers(2, 6)), mem=float(rng.choice([16, 32, 64])), within=fs.MaxMin())
     users = "abcd"[: int(rng.integers(2, 5))]

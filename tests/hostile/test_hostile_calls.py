@@ -10,63 +10,32 @@ Kinds of fault within a call, for every n:
 
 from __future__ import annotations
 
-import copy
 import dis
 import gc
 import os
-import pickle
 import random
-import signal
 import subprocess
 import sys
-import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from calls import Stop, crowd, send, small, state_of
 from effort import FUZZ, effort
 from faults import fail_object
 from lives import POLICIES, Life, said, world_of
 
 import flowsched as fs
 from flowsched import _cs, _ns
-from flowsched._guard import Exclusive, interruptible
 from flowsched.cluster.audit import audit
 
 PACKAGE = os.path.dirname(fs.__file__)
 
 
-class Stop(BaseException):
-    """Raised by a handler."""
-
-
 class Fault(BaseException):
     """An exception out of nowhere."""
-
-
-def small(journal: Path | None = None, policy: fs.Policy | None = None) -> fs.Scheduler:
-    """A scheduler with tasks that run, wait and would be preempted."""
-    sched = fs.Scheduler(policy or fs.Policy(), resources=("cpu", "gpu"), journal=journal)
-    sched.apply(fs.MachineAdded("m1", {"cpu": 4, "gpu": 1}), fs.MachineAdded("m2", {"cpu": 2}, rack="r", slots=2))
-    sched.apply(fs.JobSubmitted("old", [fs.Task(f"o{i}", {"cpu": 1}) for i in range(3)], user="u", priority=1))
-    sched.commit(sched.schedule(1.0))
-    sched.apply(fs.JobSubmitted("new", [fs.Task(f"n{i}", {"cpu": 2, "gpu": i % 2 / 2}) for i in range(2)], user="v"))
-    return sched
-
-
-def crowd(journal: Path | None = None) -> fs.Scheduler:
-    """A scheduler before its first round, of which the kernels have something to do."""
-    sched = fs.Scheduler(resources=("cpu", "gpu"), journal=journal)
-    sched.apply(
-        *(fs.MachineAdded(i, {"cpu": 4 + i % 3}, slots=4) for i in range(60)),
-        *(
-            fs.JobSubmitted(f"j{j}", [fs.Task((j, i), {"cpu": 1 + j % 3}) for i in range(5)], f"u{j % 7}", j % 4)
-            for j in range(60)
-        ),
-    )
-    return sched
 
 
 def do_apply(sched: fs.Scheduler, rnd: fs.Round) -> None:
@@ -102,13 +71,6 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
 CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
 STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 150 for call in CALLS}
 """Twice the mean distance of the points in a default run."""
-
-
-def state_of(sched: fs.Scheduler) -> tuple:
-    """The state with the policy; tasks that no round has dated yet count as dated by the next one."""
-    machines, tasks, jobs, users = world_of(sched)
-    dated = [(t, place, turn, 3.0 if since is None else since, pre, i) for t, place, turn, since, pre, i in tasks]
-    return machines, dated, jobs, users, fs.policy.serialize.describe(sched.policy)
 
 
 PURE = frozenset(
@@ -153,20 +115,6 @@ def interrupted(call, at: int, fault) -> tuple[int, BaseException | None]:
         sys.settrace(None)
         gc.enable()
     return count, raised
-
-
-@pytest.fixture
-def raising_handler():
-    def handler(number, frame):
-        raise Stop
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield
-    signal.signal(signal.SIGUSR1, before)
-
-
-def send() -> None:
-    signal.raise_signal(signal.SIGUSR1)
 
 
 def throw() -> None:
@@ -363,284 +311,6 @@ def test_signals_at_random_moments(tmp_path: Path) -> None:
         hits += int(done.stdout.split()[-1])
     print("signals that hit a call:", hits)
     assert hits > 0
-
-
-# -- one call at a time ---------------------------------------------------------------------------------------------
-
-
-def test_a_second_thread_is_refused_and_nothing_is_lost() -> None:
-    sched = fs.Scheduler(resources=("cpu",))
-    refused: Counter[str] = Counter()
-    accepted: list[str] = []
-
-    def submit(name: str) -> None:
-        for i in range(300):
-            try:
-                sched.apply(fs.JobSubmitted((name, i), [fs.Task((name, i), {"cpu": 1})]))
-                accepted.append((name, i))
-                if i % 20 == 0:
-                    sched.schedule(float(i))
-            except fs.ConcurrentUseError:
-                refused[name] += 1
-
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=submit, args=(f"t{k}",)) for k in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
-    assert set(sched.cluster.tasks) == set(accepted)
-    audit(sched.cluster)
-
-
-def test_a_policy_that_calls_back_is_refused() -> None:
-    errors = []
-
-    def cost(cluster, classes, rows):
-        try:
-            sched.apply(fs.MachineAdded("other", {"cpu": 1}))
-        except fs.ConcurrentUseError as error:
-            errors.append(str(error))
-        return np.zeros((len(classes), len(rows)))
-
-    sched = fs.Scheduler(fs.Policy(placement=(fs.CustomCost(cost),)), resources=("cpu",))
-    sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
-    assert len(sched.schedule(0.0).placements) == 1
-    assert errors and "Scheduler: used while another call on it is under way" in errors[0]
-    assert list(sched.cluster.machines) == ["m"]
-
-
-def test_a_finaliser_is_refused() -> None:
-    sched = small()
-    heard = []
-
-    class Last:
-        def __init__(self) -> None:
-            self.me = self
-
-        def __del__(self) -> None:
-            try:
-                sched.apply(fs.TaskCompleted("o0"))
-            except fs.ConcurrentUseError:
-                heard.append("refused")
-            else:
-                heard.append("done")
-
-    calls = 0
-
-    def trace(frame, event, arg):
-        nonlocal calls
-        calls += 1
-        if calls == 40:
-            Last()
-            gc.collect()
-        return
-
-    sys.setprofile(trace)
-    try:
-        sched.schedule(2.0)
-    finally:
-        sys.setprofile(None)
-    assert heard == ["refused"]
-    assert "o0" in sched.cluster.tasks
-
-
-def test_handlers_run_once_the_call_is_over_and_are_put_back(raising_handler) -> None:
-    guard, other, order = Exclusive("thing"), Exclusive("other"), []
-    mine = signal.getsignal(signal.SIGUSR1)
-    with pytest.raises(Stop), guard:
-        send()
-        with other:
-            order.append("inner")
-        order.append("outer")
-    assert order == ["inner", "outer"]
-    assert signal.getsignal(signal.SIGUSR1) is mine
-    with guard:
-        with pytest.raises(fs.ConcurrentUseError, match="thing: used while"):
-            guard.__enter__()
-        with pytest.raises(Stop), interruptible():
-            send()
-            order.append("not reached")
-        with pytest.raises(Stop), other, interruptible():
-            send()
-    assert order == ["inner", "outer"]
-    with pytest.raises(Stop), guard:
-        with pytest.raises(Stop), interruptible():
-            send()
-        with other:
-            send()
-            order.append("kept")
-    assert order[-1] == "kept"
-
-
-def test_several_signals_all_run_their_handlers() -> None:
-    heard: list[int] = []
-    kinds = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
-
-    def handler(number, frame):
-        heard.append(number)
-        raise Stop(number)
-
-    before = [signal.signal(kind, handler) for kind in kinds]
-    try:
-        with pytest.raises(Stop) as caught, Exclusive("thing"):
-            for kind in kinds:
-                signal.raise_signal(kind)
-        assert sorted(heard) == sorted(kinds) and caught.value.args[0] == heard[0]
-        assert all(signal.getsignal(kind) is handler for kind in kinds)
-    finally:
-        for kind, old in zip(kinds, before, strict=True):
-            signal.signal(kind, old)
-
-
-def test_in_other_threads_handlers_are_let_be() -> None:
-    seen = []
-
-    def look() -> None:
-        with Exclusive("thing"):
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    thread.join()
-    assert seen == [signal.getsignal(signal.SIGINT)]
-
-
-# -- copies, forks and files ----------------------------------------------------------------------------------------
-
-
-def test_copies_have_no_journal_and_leave_the_original_alone(tmp_path: Path) -> None:
-    sched = small(tmp_path / "journal")
-    for one in (copy.deepcopy(sched), copy.copy(sched)):
-        assert one.journal is None and world_of(one) == world_of(sched)
-    for thing in (sched, sched.journal, sched.journal.log):
-        with pytest.raises(fs.InputError):
-            pickle.dumps(thing)
-    with pytest.raises(fs.InputError, match="only writer"):
-        copy.deepcopy(sched.journal)
-    with open(tmp_path / "other", "wb") as other:
-        sched.commit(sched.schedule(2.0))
-        assert other.tell() == 0
-    state = world_of(sched)
-    sched.journal.close()
-    assert world_of(fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")) == state
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
-    sched = small(tmp_path / "journal")
-    there, back = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            sched.apply(fs.MachineAdded("child", {"cpu": 1}))
-            os.write(back, b"acknowledged")
-        except fs.JournalError as error:
-            os.write(back, str(error).encode())
-        finally:
-            signal.pause()
-            os._exit(0)
-    try:
-        assert b"belongs to the process that this one was forked from" in os.read(there, 1000)
-        sched.apply(fs.MachineAdded("parent", {"cpu": 1}))
-        sched.journal.close()
-        again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
-        assert "parent" in again.cluster.machines and "child" not in again.cluster.machines
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        os.close(there)
-        os.close(back)
-
-
-def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
-    (tmp_path / "disk").mkdir()
-    link = tmp_path / "journal"
-    link.symlink_to(tmp_path / "disk" / "real")
-    sched = small(link)
-    sched.compact()
-    sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
-    assert link.is_symlink() and (tmp_path / "disk" / "real").stat().st_size == sched.journal.size
-    for path in (link, tmp_path / "disk" / "real"):
-        with pytest.raises(fs.JournalError, match="in use"):
-            fs.Scheduler(resources=("cpu", "gpu"), journal=path)
-
-
-@pytest.mark.parametrize("what", ["removed", "moved", "replaced", "cut", "appended"])
-def test_a_file_that_others_touch_is_noticed_before_anything_is_acknowledged(tmp_path: Path, what: str) -> None:
-    path = tmp_path / "journal"
-    sched = small(path)
-    match what:
-        case "removed":
-            path.unlink()
-        case "moved":
-            path.rename(tmp_path / "rotated")
-        case "replaced":
-            data = path.read_bytes()
-            path.unlink()
-            path.write_bytes(data)
-        case "cut":
-            os.truncate(path, 100)
-        case "appended":
-            with open(path, "ab") as file:
-                file.write(b"x")
-    state = world_of(sched)
-    for _ in range(2):
-        with pytest.raises(fs.JournalError, match="was altered by others|was moved, removed or replaced"):
-            sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
-    assert world_of(sched) == state
-
-
-@pytest.mark.parametrize("thing", ["/dev/zero", "/dev/null", "folder", "fifo"])
-def test_only_regular_files_are_journals(tmp_path: Path, thing: str) -> None:
-    path = Path(thing) if thing.startswith("/") else tmp_path / thing
-    if thing == "folder":
-        path.mkdir()
-    if thing == "fifo":
-        os.mkfifo(path)
-    with pytest.raises(fs.JournalError, match="not a regular file"):
-        fs.Scheduler.restore(path)
-    with pytest.raises(fs.JournalError, match="not a regular file"):
-        fs.Scheduler(journal=path)
-
-
-def test_a_file_of_zeros_takes_no_memory(tmp_path: Path) -> None:
-    path = tmp_path / "zeros"
-    path.touch()
-    os.truncate(path, effort(1, 3) << 30)
-    code = f"""
-import resource, flowsched as fs
-resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
-try: fs.Scheduler.restore({str(path)!r})
-except fs.JournalMismatchError as error: print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "nothing is in it" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("id", ["\ud83d\ude00", "\ud800", ("a", "\udfff")])
-def test_ids_that_no_file_carries_are_refused_before_anything_happens(tmp_path: Path, id) -> None:
-    sched = small(tmp_path / "journal")
-    state, size = world_of(sched), sched.journal.size
-    for event in (
-        fs.MachineAdded(id, {"cpu": 1}),
-        fs.MachineAdded("m9", {"cpu": 1}, labels={"zone": str(id)})
-        if isinstance(id, str)
-        else fs.MachineAdded("m9", {"cpu": 1}, rack=id),
-        fs.JobSubmitted(id, [fs.Task("t", {"cpu": 1})]),
-        fs.JobSubmitted("j", [fs.Task(id, {"cpu": 1})]),
-    ):
-        with pytest.raises(fs.InputError, match="surrogate"):
-            sched.apply(event)
-    assert world_of(sched) == state and sched.journal.size == size
-    with pytest.raises(fs.InputError, match="can only hold integers"):
-        sched.apply(fs.MachineAdded(10**5000, {"cpu": 1}))
-    sched.apply(fs.MachineAdded("\U0001f600", {"cpu": 1}))
-    assert "\U0001f600" in fs.Scheduler.restore(tmp_path / "journal").cluster.machines
 
 
 def test_a_round_that_raises_is_recovered_as_it_was(tmp_path: Path) -> None:

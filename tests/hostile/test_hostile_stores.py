@@ -1,45 +1,27 @@
-"""Ids that databases cannot carry, clocks that jump, stores that fail, and calls that overlap."""
+"""Ids that databases cannot carry, and stores that fail."""
 
 from __future__ import annotations
 
-import gc
 import pickle
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from negotiators import audit
+from negotiators import audit, picture, small
 from servers import Server, postgres_server
 
 sa = pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
 
-from flowsched.exceptions import ConcurrentUseError, InputError, StoreError, TimeLimitError
-from flowsched.hrm import Claim, Container, Negotiator, ResourceUnit, Status, Store, UnitState
-from flowsched.hrm.clocks import Forward, Steady, Watch
+from flowsched.exceptions import InputError, StoreError
+from flowsched.hrm import Claim, Container, Negotiator, ResourceUnit, Status, Store
 from flowsched.hrm.ids import MOST, name
 from flowsched.hrm.schedulers import Worker, run_processes
-from flowsched.hrm.state.locks import Leases
-from flowsched.hrm.state.schema import LQ, RT
-
-HOUR = 3600.0
-
-
-class Time:
-    """A clock that only a test moves."""
-
-    def __init__(self, now: float = 1000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -78,22 +60,6 @@ DOORS: dict[str, Callable[[Negotiator, object], object]] = {
     "on": lambda n, bad: n.on_machine(bad),  # type: ignore[arg-type]
     "allowed": lambda n, bad: n.allowed([bad]),  # type: ignore[list-item]
 }
-
-
-def small(store: Store, **options: object) -> Negotiator:
-    negotiator = Negotiator(store, **options)  # type: ignore[arg-type]
-    negotiator.add_units([ResourceUnit("u", "m", vcore=2)], length=1)
-    negotiator.add_scheduler("s")
-    negotiator.submit(
-        "j", [Container("a", vcore=1, duration=5.0), Container("b", vcore=1, duration=5.0)], scheduler="s"
-    )
-    negotiator.submit("x", [Container("x", vcore=1, kind="stream")], scheduler="s")
-    return negotiator
-
-
-def picture(negotiator: Negotiator) -> object:
-    rows = negotiator.store.look(sa.select(RT).order_by(RT.c.task_id))
-    return negotiator.units(), negotiator.jobs(), [tuple(row) for row in rows]
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -136,179 +102,6 @@ def test_what_passes_the_door_is_carried_by_every_backend(backends: Sequence[Sto
         except InputError:
             told.append(None)
     assert told == ([True, True] if fine else [None, None])
-
-
-# -- clocks ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("jump", [-HOUR, HOUR])
-def test_setting_a_clock_neither_expires_a_process_nor_hides_a_dead_one(store: Store, jump: float) -> None:
-    day, own = Time(1e9), Time()
-    negotiator = small(store, ttl=30.0, clock=day, monotonic=own)
-    negotiator.add_units([ResourceUnit("u2", "dead", vcore=1)])
-    negotiator.add_scheduler("gone")
-
-    def live(seconds: float) -> list[tuple[str, ...]]:
-        lost: list[tuple[str, ...]] = []
-        for _ in range(int(seconds / 5)):
-            own.now += 5
-            day.now += 5
-            negotiator.heartbeat("m")
-            negotiator.beat("s")
-            found = negotiator.expire()
-            lost += [each for each in (found.schedulers, found.machines) if each]
-        return lost
-
-    assert live(20) == []
-    day.now += jump
-    assert live(20) == [("gone",), ("dead",)]
-    assert live(200) == []
-    day.now -= 2 * jump
-    assert live(200) == []
-    audit(store)
-
-
-@pytest.mark.parametrize("jump", [-HOUR, HOUR])
-def test_by_default_the_day_is_looked_at_once(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
-    day, own = Time(1e9), Time()
-    monkeypatch.setattr("flowsched.hrm.state.negotiator.time", SimpleNamespace(time=day, monotonic=own))
-    negotiator = small(Store(), ttl=30.0)
-    negotiator.commit("s", [Claim("a", "u"), Claim("b", "u", queued=True)], launch=True)
-    before = negotiator.units()
-    day.now += jump
-    assert negotiator.units() == before and negotiator.expire().machines == ()
-    own.now += 31
-    assert negotiator.clock() == 1e9 + 31
-    assert negotiator.expire().machines == ("m",)
-
-
-@pytest.mark.parametrize("jump", [-HOUR, HOUR])
-def test_another_process_whose_clock_is_wrong_judges_alike(store: Store, jump: float) -> None:
-    own = Time()
-    negotiator = small(store, ttl=30.0, clock=Time(1e9), monotonic=own)
-    judge = Negotiator(store, ttl=30.0, clock=Time(1e9 + jump), monotonic=(other := Time(5.0)))
-    judge.expire()
-    for _ in range(20):
-        own.now += 5
-        other.now += 5
-        negotiator.heartbeat("m")
-        negotiator.beat("s")
-        assert judge.expire().opened == ()
-    assert judge.expire().schedulers == judge.expire().machines == ()
-    # It has watched for too short a time, whatever it is told about the days.
-    late = Negotiator(store, ttl=30.0, clock=Time(1e9 + 100 * HOUR), monotonic=Time(0.0))
-    assert late.expire().schedulers == ()
-    other.now += 31
-    lost = judge.expire()
-    assert (lost.schedulers, lost.machines) == (("s",), ("m",))
-
-
-def test_the_lock_of_a_dead_holder_is_free_after_its_time_whatever_the_day(store: Store) -> None:
-    day, own = Time(1e9), Time()
-    dead = Leases(store, 30.0, Time())
-    dead.draw("stream", "dead")
-    day.now -= HOUR
-    alive = Leases(store, 30.0, own)
-    with pytest.raises(TimeLimitError, match="'stream'"), alive.hold("stream", "s", timeout=0.01):
-        pass
-    own.now += 31
-    with alive.hold("stream", "s", timeout=5.0) as lease:
-        assert lease.owner == "s"
-    alive.sweep()
-    assert store.look(sa.select(LQ)) == []
-
-
-def test_a_clock_of_a_simulation_stands_still_where_it_is_set_back() -> None:
-    clock = Time(100.0)
-    passed = Forward(clock)
-    seen = []
-    for step in (5.0, -HOUR, 5.0, 0.0, 7.0):
-        clock.now += step
-        seen.append(passed())
-    assert seen == [5.0, 5.0, 10.0, 10.0, 17.0]
-    clock.now = float("nan")
-    with pytest.raises(InputError, match="clock"):
-        passed()
-
-
-def test_an_outage_of_the_store_does_not_count_as_silence(store: Store) -> None:
-    own = Time()
-    negotiator = small(store, ttl=30.0, monotonic=own)
-    negotiator.expire()
-    own.now += 100
-    store.outages += 1  # as `Store` counts, when it has found its connection broken
-    assert negotiator.expire().machines == ()
-    own.now += 29
-    assert negotiator.expire().machines == ()
-    own.now += 2
-    assert negotiator.expire().machines == ("m",)
-
-
-def test_jumps_change_nothing_in_what_is_decided() -> None:
-    """The same history on clocks that are set at random, forth and back by hours, and on such as are not."""
-    for seed in range(effort(3, 200)):
-        ends = []
-        for wild in (False, True):
-            rng, jumps = random.Random(seed), random.Random(seed)
-            day, own = Time(1e9), Time()
-            store = Store()
-            negotiator = Negotiator(store, ttl=30.0, max_wait=60.0, clock=Steady(day, own), monotonic=own)
-            negotiator.add_units([ResourceUnit(f"u{i}", f"m{i}", vcore=2) for i in range(3)], length=2)
-            negotiator.add_scheduler("s")
-            told: list[object] = []
-            for step in range(25):
-                seconds = rng.uniform(0.0, 6.0)
-                own.now += seconds
-                day.now += seconds + (jumps.choice([0.0, HOUR, -HOUR]) if wild else 0.0)
-                negotiator.submit(f"j{step}", [Container(f"t{step}", vcore=1, duration=20.0)], scheduler="s")
-                unit = f"u{rng.randrange(3)}"
-                told.append(negotiator.commit("s", [Claim(f"t{step}", unit, queued=rng.random() < 0.5)], launch=True))
-                running = sorted(str(c.id) for _, c in negotiator.on_machine("m0"))
-                machines = rng.sample(["m0", "m1", "m2"], 2)
-                told += [negotiator.heartbeat(m, finished=running[: rng.randrange(2)]) for m in machines]
-                told += [negotiator.expire(), [(u.unit, u.free, round(u.wait, 3), u.alive) for u in negotiator.units()]]
-                negotiator.beat("s")
-            audit(store)
-            ends.append(told)
-        assert ends[0] == ends[1], f"seed {seed}"
-
-
-def shifted(clock: Time, by: float) -> Callable[[], float]:
-    return lambda: clock.now + by
-
-
-def test_no_two_hold_the_lock_whatever_their_clocks_show() -> None:
-    """Owners with clocks of their own die, sleep and renew at random; at most one of them says that it holds the lock."""
-    held = 0
-    for seed in range(effort(20, 1000)):
-        rng = random.Random(seed)
-        store, moment = Store(), Time(0.0)
-        owners = [Leases(store, 10.0, shifted(moment, rng.uniform(-1e6, 1e6))) for _ in range(3)]
-        tickets = [owner.draw("stream", str(i)) for i, owner in enumerate(owners)]
-        for _ in range(40):
-            moment.now += rng.uniform(0.0, 4.0)
-            i = rng.randrange(3)
-            if rng.random() < 0.3 and not owners[i].renew(tickets[i]):
-                owners[i].release(tickets[i])
-                tickets[i] = owners[i].draw("stream", str(i))
-            if rng.random() < 0.3:
-                owners[rng.randrange(3)].sweep()
-            holders = [i for i in rng.sample(range(3), 3) if owners[i].is_first(tickets[i])]
-            assert len(holders) <= 1, f"seed {seed}"
-            held += len(holders)
-        store.close()
-    assert held
-
-
-def test_a_watch_forgets_names_that_are_gone() -> None:
-    own = Time()
-    watch = Watch(10.0, own)
-    watch.note("a", 1)
-    own.now += 11
-    assert watch.is_silent("a", 1) and not watch.is_silent("a", 2)
-    watch.keep(())
-    own.now += 11
-    assert not watch.is_silent("a", 2)
 
 
 # -- stores that fail -----------------------------------------------------------------------------------------------
@@ -452,130 +245,3 @@ def test_an_end_is_booked_wherever_the_task_is_in_its_queue(store: Store) -> Non
     assert negotiator.heartbeat("m", finished=["b", "a"]).finished == ("a", "b")
     audit(store)
     assert {job.job: job.done for job in negotiator.jobs()} == {"k": 1, "x": 0}
-
-
-# -- overlapping calls ----------------------------------------------------------------------------------------------
-
-
-def within(negotiator: Negotiator, meanwhile: Callable[[], None]) -> None:
-    """Do something while a call of the negotiator is under way, in its thread."""
-
-    def place(tasks: Sequence[Container], units: Sequence[UnitState]) -> dict[str, str]:
-        meanwhile()
-        return {"x": "u"}
-
-    assert negotiator.stream("s", "x", place).accepted == (Claim("x", "u"),)
-    audit(negotiator.store)
-
-
-def by_thread(call: Callable[[], None]) -> None:
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join(30)
-    assert not thread.is_alive()
-
-
-def by_handler(call: Callable[[], None]) -> None:
-    before = signal.signal(signal.SIGUSR1, lambda *_: call())
-    try:
-        signal.raise_signal(signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-
-
-def by_finaliser(call: Callable[[], None]) -> None:
-    class Last:
-        def __init__(self) -> None:
-            self.me = self
-
-        def __del__(self) -> None:
-            call()
-
-    Last()
-    gc.collect()
-
-
-def by_callback(call: Callable[[], None]) -> None:
-    call()
-
-
-@pytest.mark.parametrize("how", [by_thread, by_handler, by_finaliser, by_callback])
-def test_a_negotiator_in_use_refuses_a_second_call(store: Store, how: Callable[[Callable[[], None]], None]) -> None:
-    negotiator = small(store)
-    refused = []
-
-    def call() -> None:
-        for one in (negotiator.jobs, negotiator.expire, lambda: negotiator.finish(["a"]), lambda: negotiator.beat("s")):
-            try:
-                one()
-            except ConcurrentUseError as error:
-                refused.append(str(error))
-
-    within(negotiator, lambda: how(call))
-    assert refused == ["Negotiator: used while another call on it is under way"] * 4
-    assert negotiator.beat("s") == ["x"]
-
-
-@pytest.mark.parametrize("how", [by_handler, by_finaliser, by_callback])
-def test_a_thread_inside_a_transaction_does_not_wait_for_itself(
-    store: Store, how: Callable[[Callable[[], None]], None]
-) -> None:
-    negotiator, other = small(store), Negotiator(store)
-    refused = []
-
-    def call() -> None:
-        for one in (other.jobs, lambda: other.finish(["a"]), store.clear):
-            try:
-                one()
-            except ConcurrentUseError as error:
-                refused.append(str(error))
-
-    def work(db: sa.Connection) -> None:
-        db.execute(sa.update(RT).where(RT.c.task_id == "a").values(priority=7))
-        how(call)
-
-    store.transact(work)
-    assert refused == ["Store: used while this thread is inside a transaction on it"] * 3
-    assert [task.priority for task in negotiator.tasks("j")] == [7, 0]
-
-
-def test_a_signal_in_the_middle_undoes_the_call_and_frees_the_negotiator(store: Store) -> None:
-    class LeaveError(Exception):
-        pass
-
-    def leave(*_: object) -> None:
-        raise LeaveError
-
-    negotiator = small(store)
-    before = picture(negotiator)
-    old = signal.signal(signal.SIGUSR1, leave)
-    try:
-        with pytest.raises(LeaveError):
-            negotiator.stream("s", "x", lambda tasks, units: signal.raise_signal(signal.SIGUSR1))  # type: ignore[arg-type, return-value, func-returns-value]
-        with pytest.raises(LeaveError):
-            store.transact(
-                lambda db: (db.execute(sa.delete(RT)), signal.raise_signal(signal.SIGUSR1), db.execute(sa.select(RT)))
-            )
-    finally:
-        signal.signal(signal.SIGUSR1, old)
-    assert picture(negotiator) == before and store.look(sa.select(LQ)) == []
-
-
-def test_a_worker_in_use_refuses_a_second_call_and_goes_on_after_a_failed_step() -> None:
-    negotiator = small(Store())
-    refused = []
-
-    def launch(tasks: Sequence[str]) -> None:
-        try:
-            worker.step()
-        except ConcurrentUseError as error:
-            refused.append(str(error))
-            if len(refused) == 1:
-                raise KeyboardInterrupt from None
-
-    worker = Worker(negotiator, "s", launch=launch)
-    with pytest.raises(KeyboardInterrupt):
-        worker.step()
-    worker.step()
-    assert set(refused) == {"Worker: used while another call on it is under way"} and worker.step() is False
-    audit(negotiator.store)

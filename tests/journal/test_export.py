@@ -542,7 +542,7 @@ def test_load_replaces_a_state_as_a_whole_or_not_at_all() -> None:
 
 
 def looked(fine: FineGrained) -> FineGrained:
-    """Once everything has been looked at anew: what is found out again is no part of a state."""
+    """After everything was looked at again: what is found out again is no part of a state."""
     fine.policy = fine.policy
     fine.engine.rule._refused.clear()
     for row in fine.cluster.by_row:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import step
 
 import flowsched as fs
 
@@ -22,13 +23,6 @@ def submit(sched: fs.Scheduler, job: Any, n: int, cpu: float, **given: Any) -> l
     ids = [(job, i) for i in range(n)]
     sched.apply(fs.JobSubmitted(job, [fs.Task(i, {"cpu": cpu}) for i in ids], **given))
     return ids
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    rnd = sched.schedule(now)
-    done = sched.commit(rnd)
-    assert done.accepted == rnd.deltas
-    return rnd
 
 
 def running(sched: fs.Scheduler) -> Counter[Any]:

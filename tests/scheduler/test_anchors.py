@@ -1,4 +1,4 @@
-"""Where other schedulers and solvers stumbled: each is somebody's open bug, and a promise here.
+"""Bugs of other schedulers and solvers: each is open in its own tracker, and a promise here.
 
 Two of them are tested where they are built: what-if that differs from the later round (nomad#1281), in `test_snapshot`
 (a question gets the later round), and minutes of recovery after a restart (volcano#5819), in `test_journal` (the first
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worlds import step
 
 import flowsched as fs
 
@@ -37,12 +38,6 @@ def world(machines: int, slots: int | None = None, policy: fs.Policy | None = No
 def submit(sched: fs.Scheduler, job: Any, demands: list[dict[str, float]], priority: int = 0) -> None:
     tasks = [fs.Task((job, i), demand) for i, demand in enumerate(demands)]
     sched.apply(fs.JobSubmitted(job, tasks, priority=priority))
-
-
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    rnd = sched.schedule(now)
-    assert sched.commit(rnd).accepted == rnd.deltas
-    return rnd
 
 
 def usage(sched: fs.Scheduler) -> dict[Any, np.ndarray]:
@@ -112,8 +107,8 @@ def test_no_gang_is_half_started(machines: int, slots: int | None, rounds: Any) 
 
 @EXAMPLES
 @given(machines=st.integers(1, 4), slots=st.sampled_from([None, 2]), rounds=st.lists(GANGS, max_size=4))
-def test_nobody_is_evicted_for_a_gang_that_does_not_start(machines: int, slots: int | None, rounds: Any) -> None:
-    """volcano#3291: who made somebody leave does run, and its gang with it."""
+def test_no_task_is_evicted_for_a_gang_that_does_not_start(machines: int, slots: int | None, rounds: Any) -> None:
+    """volcano#3291: a task that evicted another one runs, and its gang with it."""
     for sched, rnd in with_gangs(machines, slots, rounds):
         for gone in rnd.preemptions.values():
             assert gone.by in rnd.placements or gone.by in rnd.migrations
@@ -270,7 +265,7 @@ def test_the_same_id_comes_back_after_a_failure(end: Any) -> None:
         fs.JobRemoved("k"),
     ],
 )
-def test_new_capacity_wakes_whoever_waits(news: fs.Event) -> None:
+def test_new_capacity_wakes_waiting_tasks(news: fs.Event) -> None:
     """nomad#18645, poseidon#182: even after rounds in which nothing happened."""
     sched = world(1)
     submit(sched, "j", [{"cpu": 2.0}])
@@ -284,7 +279,7 @@ def test_new_capacity_wakes_whoever_waits(news: fs.Event) -> None:
 
 @EXAMPLES
 @given(jobs=jobs, slots=st.sampled_from([None, 2]), news=st.integers(0, 4), which=st.integers(0, 99))
-def test_after_any_news_nobody_waits_who_fits(jobs: Any, slots: int | None, news: int, which: int) -> None:
+def test_after_any_change_no_task_waits_that_fits(jobs: Any, slots: int | None, news: int, which: int) -> None:
     """nomad#18645, poseidon#182"""
     sched = world(2, slots, fs.Policy(preemption=None, waiting=fs.WaitCost(reserve=None)))
     for i, (demands, priority) in enumerate(jobs):
@@ -310,8 +305,8 @@ def test_after_any_news_nobody_waits_who_fits(jobs: Any, slots: int | None, news
 
 @EXAMPLES
 @given(actions=st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc")), max_size=25))
-def test_ids_that_come_and_go_mean_who_has_them_now(actions: list[tuple[int, str]]) -> None:
-    """poseidon#171: two machines, each for one task; the model knows who runs."""
+def test_ids_that_come_and_go_name_their_present_owners(actions: list[tuple[int, str]]) -> None:
+    """poseidon#171: two machines, each for one task; the model knows which tasks run."""
     sched = world(2)
     sched.apply(fs.JobSubmitted("j"))
     known: dict[str, bool] = {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from worlds import step
 
 import flowsched as fs
 from flowsched.rounds.preemption import victims
@@ -31,20 +32,12 @@ def submit(
     return list(ids)
 
 
-def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
-    """A round, committed whole."""
-    rnd = sched.schedule(now)
-    done = sched.commit(rnd)
-    assert done.accepted == rnd.deltas and not done.conflicts
-    return rnd
-
-
 # -- priority ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations([1, 2, 5])))
 def test_priorities_1_2_5_on_one_slot(order: Sequence[int]) -> None:
-    """The example of Sirius: T1 runs, T2 and T3 wait; whoever is next best comes next."""
+    """The example of Sirius: T1 runs, T2 and T3 wait; the next best task comes next."""
     sched = cluster(("M", {}), slots=1)
     for priority in order:
         sched.apply(fs.JobSubmitted(f"J{priority}", [fs.Task(f"T{priority}")], priority=priority))
@@ -112,7 +105,7 @@ def test_a_worse_task_that_can_move_moves_and_one_that_can_wait_waits() -> None:
 
 
 def test_victims_are_as_few_as_make_room() -> None:
-    """Worst first and last started first; whoever then turns out not to be needed is spared."""
+    """Worst first and last started first; a victim that turns out not to be needed is spared."""
     sched = cluster(("M", {"cpu": 8}))
     sched.apply(
         fs.JobSubmitted("j", [fs.Task("large", {"cpu": 5}), *(fs.Task(i, {"cpu": 1}) for i in range(3))], priority=5)
@@ -124,8 +117,8 @@ def test_victims_are_as_few_as_make_room() -> None:
     assert list(step(sched).preemptions) == ["large"]
 
 
-def test_nobody_moves_while_there_is_room_elsewhere() -> None:
-    """A free place, however bad, is cheaper than the best place that somebody would have to leave."""
+def test_no_task_moves_while_there_is_room_elsewhere() -> None:
+    """A free place, however bad, is cheaper than the best place that another task would have to leave."""
     sched = cluster(("full", {"cpu": 2}), ("other", {"cpu": 2, "gpu": 8}), policy=fs.Policy.named("pack"))
     submit(sched, "worse", 2, {"cpu": 1}, priority=5)
     sched.apply(fs.TaskStarted("worse0", "full"), fs.TaskStarted("worse1", "full"))
@@ -452,7 +445,7 @@ def test_a_time_limit_that_is_over_at_once_leaves_everybody_waiting_with_a_reaso
 
 
 class Utility:
-    """Sirius's <task, resources, utility>: GPU machines are worth 1 to everybody."""
+    """Sirius's <task, resources, utility>: GPU machines are worth 1 to every task."""
 
     weight = 1.0
 

@@ -162,7 +162,7 @@ def operations(
 
 
 def live_alike(life: Life, sched: fs.Scheduler, others: tuple[fs.Scheduler, ...], steps: int, makers: list) -> None:
-    """Let all live the same life, and compare all that they say; makers of policies are told for whom."""
+    """Let all schedulers live the same life, and compare all that they return; a maker of policies gets its scheduler."""
     for _ in range(steps):
         events = life.events(sched)
         for one in (sched, *others):

@@ -1,6 +1,6 @@
-"""A process that makes others, which live a scheduler's life and may be killed at any moment.
+"""A process that forks children, each of which drives a scheduler and may be killed at any moment.
 
-Reads lines ``WHO SEED COUNT JOURNAL NOTES``; answers each by the number of a new process, which writes a line into NOTES
+Reads lines ``KIND SEED COUNT JOURNAL NOTES``; answers each by the number of a new process, which writes a line into NOTES
 for every call that has returned to it.
 """
 
@@ -23,10 +23,10 @@ BORN = {"Scheduler": (scheduler, operations), "FineGrained": (born, fine_operati
 """How they begin, and how they live."""
 
 
-def live(who: str, seed: int, count: int, journal: str, notes: str) -> None:
+def live(kind: str, seed: int, count: int, journal: str, notes: str) -> None:
     """Live until killed."""
     out = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    begin, life = BORN[who]
+    begin, life = BORN[kind]
     sched = begin(seed, journal)
     os.write(out, b"begun\n")
     for name in life(seed, sched, count):
@@ -35,10 +35,10 @@ def live(who: str, seed: int, count: int, journal: str, notes: str) -> None:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        who, seed, count, journal, notes = line.split()
+        kind, seed, count, journal, notes = line.split()
         child = os.fork()
         if not child:
-            live(who, int(seed), int(count), journal, notes)
+            live(kind, int(seed), int(count), journal, notes)
             os._exit(0)
         print(child, flush=True)
         os.waitpid(child, 0)

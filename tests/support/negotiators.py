@@ -16,10 +16,29 @@ from flowsched.hrm.state.store import Store
 class Clock:
     """A time that only a test moves."""
 
-    now = 1000.0
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
 
     def __call__(self) -> float:
         return self.now
+
+
+def small(store: Store, **options: object) -> Negotiator:
+    """One unit of two cores, a batch job of two tasks, and a stream job, of the scheduler s."""
+    negotiator = Negotiator(store, **options)  # type: ignore[arg-type]
+    negotiator.add_units([ResourceUnit("u", "m", vcore=2)], length=1)
+    negotiator.add_scheduler("s")
+    negotiator.submit(
+        "j", [Container("a", vcore=1, duration=5.0), Container("b", vcore=1, duration=5.0)], scheduler="s"
+    )
+    negotiator.submit("x", [Container("x", vcore=1, kind="stream")], scheduler="s")
+    return negotiator
+
+
+def picture(negotiator: Negotiator) -> object:
+    """All of the state that a caller can see, to be compared."""
+    rows = negotiator.store.look(sa.select(RT).order_by(RT.c.task_id))
+    return negotiator.units(), negotiator.jobs(), [tuple(row) for row in rows]
 
 
 def make(store: Store, units: int = 4, cores: int = 2, length: int = 1, **options: float) -> tuple[Negotiator, Clock]:

@@ -35,7 +35,7 @@ def sealed(lines: list[Line]) -> bytes:
 
 
 def alike(kept) -> list[str]:
-    """What must be equal once two schedulers have made the same deltas happen, whatever they tried before.
+    """Return the lines that must be equal once two schedulers have let the same deltas happen, whatever they tried before.
 
     Turns count as their order, classes as what they are, rows not at all, since new machines and classes come where old ones
     have been; the order of tasks on a machine, and when time alone is to bring news, say what was tried.
@@ -135,7 +135,7 @@ def got(value: Any, path: tuple[Any, ...]) -> Any:
 
 
 class Breaker:
-    """Changes files as somebody would who knows the format; checksums are right unless it says otherwise."""
+    """Alters files with knowledge of the format; checksums are right unless it says otherwise."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -62,15 +62,23 @@ class Claimants(Columns):
         self.index: dict[JobRecord, int] = {}
         self._indices = IdPool()
         self._users: dict[Hashable, tuple[int, int]] = {}
+        """Index and node of each user with a way over it."""
         self._jobs_of: dict[Hashable, int] = {}
+        """Number of jobs by such a user; none is 0."""
         self._user_indices = IdPool()
         self._users_claim = False
         self._ordered: list[JobRecord] | None = None
+        """Jobs in the order in which they came; None after one came or went."""
         self._ids: tuple[Hashable, ...] | None = None
+        """Claimants; None if what follows is out of date."""
         self._at: Ints = np.zeros(0, np.int64)
+        """Index of each claimant, that of a user or of a job."""
         self._number: Ints = np.zeros(0, np.int64)
+        """The inverse: ``_number[_at[i]] == i``, -1 elsewhere."""
         self._jobs: Ints = np.zeros(0, np.int64)
+        """Indices of all jobs, in their order."""
         self._families: list[tuple[Ints, tuple[Hashable, ...]]] | None = None
+        """Result of `families`, once it was asked for."""
 
     @property
     def room(self) -> int:

@@ -91,9 +91,13 @@ class GroupNodes:
         self.patient: dict[Group, None] = {}
         self.nodes: dict[Group, GroupNode] = {}
         self._jobs: dict[JobRecord, JobNode] = {}
+        """Exactly the jobs of these groups."""
         self._levels: dict[int, int] = {}
+        """Number of groups by priority; none is 0."""
         self._level_cost: dict[int, int] = {}
+        """Cost of waiting by priority, beside that by age; of at least the priorities in `_levels`."""
         self._due: list[tuple[float, int, Group]] = []
+        """Heap of ends of age buckets; an entry counts while it is the `due` of its group's node."""
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 

@@ -97,9 +97,13 @@ class LocalityArcs:
         self.racks = racks
         self.classes = classes
         self._entries: dict[Group, Entry] = {}
+        """Exactly the groups that have data."""
         self._holding: dict[Hashable, dict[Group, None]] = {}
+        """Groups by machine that holds some of their data, whether or not the machine is there."""
         self._at: dict[int, Hashable] = {}
+        """Machine by row, where it holds data: still known when it has gone."""
         self._stale: dict[Group, None] = {}
+        """Groups whose arcs the next update renews."""
 
     def add(self, groups: Sequence[Group]) -> None:
         """Add entries for new groups that have data, whose classes have aggregators already."""

@@ -50,10 +50,15 @@ class RackArcs(Columns):
         self.cluster = cluster
         self.batch = batch
         self._aggregators: dict[int, int] = {}
+        """Node of each class in use."""
         self._rows: dict[int, dict[int, None]] = {}
+        """Machines of each rack; none is empty."""
         self._named: dict[Hashable, int] = {}
+        """Racks by name."""
         self._names: dict[int, Hashable] = {}
+        """Names by rack: the inverse of `_named`."""
         self._open: dict[int, None] = {}
+        """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
 
     # -- machines -----------------------------------------------------------------------------------------------

@@ -59,8 +59,10 @@ class RunningArcs(Columns):
         self.batch = batch
         self.machines = machines
         self._of: dict[Group, tuple[int, dict[int, int]]] = {}
+        """Node of each group, and the indices of its arcs by row."""
         self._indices = IdPool()
         self._next = inf
+        """No later than the least of `_due`."""
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int]) -> None:
         """Add new groups, with their nodes."""

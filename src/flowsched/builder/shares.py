@@ -81,14 +81,18 @@ class Shares(Columns):
         self._fairness: Fairness | None = None
         self._policy: Policy | None = None
         self._stale: dict[JobRecord, None] = {}
+        """Jobs that the next update counts again."""
         self._claims: Claims | None = None
-        # By number of the claimant: entitlement, edges of the rungs, most tasks that the bounds let run, the same but
-        # no fewer than ran.
         self._share: Ints = np.zeros(0, np.int64)
+        """Entitlement of each claimant, by its number, and so for the next three."""
         self._rungs: Ints = np.zeros((0, 0), np.int64)
+        """Running tasks at which each rung but the lowest begins; no columns if all claimants stand alike."""
         self._most: Ints = np.zeros(0, np.int64)
+        """Most tasks that the bounds let run."""
         self._allowed: Ints = np.zeros(0, np.int64)
+        """The same, but no fewer than ran at the last update."""
         self._full: NDArray[np.bool_] = np.zeros(0, np.bool_)
+        """By index of the job: True if its bounds let no task start, as of the last report."""
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""

@@ -229,7 +229,12 @@ class StageEngine:
     # -- recovery -----------------------------------------------------------------------------------------------
 
     def replay_record(self, words: Any) -> None:
-        """Make the call of a record again that is neither of events nor of a round, commit or policy."""
+        """Make the call of a record again that is neither of events nor of a round, commit or policy.
+
+        Records call machines and classes by their numbers.  After a state that was read from lines some have other numbers;
+        a number without a machine or class is left out then.
+        """
+        known = self.cluster.inventory.rows
         match words:
             case ("observe", *observed):
                 self.estimator.queue(*observed)
@@ -239,6 +244,7 @@ class StageEngine:
                 self.learn(most)
             case ("move", rows, now):
                 self.rule.grow()
+                rows = [row for row in rows if row < known]
                 self.forecast.advance(rows, now)
                 self.forecast.settle(rows, now)
             case ("try", task, machine, devices, time):
@@ -246,10 +252,12 @@ class StageEngine:
                     self._observe([ev.TaskStarted(task, machine, devices, time=time)])
             case ("touch", rows, _):
                 for row in rows:
-                    self.cluster.inventory.touch(row)
+                    if row < known:
+                        self.cluster.inventory.touch(row)
             case ("look", rows):
-                self.rule.look(np.array(rows, np.int64), self.now)
+                self.rule.look(np.array([row for row in rows if row < known], np.int64), self.now)
             case ("needs", class_id):
-                self.rule.needs(class_id)
+                if class_id in self.cluster.by_class:
+                    self.rule.needs(class_id)
             case _:
                 raise InputError(f"FineGrained does not know what {words!r} is")

@@ -47,7 +47,7 @@ EXTRAS = Extras(
         Adjustment, Level, DemandEstimator, Estimate, Seen, Sized, Forecast, Learner, MachineWatch, TaskTrace, Catalog,
         Needs, Stock, StageRule, Refused, Stages, Classes, Timelines,
     ),
-    _samples,
+    _samples, {Estimate: "_Estimate", Seen: "_Seen", Sized: "_Sized"}, {46: Sized},
 )  # fmt: skip
 """The classes that `StageRule` refers to."""
 

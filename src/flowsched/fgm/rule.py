@@ -169,18 +169,18 @@ class StageRule:
         finally:
             self.record = record
 
-    def needs(self, cls: int) -> Needs:
+    def needs(self, class_id: int) -> Needs:
         """Return the assumed needs of a class, by index."""
-        record, catalog = self._cluster.by_class[cls], self.forecast.catalog
+        record, catalog = self._cluster.by_class[class_id], self.forecast.catalog
         if self.record is not None and not catalog.knows(record):
-            self.record(("needs", cls))
+            self.record(("needs", class_id))
         return catalog.of(record)
 
     def forget_stages(self) -> None:
         """Drop the kernel's form of stages: needs of classes have changed."""
         self._kernel.clear()
 
-    # -- the limit that it is -----------------------------------------------------------------------------------
+    # -- the limit of the inventory -----------------------------------------------------------------------------
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """See `Limit.narrow`."""
@@ -189,7 +189,7 @@ class StageRule:
         why |= blockers
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """Algorithm 2 for many classes and machines: tasks of each class that fit by resources other than devices, and what is short."""
+        """Count by Algorithm 2 the tasks of each class that fit on machines, devices apart, and find what is short."""
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
@@ -212,12 +212,12 @@ class StageRule:
             if (resource := self._busy(row)) is not None:
                 count[:, i], short[:, i] = 0, resource
         if self._refused:
-            of = {cls: i for i, cls in enumerate(classes.tolist())}
+            of = {class_id: i for i, class_id in enumerate(classes.tolist())}
             for i, row in enumerate(rows.tolist()):
                 refused = self._refusals(row)
-                for cls, (serial, resource) in refused.short.items() if refused else ():
-                    if cls in of and self.needs(cls).serial == serial:
-                        count[of[cls], i], short[of[cls], i] = 0, resource
+                for class_id, (serial, resource) in refused.short.items() if refused else ():
+                    if class_id in of and self.needs(class_id).serial == serial:
+                        count[of[class_id], i], short[of[class_id], i] = 0, resource
 
     def _busy(self, row: int) -> int | None:
         """Return a resource of which too little is idle on a machine, or None."""
@@ -254,22 +254,22 @@ class StageRule:
             self._kernel[key] = Classes([need.fine for need in needs], resources)
         return self._kernel[key]
 
-    def admits(self, row: int, cls: int, without: Sequence[TaskRecord] = ()) -> bool:
+    def admits(self, row: int, class_id: int, without: Sequence[TaskRecord] = ()) -> bool:
         """True if one more task fits with all others, over time and stretched by compression; see `Limit.admits`."""
         self.grow()
         level = int(self._level[row])
         if level == _STOP:
             return False
-        if not self._seem_to_fit(row, cls, level, without):
+        if not self._seem_to_fit(row, class_id, level, without):
             self._ask_again(row)  # time alone may have taken room away
             return False
-        plan = self._plan(row, cls, level, without=without)
+        plan = self._plan(row, class_id, level, without=without)
         if plan.holds:
             return True
         if not without:
             resource = plan.short if plan.short >= 0 else int(self.forecast.timelines.soft.argmax())
             refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
-            refused.short[cls] = self.needs(cls).serial, resource
+            refused.short[class_id] = self.needs(class_id).serial, resource
             if plan.short < 0:  # a deadline that can no longer be met hinders no other task
                 refused.until = min(refused.until, plan.until)
                 self._wait(row)
@@ -281,29 +281,29 @@ class StageRule:
         self._cluster.inventory.touch(row)
         self._seen[row] = self._cluster.inventory.version[row]  # its tasks are the same
 
-    def spare(self, row: int, cls: int, most: int) -> int:
+    def spare(self, row: int, class_id: int, most: int) -> int:
         """Return the number of tasks that fit together; see `Limit.spare`."""
         self.grow()
         level = int(self._level[row])
-        count = 0 if level == _STOP else min(self._seem_to_fit(row, cls, level), most)
-        while count and not self._plan(row, cls, level, count).holds:
+        count = 0 if level == _STOP else min(self._seem_to_fit(row, class_id, level), most)
+        while count and not self._plan(row, class_id, level, count).holds:
             count //= 2
         return count
 
-    def _plan(self, row: int, cls: int, level: int, count: int = 1, without: Sequence[TaskRecord] = ()) -> Plan:
-        record = self._cluster.by_class[cls]
-        stages = self.needs(cls).at(level)
+    def _plan(self, row: int, class_id: int, level: int, count: int = 1, without: Sequence[TaskRecord] = ()) -> Plan:
+        record = self._cluster.by_class[class_id]
+        stages = self.needs(class_id).at(level)
         return self.forecast.plan(row, self.now, record, stages, count, without)
 
-    def _seem_to_fit(self, row: int, cls: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
+    def _seem_to_fit(self, row: int, class_id: int, level: int, without: Sequence[TaskRecord] = ()) -> int:
         """Return `room` for one pair, or what it would be without some tasks."""
-        one, rows = np.array([cls]), np.array([row])
+        one, rows = np.array([class_id]), np.array([row])
         if not without and (level < _FINE or self._idle or row in self._refused):
             return int(self.room(one, rows)[0][0, 0])
         if without:
             # As it will be asked once they are gone: no task is stopped for one that would then be refused.
             refused = self._refusals(row, without)
-            known = refused is not None and refused.short.get(cls, (-1, 0))[0] == self.needs(cls).serial
+            known = refused is not None and refused.short.get(class_id, (-1, 0))[0] == self.needs(class_id).serial
             if known or self._busy(row) is not None:
                 return 0
         self.look(rows, self.now)

@@ -116,7 +116,7 @@ class Durable(Generic[E]):
                 self.engine.apply_batch(events)
             else:
                 self._check_ready()
-                self.journal.events(events, self.engine.apply_batch, self.cluster)
+                self.journal.events(events, self.engine.apply_batch, self.engine.cluster)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide a round, of which nothing happens yet.
@@ -172,7 +172,7 @@ class Durable(Generic[E]):
             return self.journal.commit(round, only, self._carry_out)
 
     def _carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
-        cluster = self.cluster
+        cluster = self.engine.cluster
         cluster.midway = True
         done = self.engine.carry_out(round, only)
         cluster.midway = False
@@ -186,7 +186,7 @@ class Durable(Generic[E]):
 
     def _check_ready(self) -> None:
         """Refuse a call on half a change, and one that an adapter has to make, since its journal would lack the call."""
-        self.cluster.check_whole()
+        self.engine.cluster.check_whole()
         if self.journal is not None and not self._decides_what_fits():
             raise InputError(
                 "journal: a fit rule decides here: its adapter keeps the journal, and has to be told instead"
@@ -194,7 +194,7 @@ class Durable(Generic[E]):
 
     def _decides_what_fits(self) -> bool:
         adapter = self.engine.adapter
-        return self.cluster.inventory.rule is (None if adapter is None else adapter.rule)
+        return self.engine.cluster.inventory.rule is (None if adapter is None else adapter.rule)
 
     # -- copies and questions -----------------------------------------------------------------------------------
 

@@ -49,14 +49,24 @@ class Schema:
     ----------
     classes : sequence of type
         Of unique names.  An object of a `stateful` class is what ``__getstate__`` returns, others are their attributes.
+    renamed : mapping of type to str
+        Names in files of classes that have another name by now.
+    numbered : mapping of int to type
+        Numbers of classes in old files, which called immutable ones so.
     """
 
     classes: Sequence[type]
+    renamed: Mapping[type, str] = field(default_factory=dict)
+    numbered: Mapping[int, type] = field(default_factory=dict)
 
     @cached_property
     def by_name(self) -> Mapping[str, type]:
-        """The classes by name."""
-        return {kind.__name__: kind for kind in self.classes}
+        """The classes by their names in files."""
+        return {self.name_of(kind): kind for kind in self.classes}
+
+    def name_of(self, kind: type) -> str:
+        """Return the name of a class in files."""
+        return self.renamed.get(kind, kind.__name__)
 
     @cached_property
     def known(self) -> frozenset[type]:
@@ -127,7 +137,6 @@ class Graph:
             arrays.append(np.fromiter(map(len, lists), np.int64, len(lists)))
             arrays.append(np.array([code for row in lists for code in row], np.int64))
 
-        names = list(self.schema.by_name)
         rows(codes for _, codes in self.frozen)
         for lists in self.mutable.values():
             rows(lists)
@@ -135,10 +144,10 @@ class Graph:
             arrays += [np.array(column) for column in columns]
         shapes = [[array.dtype.str[1:], *array.shape] for array in arrays]
         head = {
-            "root": self.root, "classes": [kind.__name__ for kind in self.classes], "names": self.names,
+            "root": self.root, "classes": [self.schema.name_of(kind) for kind in self.classes], "names": self.names,
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
             "given": list(self.given),
-            "frozen": [tag if isinstance(tag, int) else [names.index(tag[0].__name__), tag[1]] for tag, _ in self.frozen],
+            "frozen": [tag if isinstance(tag, int) else [self.schema.name_of(tag[0]), tag[1]] for tag, _ in self.frozen],
             "bounds": self.bounds, "own": len(self.arrays), "arrays": shapes,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode("ascii")
@@ -170,10 +179,8 @@ class Graph:
         if not all(type(text) is str for text in graph.strings) or not all(type(n) is int for n in graph.integers):
             raise TypeError("a table of strings or of integers has something else")
         graph.chunks = [bytes.fromhex(chunk) for chunk in head["chunks"]]
-        kinds = list(schema.by_name.values())
-        tags = [
-            tag if isinstance(tag, int) else (kinds[bounded(tag[0], len(kinds) - 1)], tag[1]) for tag in head["frozen"]
-        ]
+        called: dict[Any, type] = {**schema.by_name, **schema.numbered}
+        tags = [tag if isinstance(tag, int) else (called[tag[0]], tag[1]) for tag in head["frozen"]]
         graph.frozen = list(zip(tags, _rows(rest), strict=True))
         for kind in graph.mutable:
             graph.mutable[kind] = _rows(rest)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import signature
 from types import MappingProxyType
@@ -94,15 +94,21 @@ class Extras:
     classes : sequence of type
     samples : callable
         Makes an object of each of these classes, unless another one of them has it.
+    renamed : mapping of type to str
+        Names in files of classes that have another name by now: journals of older versions name them.
+    numbered : mapping of int to type
+        Numbers of immutable classes in journals of older versions.
     """
 
     classes: Sequence[type] = ()
     samples: Callable[[], Sequence[Any]] = tuple
+    renamed: Mapping[type, str] = field(default_factory=dict)
+    numbered: Mapping[int, type] = field(default_factory=dict)
 
     @cached_property
     def schema(self) -> Schema:
         """All classes that an image may name."""
-        return Schema([*_CLASSES, *self.classes])
+        return Schema([*_CLASSES, *self.classes], self.renamed, self.numbered)
 
     @cached_property
     def parts(self) -> Mapping[type, Mapping[str, Any]]:

@@ -1,0 +1,148 @@
+"""Copies, forks, and journal files that others touch."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from calls import small
+from effort import effort
+from lives import world_of
+
+import flowsched as fs
+
+
+def test_copies_have_no_journal_and_leave_the_original_alone(tmp_path: Path) -> None:
+    sched = small(tmp_path / "journal")
+    for one in (copy.deepcopy(sched), copy.copy(sched)):
+        assert one.journal is None and world_of(one) == world_of(sched)
+    for thing in (sched, sched.journal, sched.journal.log):
+        with pytest.raises(fs.InputError):
+            pickle.dumps(thing)
+    with pytest.raises(fs.InputError, match="only writer"):
+        copy.deepcopy(sched.journal)
+    with open(tmp_path / "other", "wb") as other:
+        sched.commit(sched.schedule(2.0))
+        assert other.tell() == 0
+    state = world_of(sched)
+    sched.journal.close()
+    assert world_of(fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")) == state
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_writes_nothing_and_holds_no_lock(tmp_path: Path) -> None:
+    sched = small(tmp_path / "journal")
+    there, back = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sched.apply(fs.MachineAdded("child", {"cpu": 1}))
+            os.write(back, b"acknowledged")
+        except fs.JournalError as error:
+            os.write(back, str(error).encode())
+        finally:
+            signal.pause()
+            os._exit(0)
+    try:
+        assert b"belongs to the process that this one was forked from" in os.read(there, 1000)
+        sched.apply(fs.MachineAdded("parent", {"cpu": 1}))
+        sched.journal.close()
+        again = fs.Scheduler(resources=("cpu", "gpu"), journal=tmp_path / "journal")
+        assert "parent" in again.cluster.machines and "child" not in again.cluster.machines
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(there)
+        os.close(back)
+
+
+def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    link = tmp_path / "journal"
+    link.symlink_to(tmp_path / "disk" / "real")
+    sched = small(link)
+    sched.compact()
+    sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
+    assert link.is_symlink() and (tmp_path / "disk" / "real").stat().st_size == sched.journal.size
+    for path in (link, tmp_path / "disk" / "real"):
+        with pytest.raises(fs.JournalError, match="in use"):
+            fs.Scheduler(resources=("cpu", "gpu"), journal=path)
+
+
+@pytest.mark.parametrize("what", ["removed", "moved", "replaced", "cut", "appended"])
+def test_a_file_that_others_touch_is_noticed_before_anything_is_acknowledged(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "journal"
+    sched = small(path)
+    match what:
+        case "removed":
+            path.unlink()
+        case "moved":
+            path.rename(tmp_path / "rotated")
+        case "replaced":
+            data = path.read_bytes()
+            path.unlink()
+            path.write_bytes(data)
+        case "cut":
+            os.truncate(path, 100)
+        case "appended":
+            with open(path, "ab") as file:
+                file.write(b"x")
+    state = world_of(sched)
+    for _ in range(2):
+        with pytest.raises(fs.JournalError, match="was altered by others|was moved, removed or replaced"):
+            sched.apply(fs.MachineAdded("m3", {"cpu": 1}))
+    assert world_of(sched) == state
+
+
+@pytest.mark.parametrize("thing", ["/dev/zero", "/dev/null", "folder", "fifo"])
+def test_only_regular_files_are_journals(tmp_path: Path, thing: str) -> None:
+    path = Path(thing) if thing.startswith("/") else tmp_path / thing
+    if thing == "folder":
+        path.mkdir()
+    if thing == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(fs.JournalError, match="not a regular file"):
+        fs.Scheduler.restore(path)
+    with pytest.raises(fs.JournalError, match="not a regular file"):
+        fs.Scheduler(journal=path)
+
+
+def test_a_file_of_zeros_takes_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "zeros"
+    path.touch()
+    os.truncate(path, effort(1, 3) << 30)
+    code = f"""
+import resource, flowsched as fs
+resource.setrlimit(resource.RLIMIT_AS, (800 << 20, 800 << 20))
+try: fs.Scheduler.restore({str(path)!r})
+except fs.JournalMismatchError as error: print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "nothing is in it" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("id", ["\ud83d\ude00", "\ud800", ("a", "\udfff")])
+def test_ids_that_no_file_carries_are_refused_before_anything_happens(tmp_path: Path, id) -> None:
+    sched = small(tmp_path / "journal")
+    state, size = world_of(sched), sched.journal.size
+    for event in (
+        fs.MachineAdded(id, {"cpu": 1}),
+        fs.MachineAdded("m9", {"cpu": 1}, labels={"zone": str(id)})
+        if isinstance(id, str)
+        else fs.MachineAdded("m9", {"cpu": 1}, rack=id),
+        fs.JobSubmitted(id, [fs.Task("t", {"cpu": 1})]),
+        fs.JobSubmitted("j", [fs.Task(id, {"cpu": 1})]),
+    ):
+        with pytest.raises(fs.InputError, match="surrogate"):
+            sched.apply(event)
+    assert world_of(sched) == state and sched.journal.size == size
+    with pytest.raises(fs.InputError, match="can only hold integers"):
+        sched.apply(fs.MachineAdded(10**5000, {"cpu": 1}))
+    sched.apply(fs.MachineAdded("\U0001f600", {"cpu": 1}))
+    assert "\U0001f600" in fs.Scheduler.restore(tmp_path / "journal").cluster.machines

@@ -1,0 +1,159 @@
+"""One call at a time on a scheduler: threads, callbacks, finalisers, and signal handlers that wait."""
+
+from __future__ import annotations
+
+import gc
+import signal
+import sys
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from calls import Stop, send, small
+
+import flowsched as fs
+from flowsched._guard import Exclusive, interruptible
+from flowsched.cluster.audit import audit
+
+
+def test_a_second_thread_is_refused_and_nothing_is_lost() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    refused: Counter[str] = Counter()
+    accepted: list[str] = []
+
+    def submit(name: str) -> None:
+        for i in range(300):
+            try:
+                sched.apply(fs.JobSubmitted((name, i), [fs.Task((name, i), {"cpu": 1})]))
+                accepted.append((name, i))
+                if i % 20 == 0:
+                    sched.schedule(float(i))
+            except fs.ConcurrentUseError:
+                refused[name] += 1
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=submit, args=(f"t{k}",)) for k in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert set(sched.cluster.tasks) == set(accepted)
+    audit(sched.cluster)
+
+
+def test_a_policy_that_calls_back_is_refused() -> None:
+    errors = []
+
+    def cost(cluster, classes, rows):
+        try:
+            sched.apply(fs.MachineAdded("other", {"cpu": 1}))
+        except fs.ConcurrentUseError as error:
+            errors.append(str(error))
+        return np.zeros((len(classes), len(rows)))
+
+    sched = fs.Scheduler(fs.Policy(placement=(fs.CustomCost(cost),)), resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    assert len(sched.schedule(0.0).placements) == 1
+    assert errors and "Scheduler: used while another call on it is under way" in errors[0]
+    assert list(sched.cluster.machines) == ["m"]
+
+
+def test_a_finaliser_is_refused() -> None:
+    sched = small()
+    heard = []
+
+    class Last:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            try:
+                sched.apply(fs.TaskCompleted("o0"))
+            except fs.ConcurrentUseError:
+                heard.append("refused")
+            else:
+                heard.append("done")
+
+    calls = 0
+
+    def trace(frame, event, arg):
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            Last()
+            gc.collect()
+        return
+
+    sys.setprofile(trace)
+    try:
+        sched.schedule(2.0)
+    finally:
+        sys.setprofile(None)
+    assert heard == ["refused"]
+    assert "o0" in sched.cluster.tasks
+
+
+def test_handlers_run_once_the_call_is_over_and_are_put_back(raising_handler) -> None:
+    guard, other, order = Exclusive("thing"), Exclusive("other"), []
+    mine = signal.getsignal(signal.SIGUSR1)
+    with pytest.raises(Stop), guard:
+        send()
+        with other:
+            order.append("inner")
+        order.append("outer")
+    assert order == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGUSR1) is mine
+    with guard:
+        with pytest.raises(fs.ConcurrentUseError, match="thing: used while"):
+            guard.__enter__()
+        with pytest.raises(Stop), interruptible():
+            send()
+            order.append("not reached")
+        with pytest.raises(Stop), other, interruptible():
+            send()
+    assert order == ["inner", "outer"]
+    with pytest.raises(Stop), guard:
+        with pytest.raises(Stop), interruptible():
+            send()
+        with other:
+            send()
+            order.append("kept")
+    assert order[-1] == "kept"
+
+
+def test_several_signals_all_run_their_handlers() -> None:
+    heard: list[int] = []
+    kinds = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM)
+
+    def handler(number, frame):
+        heard.append(number)
+        raise Stop(number)
+
+    before = [signal.signal(kind, handler) for kind in kinds]
+    try:
+        with pytest.raises(Stop) as caught, Exclusive("thing"):
+            for kind in kinds:
+                signal.raise_signal(kind)
+        assert sorted(heard) == sorted(kinds) and caught.value.args[0] == heard[0]
+        assert all(signal.getsignal(kind) is handler for kind in kinds)
+    finally:
+        for kind, old in zip(kinds, before, strict=True):
+            signal.signal(kind, old)
+
+
+def test_in_other_threads_handlers_are_let_be() -> None:
+    seen = []
+
+    def look() -> None:
+        with Exclusive("thing"):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGINT)]
