@@ -9,7 +9,6 @@ and the order in which all limits are asked in `limits`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,10 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.devices import Asks, pick_devices, room_on_devices
 from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS, Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
+from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability
 
@@ -26,16 +27,6 @@ __all__ = ["Inventory"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    """A class in Python's own numbers: amounts that are not 0 by resource, share of each of so many devices, level."""
-
-    amounts: tuple[tuple[int, int], ...]
-    share: int
-    devices: int
-    level: int
 
 
 class Inventory(Columns):
@@ -52,6 +43,7 @@ class Inventory(Columns):
     makes : Suitability
         Which class can ever run on which machine.
     affinity : Affinity
+    tasks : RunningTasks
     rule : Limit or None
         Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
     blockers : Blockers
@@ -79,14 +71,6 @@ class Inventory(Columns):
     priority: Ints = column("classes")
     level: Ints = column("classes")
     """Position of the priority in `levels`."""
-    task_row: Ints = column("tasks", fill=-1)
-    """By index of the task: the row where it runs, -1 if it does not."""
-    task_class: Ints = column("tasks", fill=-1)
-    """The class of a task that runs."""
-    task_turn: Ints = column("tasks", fill=-1)
-    """The turn of a task that runs."""
-    task_since: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=-1)
-    """Since when a task runs."""
 
     _free: memoryview = view("free")
     _devices: memoryview = view("devices")
@@ -94,10 +78,6 @@ class Inventory(Columns):
     _slots: memoryview = view("slots")
     _running_at: memoryview = view("running_at")
     _version: memoryview = view("version")
-    _task_row: memoryview = view("task_row")
-    _task_class: memoryview = view("task_class")
-    _task_turn: memoryview = view("task_turn")
-    _task_since: Any = view("task_since")
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources=len(resources.names), devices=1, levels=4)
@@ -110,7 +90,8 @@ class Inventory(Columns):
         self.rule: Limit | None = None
         self.affinity = Affinity()
         self._rows, self._classes = IdPool(), IdPool()
-        self._asks: dict[int, _Asks] = {}
+        self._asks: dict[int, Asks] = {}
+        self.tasks = RunningTasks()
         self._detach()
 
     @property
@@ -230,33 +211,35 @@ class Inventory(Columns):
         tolerations: Sequence[Requirement] = (),
     ) -> int:
         """An index for a new class."""
-        cls = self._classes.take()
-        self.grow(classes=cls + 1)
-        self.demand[cls], self.priority[cls] = demand, priority
+        class_id = self._classes.take()
+        self.grow(classes=class_id + 1)
+        self.demand[class_id], self.priority[class_id] = demand, priority
         if priority not in self.levels:
             self.levels.append(priority)
             self._running_by_level.append(0)
             self.grow(levels=len(self.levels))
-        self.level[cls] = self.levels.index(priority)
+        self.level[class_id] = self.levels.index(priority)
         g = self.resources.device_index
         share = min(int(demand[g]), MICRO) if g >= 0 else 0
         amounts = tuple((d, amount) for d, amount in enumerate(demand.tolist()) if amount)
-        self._asks[cls] = _Asks(amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[cls]))
-        self.makes.add_class(cls, demand, constraints, tolerations)
-        return cls
+        self._asks[class_id] = Asks(
+            amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[class_id])
+        )
+        self.makes.add_class(class_id, demand, constraints, tolerations)
+        return class_id
 
-    def drop_class(self, cls: int) -> None:
+    def drop_class(self, class_id: int) -> None:
         """Give the index back."""
-        del self._asks[cls]
-        self.makes.drop_class(cls)
-        self.affinity.drop_class(cls)
-        self._classes.give(cls)
+        del self._asks[class_id]
+        self.makes.drop_class(class_id)
+        self.affinity.drop_class(class_id)
+        self._classes.give(class_id)
 
     # -- taking and giving --------------------------------------------------------------------------------------
 
-    def device_share(self, cls: int) -> int:
+    def device_share(self, class_id: int) -> int:
         """What a task of the class takes of each device that it gets (0 without devices)."""
-        return self._asks[cls].share
+        return self._asks[class_id].share
 
     def limits(self, row: int) -> bool:
         """Whether the machine has slots, so that they may run out."""
@@ -268,98 +251,87 @@ class Inventory(Columns):
             return np.zeros((len(classes), len(rows)), np.bool_)
         return self._reserved.against(classes, rows)
 
-    def can_take(self, row: int, cls: int) -> bool:
+    def can_take(self, row: int, class_id: int) -> bool:
         """Whether the machine takes new tasks, and could hold the class if it were empty."""
-        return bool(self.usable[row]) and self.makes.can(cls, row)
+        return bool(self.usable[row]) and self.makes.can(class_id, row)
 
-    def welcomes(self, row: int, cls: int) -> bool:
+    def welcomes(self, row: int, class_id: int) -> bool:
         """Whether the machine takes new tasks, and labels and reservations allow those of the class."""
-        kept = self._reserved is not None and self._reserved.against(np.array([cls]), np.array([row]))[0, 0]
-        return bool(self.usable[row] and not kept) and self.makes.allows(cls, row)
+        kept = self._reserved is not None and self._reserved.against(np.array([class_id]), np.array([row]))[0, 0]
+        return bool(self.usable[row] and not kept) and self.makes.allows(class_id, row)
 
-    def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
+    def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
         """The devices that a task of the class would take there, () without any; None where it may not start now.
 
         Labels and the state of the machine are not looked at.
         """
-        devices = self.devices_for(row, cls)
-        if devices is not None and self.constraints and not self.permits(row, cls):
+        devices = self.devices_for(row, class_id)
+        if devices is not None and self.constraints and not self.permits(row, class_id):
             for limit in self.constraints:
-                if not limit.admits(row, cls):
-                    limit.refused(row, cls)
+                if not limit.admits(row, class_id):
+                    limit.refused(row, class_id)
             self.touch(row)
             return None
         return devices
 
-    def devices_for(self, row: int, cls: int) -> tuple[int, ...] | None:
-        """As `pick`, whatever the constraints of the policy say.
-
-        A share goes to the fullest device that has room for it, whole devices are the first free ones.
-        """
-        if self._running[row] >= self._slots[row] or not self._suffices(row, cls):
+    def devices_for(self, row: int, class_id: int) -> tuple[int, ...] | None:
+        """As `pick`, whatever the constraints of the policy say."""
+        if self._running[row] >= self._slots[row] or not self._suffices(row, class_id):
             return None
-        asks = self._asks[cls]
-        share = asks.share
-        if not share:
-            return ()
-        devices: list[int] = self.devices[row].tolist()
-        if share < MICRO:
-            room = [(free, i) for i, free in enumerate(devices) if free >= share]
-            return (min(room)[1],) if room else None
-        whole = [i for i, free in enumerate(devices) if free == MICRO]
-        return tuple(whole[: asks.devices]) if len(whole) >= asks.devices else None
+        asks = self._asks[class_id]
+        return pick_devices(self.devices[row].tolist(), asks.share, asks.devices) if asks.share else ()
 
-    def admits(self, row: int, cls: int, devices: Sequence[int]) -> bool:
+    def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """Whether a task of the class may start there now on just these devices."""
-        return self.has_room(row, cls, devices) and (not self.constraints or self.permits(row, cls))
+        return self.has_room(row, class_id, devices) and (not self.constraints or self.permits(row, class_id))
 
-    def has_room(self, row: int, cls: int, devices: Sequence[int]) -> bool:
+    def has_room(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
         """As `admits`, whatever the constraints of the policy say."""
-        asks = self._asks[cls]
+        asks = self._asks[class_id]
         return (
             self._running[row] < self._slots[row]
-            and self._suffices(row, cls)
+            and self._suffices(row, class_id)
             and len(set(devices)) == len(devices) == asks.devices
             and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
         )
 
-    def permits(self, row: int, cls: int) -> bool:
+    def permits(self, row: int, class_id: int) -> bool:
         """Whether all constraints of the policy let one more task of the class start there."""
-        return all(limit.admits(row, cls) for limit in self.constraints)
+        return all(limit.admits(row, class_id) for limit in self.constraints)
 
-    def _suffices(self, row: int, cls: int) -> bool:
-        if not self.affinity.admits(row, cls):
+    def _suffices(self, row: int, class_id: int) -> bool:
+        if not self.affinity.admits(row, class_id):
             return False
         if self.rule is not None:
-            return self.rule.admits(row, cls)
+            return self.rule.admits(row, class_id)
         free = self._free
-        for d, amount in self._asks[cls].amounts:  # a loop, since this is asked for every task that starts
+        for d, amount in self._asks[class_id].amounts:  # a loop, since this is asked for every task that starts
             if free[row, d] < amount:
                 return False
         return True
 
-    def spare(self, row: int, cls: int, most: int) -> int:
+    def spare(self, row: int, class_id: int, most: int) -> int:
         """How many more tasks of the class, up to `most`, may start there together; 0 where they must be tried one by one."""
-        count = self.spare_room(row, cls, most)
+        count = self.spare_room(row, class_id, most)
         for limit in self.constraints:
-            count = limit.spare(row, cls, count) if count else 0
+            count = limit.spare(row, class_id, count) if count else 0
         return count
 
-    def spare_room(self, row: int, cls: int, most: int) -> int:
+    def spare_room(self, row: int, class_id: int, most: int) -> int:
         """As `spare`, whatever the constraints of the policy say."""
-        asks, free = self._asks[cls], self._free
-        if asks.share or self.affinity.heeds(cls):
+        asks, free = self._asks[class_id], self._free
+        if asks.share or self.affinity.heeds(class_id):
             return 0
         count = min(self._slots[row] - self._running[row], most)
         if self.rule is not None:
-            return self.rule.spare(row, cls, count) if count > 0 else 0
+            return self.rule.spare(row, class_id, count) if count > 0 else 0
         for d, amount in asks.amounts:
             count = min(count, free[row, d] // amount)
         return max(count, 0)
 
-    def take(self, row: int, cls: int, devices: Sequence[int], count: int = 1) -> None:
+    def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
         """Book tasks of the class, each on these devices; with a negative count, give their room back."""
-        asks, free = self._asks[cls], self._free
+        asks, free = self._asks[class_id], self._free
         for d, amount in asks.amounts:
             free[row, d] -= count * amount
         for i in devices:
@@ -368,22 +340,11 @@ class Inventory(Columns):
         self._running_at[row, asks.level] += count
         self._running_by_level[asks.level] += count
         self.touch(row)
-        self._touch_all(self.affinity.take(row, cls, count))
+        self._touch_all(self.affinity.take(row, class_id, count))
 
-    def size(self, cls: int) -> float:
+    def size(self, class_id: int) -> float:
         """The largest part of any resource of the whole cluster that a task of the class takes."""
-        return float((self.demand[cls] / np.maximum(self.total, 1)).max())
-
-    def assign(self, task: int, row: int, cls: int, turn: int, since: float) -> None:
-        """Note where a task runs."""
-        if task >= len(self.task_row):
-            self.grow(tasks=task + 1)
-        self._task_row[task], self._task_class[task], self._task_turn[task] = row, cls, turn
-        self._task_since[task] = since
-
-    def leave(self, task: int) -> None:
-        """Note that a task runs no more."""
-        self._task_row[task] = -1
+        return float((self.demand[class_id] / np.maximum(self.total, 1)).max())
 
     # -- what fits ----------------------------------------------------------------------------------------------
 
@@ -432,17 +393,9 @@ class Inventory(Columns):
             if not len(asking):
                 continue
             need = need[asking, None]
-            count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
+            count = room_on_devices(need, self.devices[rows]) if d == g else np.maximum(free[:, d] // need, 0)
             fits[asking] = np.minimum(fits[asking], count)
             why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
-
-    def _device_room(self, need: Ints, rows: Ints) -> Ints:
-        devices = self.devices[rows]
-        count: Ints = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
-        shared = np.flatnonzero(need[:, 0] < MICRO)
-        if len(shared):
-            count[shared] = (devices // need[shared, :, None]).sum(axis=2)
-        return count
 
     def worst_running(self) -> int | None:
         """The worst (largest) priority that runs anywhere, None if nothing does."""

@@ -90,8 +90,8 @@ class Suitability:
             self._keys[shape], self._users[shape] = key, 0
             self._ever.clear()
             self._suits, self._holds = grown(self._suits, 0, shape + 1), grown(self._holds, 0, shape + 1)
-            for cls in self._wants:
-                self._match(cls, shape)
+            for class_id in self._wants:
+                self._match(class_id, shape)
         self._users[shape] += 1
         self._most.clear()
         self.of[row] = shape
@@ -117,24 +117,24 @@ class Suitability:
     # -- classes ------------------------------------------------------------------------------------------------
 
     def add_class(
-        self, cls: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
+        self, class_id: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
     ) -> None:
         """A class comes."""
-        self._suits, self._holds = grown(self._suits, cls + 1), grown(self._holds, cls + 1)
-        self._wants[cls] = demand.tolist(), constraints, tolerations
+        self._suits, self._holds = grown(self._suits, class_id + 1), grown(self._holds, class_id + 1)
+        self._wants[class_id] = demand.tolist(), constraints, tolerations
         for shape in self._keys:
-            self._match(cls, shape)
+            self._match(class_id, shape)
 
-    def drop_class(self, cls: int) -> None:
+    def drop_class(self, class_id: int) -> None:
         """A class goes."""
-        del self._wants[cls]
-        self._ever.pop(cls, None)
-        self._most.pop(cls, None)
+        del self._wants[class_id]
+        self._ever.pop(class_id, None)
+        self._most.pop(class_id, None)
 
-    def _match(self, cls: int, shape: int) -> None:
-        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[cls]
-        self._suits[cls, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
-        self._holds[cls, shape] = slots != 0 and all(
+    def _match(self, class_id: int, shape: int) -> None:
+        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[class_id]
+        self._suits[class_id, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
+        self._holds[class_id, shape] = slots != 0 and all(
             need <= amount for need, amount in zip(demand, capacity, strict=True)
         )
 
@@ -157,25 +157,25 @@ class Suitability:
         possible: Bools = np.any(self._suits[:, shapes] & self._holds[:, shapes], axis=1)
         return possible
 
-    def allows(self, cls: int, row: int) -> bool:
+    def allows(self, class_id: int, row: int) -> bool:
         """Whether labels allow it."""
-        return bool(self._suits[cls, self.of[row]])
+        return bool(self._suits[class_id, self.of[row]])
 
-    def can(self, cls: int, row: int) -> bool:
+    def can(self, class_id: int, row: int) -> bool:
         """Whether labels allow it and the machine is large enough."""
-        return bool(self._suits[cls, self.of[row]] and self._holds[cls, self.of[row]])
+        return bool(self._suits[class_id, self.of[row]] and self._holds[class_id, self.of[row]])
 
-    def most(self, cls: int) -> int:
+    def most(self, class_id: int) -> int:
         """How many of the class all machines together could run if they were up and empty."""
-        if cls not in self._most:
-            demand = self._wants[cls][0]
+        if class_id not in self._most:
+            demand = self._wants[class_id][0]
             fit = (
                 self._users[shape] * self._fill(demand, key)
                 for shape, key in self._keys.items()
-                if self._suits[cls, shape]
+                if self._suits[class_id, shape]
             )
-            self._most[cls] = sum(fit)
-        return self._most[cls]
+            self._most[class_id] = sum(fit)
+        return self._most[class_id]
 
     def _fill(self, demand: Sequence[int], shape: ShapeKey) -> int:
         capacity, _, slots, _ = shape
@@ -186,8 +186,8 @@ class Suitability:
                 counts.append(MICRO // need * (amount // MICRO) if shared else amount // need)
         return min(counts)
 
-    def ever(self, cls: int) -> NDArray[np.uint8]:
+    def ever(self, class_id: int) -> NDArray[np.uint8]:
         """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
-        if cls not in self._ever:
-            self._ever[cls] = self._holds[cls].astype(np.uint8) * (1 + self._suits[cls])
-        return self._ever[cls]
+        if class_id not in self._ever:
+            self._ever[class_id] = self._holds[class_id].astype(np.uint8) * (1 + self._suits[class_id])
+        return self._ever[class_id]

@@ -89,12 +89,6 @@ class Cluster(Views):
             self.inventory.drop_machine(row)
         return changes
 
-    def date(self, now: float) -> None:
-        """Tasks submitted at no stated time wait since now."""
-        for task in self._timeless:
-            task.since = now if task.since is None else task.since
-        self._timeless.clear()
-
     def forget_tries(self, turn: int) -> None:
         """After moves that were all taken back: every order is as if nothing had been tried, and all counts as changed.
 
@@ -113,11 +107,6 @@ class Cluster(Views):
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
         self.everything()  # now, since it gives back the rows of machines that are gone
-
-    @property
-    def turn(self) -> int:
-        """The largest turn given so far."""
-        return self._turn
 
     def everything(self) -> None:
         """Let all that is count as changed, for a mirror that begins with nothing."""
