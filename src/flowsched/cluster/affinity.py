@@ -1,8 +1,8 @@
-"""Who may run beside whom: so many tasks of a kind on a machine or in a rack at most, and kinds that do not share a machine.
+"""Affinity: limits on how many tasks of one kind share a machine (`Task.apart`) or a rack (`apart_in_rack`), and kinds that
+must not share a machine (`avoids`).
 
-All are wishes about the set of tasks there: no more of a kind than the strictest of them bears, and no two that avoid each
-other.  So who came first does not matter, and who may be together may also come together in any order.  A class of no kind
-is a kind of its own.  As long as nobody wishes anything, nothing but counts is kept.
+Limits are symmetric: the strictest limit among the tasks present applies to all, so the order in which tasks start does not
+matter.  A class without a kind is a kind of its own.  As long as no class has a limit, only counts are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANY = 1 << 40
 
 @dataclass(slots=True)
 class _Class:
-    """Which kind a class is of (and what that is called), how many of it it bears on a machine and in a rack, and which not at all."""
+    """Kind of a class with its name, its limits on a machine and in a rack, and the kinds that it avoids."""
 
     kind: Hashable
     name: Hashable | None
@@ -58,7 +58,7 @@ class Affinity:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, row: int, name: Hashable | None) -> Collection[int]:
-        """The machine is in the rack of that name from now on, with who runs there; rows for which that may matter."""
+        """Put the machine and its tasks into the rack of that name; return the rows for which that may matter."""
         rack = _rack(row, name)
         if self._rack.get(row) == rack:
             return ()
@@ -72,7 +72,7 @@ class Affinity:
         return (*old, *self._rows[rack]) if moved else ()
 
     def unsettle(self, row: int) -> Collection[int]:
-        """The machine leaves its rack; the others there."""
+        """Take the machine out of its rack; return the other machines there."""
         rack = self._rack.pop(row, None)
         if rack is None:
             return ()
@@ -94,7 +94,7 @@ class Affinity:
     def add_class(
         self, class_id: int, kind: Hashable | None, spread: tuple[int | None, int | None], avoids: Iterable[Hashable]
     ) -> None:
-        """A class comes; `spread` is how many of its kind it bears on a machine and in a rack."""
+        """Add a class; `spread` is the most of its kind on its machine and in its rack."""
         on_machine, in_rack = (most or MANY for most in spread)
         new = _Class(
             ("class", class_id) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids)
@@ -109,7 +109,7 @@ class Affinity:
             self._avoided.setdefault(other, {})[class_id] = None
 
     def drop_class(self, class_id: int) -> None:
-        """A class without tasks goes."""
+        """Drop a class without tasks."""
         gone = self._classes.pop(class_id, None)
         if gone is None:
             return
@@ -124,21 +124,21 @@ class Affinity:
                 del self._avoided[other]
 
     def restricts(self, class_id: int) -> bool:
-        """Whether the class limits or avoids anybody itself."""
+        """Return whether the class has limits of its own."""
         return class_id in self._classes and self._classes[class_id].wishes
 
     def heeds(self, class_id: int) -> bool:
-        """Whether it may matter to the class who runs beside it."""
+        """Return whether limits may concern the class on a machine."""
         return self._fussy > 0 and class_id in self._classes
 
     def spreads(self, class_id: int) -> bool:
-        """Whether it may matter to the class who runs in the same rack."""
+        """Return whether limits may concern the class in a rack."""
         return class_id in self._classes and self._classes[class_id].kind in self._spread
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
     def take(self, row: int, class_id: int, count: int) -> Collection[int]:
-        """So many tasks of the class start on the machine, or stop where it is negative; rows for which that may matter."""
+        """Start so many tasks of the class on the machine, or stop them where it is negative; return rows for which that may matter."""
         known = self._classes.get(class_id)
         if known is None:
             return ()
@@ -157,7 +157,7 @@ class Affinity:
                 why[i, most == 0] |= bit
 
     def room(self, class_id: int, rows: Ints) -> tuple[Ints, Ints] | None:
-        """How many more tasks of the class each machine bears, and its rack, for the sake of who runs there; None for any number."""
+        """Return how many more tasks of the class the tasks on each machine, and in its rack, allow; None for any number."""
         if not self.heeds(class_id):
             return None
         known = self._classes[class_id]
@@ -175,11 +175,11 @@ class Affinity:
         return machine[rows], rack[rows]
 
     def room_in_rack(self, class_id: int, name: Hashable) -> int:
-        """How many more tasks of the class the rack of that name bears."""
+        """Return how many more tasks of the class the rack of that name allows."""
         return self._left_in_rack(class_id, self._in.get(self._classes[class_id].kind, {}).get(("rack", name), {}))
 
     def admits(self, row: int, class_id: int, without: Sequence[int] = ()) -> bool:
-        """Whether one more task of the class may run there, but for one task each of the classes in `without`."""
+        """Return whether one more task of the class may run there, but for one task each of the classes in `without`."""
         if not self.heeds(class_id):
             return True
         known, gone = self._classes[class_id], Counter(without)
@@ -199,12 +199,12 @@ class Affinity:
         return not any(other in there(self._classes[other].kind) for other in self._avoided.get(known.name, ()))
 
     def _left(self, class_id: int, there: Mapping[int, int]) -> int:
-        """How many may join those of the same kind on a machine, counted by class: the strictest one holds."""
+        """Return how many may join those of the same kind on a machine, counted by class: the strictest limit holds."""
         strictest = min(self._classes[one].on_machine for one in (class_id, *there))
         return max(strictest - sum(there.values()), 0)
 
     def _left_in_rack(self, class_id: int, there: Mapping[int, int]) -> int:
-        """As `_left`, in a rack."""
+        """Return `_left` for a rack."""
         strictest = min(self._classes[one].in_rack for one in (class_id, *there))
         return max(strictest - sum(there.values()), 0)
 

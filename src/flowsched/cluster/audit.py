@@ -75,7 +75,7 @@ def _machines(cluster: Cluster) -> None:
     for array in (inventory.capacity, inventory.free, inventory.demand):
         _must(array.shape[1] == width, "the inventory has other resources")
     _must(inventory.total.shape == (width,), "the inventory has other resources")
-    _must(len(inventory.makes.of) >= count or not rows, "shapes of rows are missing")
+    _must(len(inventory.suitability.of) >= count or not rows, "shapes of rows are missing")
 
 
 def _classes(cluster: Cluster) -> None:
@@ -243,7 +243,7 @@ def _inventory(cluster: Cluster) -> None:
 
 
 def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
-    """What `Cluster._group` told the affinity of it, from the class's key."""
+    """Return kind, limits and avoided kinds of a class, from its key."""
     _, _, _, kind, _, _, spread, _, avoids = cls.key
     return kind, spread, avoids
 
@@ -258,7 +258,7 @@ def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: b
 
 
 def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[int]) -> None:
-    mine, made = inventory.makes, fresh.makes
+    mine, made = inventory.suitability, fresh.suitability
     _indices(mine._indices, mine._keys, "shapes")
     _must(all(mine._shapes.get(key) == shape for shape, key in mine._keys.items()), "a shape under another key")
     _must(len(mine._shapes) == len(mine._keys) and mine._users.keys() == mine._keys.keys(), "shapes differ")

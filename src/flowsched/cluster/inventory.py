@@ -40,7 +40,7 @@ class Inventory(Columns):
         Counts changes.
     arranged : int
         Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
-    makes : Suitability
+    suitability : Suitability
         Which class can ever run on which machine.
     affinity : Affinity
     tasks : RunningTasks
@@ -56,7 +56,7 @@ class Inventory(Columns):
     free: Ints = column("rows", "resources")
     """The device column is the sum of the row's `devices`."""
     devices: Ints = column("rows", "devices")
-    """What is free of each device; 0 for devices that the machine does not have."""
+    """Free part of each device; 0 for devices that the machine does not have."""
     slots: Ints = column("rows")
     """Most tasks at once, `UNLIMITED` without a limit."""
     running: Ints = column("rows")
@@ -86,7 +86,7 @@ class Inventory(Columns):
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
-        self.makes = Suitability(resources.device_index)
+        self.suitability = Suitability(resources.device_index)
         self.rule: Limit | None = None
         self.affinity = Affinity()
         self._rows, self._classes = IdPool(), IdPool()
@@ -135,7 +135,7 @@ class Inventory(Columns):
     # -- machines -----------------------------------------------------------------------------------------------
 
     def add_machine(self) -> int:
-        """A row for a new machine; `describe` must follow."""
+        """Return a row for a new machine, which has nothing and takes no tasks until `describe` says what it is."""
         row = self._rows.take()
         self.grow(rows=row + 1)
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
@@ -155,23 +155,23 @@ class Inventory(Columns):
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
-        self.makes.settle(row, capacity, machine)
+        self.suitability.settle(row, capacity, machine)
         self.touch(row)
         self.arranged = self.clock
         self._touch_all(self.affinity.settle(row, machine.rack))
 
     def drop_machine(self, row: int) -> None:
-        """Give the row back; nothing may run there."""
+        """Give the row back; no task may run there."""
         self.total -= self.capacity[row]
         self.capacity[row] = 0
-        self.makes.unsettle(row)
+        self.suitability.unsettle(row)
         self.usable[row] = False
         self.affinity.unsettle(row)
         self.version[row] = 0
         self._rows.give(row)
 
     def touch(self, row: int) -> None:
-        """The row changed."""
+        """Count the row as changed."""
         self.clock += 1
         self._version[row] = self.clock
 
@@ -181,16 +181,16 @@ class Inventory(Columns):
             self.version[list(rows)] = self.clock
 
     def changed_since(self, clock: int) -> Ints:
-        """Rows that changed after that value of `clock`, or that another one which did has in its reach."""
+        """Return the rows that changed after that value of `clock`, and those in reach of these."""
         return np.flatnonzero(self._latest() > clock)
 
     def newer(self, rows: Ints, clock: int) -> Bools:
-        """As `changed_since`, by row."""
+        """Return whether each of these rows is among `changed_since`."""
         newer: Bools = self._latest()[rows] > clock
         return newer
 
     def _latest(self) -> Ints:
-        """By row, when it last changed, or another one that has it in its reach."""
+        """Return the last change of each row, or of a row that has it in its reach."""
         versions = self.version[: self.rows]
         if self._reach is None:
             return versions
@@ -198,8 +198,8 @@ class Inventory(Columns):
         return np.where(versions > 0, np.maximum(versions, reached), 0)  # 0 is a row without a machine
 
     def shapes(self) -> Shapes:
-        """The machines' shapes now; the same object until one changes."""
-        return self.makes.now(self.rows)
+        """Return the shapes of the machines; the same object until one changes."""
+        return self.suitability.now(self.rows)
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class Inventory(Columns):
         priority: int,
         tolerations: Sequence[Requirement] = (),
     ) -> int:
-        """An index for a new class."""
+        """Return an index for a new class."""
         class_id = self._classes.take()
         self.grow(classes=class_id + 1)
         self.demand[class_id], self.priority[class_id] = demand, priority
@@ -225,43 +225,43 @@ class Inventory(Columns):
         self._asks[class_id] = Asks(
             amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[class_id])
         )
-        self.makes.add_class(class_id, demand, constraints, tolerations)
+        self.suitability.add_class(class_id, demand, constraints, tolerations)
         return class_id
 
     def drop_class(self, class_id: int) -> None:
         """Give the index back."""
         del self._asks[class_id]
-        self.makes.drop_class(class_id)
+        self.suitability.drop_class(class_id)
         self.affinity.drop_class(class_id)
         self._classes.give(class_id)
 
     # -- taking and giving --------------------------------------------------------------------------------------
 
     def device_share(self, class_id: int) -> int:
-        """What a task of the class takes of each device that it gets (0 without devices)."""
+        """Return the share that a task of the class takes of each of its devices, 0 without devices."""
         return self._asks[class_id].share
 
     def limits(self, row: int) -> bool:
-        """Whether the machine has slots, so that they may run out."""
+        """Return whether the machine has limited slots."""
         return self._slots[row] != UNLIMITED
 
     def held_against(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether the row is reserved for others, shape (classes, rows)."""
+        """Return whether the row is reserved for others, shape (classes, rows)."""
         if self._reserved is None:
             return np.zeros((len(classes), len(rows)), np.bool_)
         return self._reserved.against(classes, rows)
 
     def can_take(self, row: int, class_id: int) -> bool:
-        """Whether the machine takes new tasks, and could hold the class if it were empty."""
-        return bool(self.usable[row]) and self.makes.can(class_id, row)
+        """Return whether the machine takes new tasks, and could hold the class if it were empty."""
+        return bool(self.usable[row]) and self.suitability.can(class_id, row)
 
     def welcomes(self, row: int, class_id: int) -> bool:
-        """Whether the machine takes new tasks, and labels and reservations allow those of the class."""
+        """Return whether the machine takes new tasks, and labels and reservations allow those of the class."""
         kept = self._reserved is not None and self._reserved.against(np.array([class_id]), np.array([row]))[0, 0]
-        return bool(self.usable[row] and not kept) and self.makes.allows(class_id, row)
+        return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
-        """The devices that a task of the class would take there, () without any; None where it may not start now.
+        """Return the devices that a task of the class would take there, () without any; None where it may not start now.
 
         Labels and the state of the machine are not looked at.
         """
@@ -275,18 +275,18 @@ class Inventory(Columns):
         return devices
 
     def devices_for(self, row: int, class_id: int) -> tuple[int, ...] | None:
-        """As `pick`, whatever the constraints of the policy say."""
+        """Return `pick` without the constraints of the policy."""
         if self._running[row] >= self._slots[row] or not self._suffices(row, class_id):
             return None
         asks = self._asks[class_id]
         return pick_devices(self.devices[row].tolist(), asks.share, asks.devices) if asks.share else ()
 
     def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
-        """Whether a task of the class may start there now on just these devices."""
+        """Return whether a task of the class may start there now on just these devices."""
         return self.has_room(row, class_id, devices) and (not self.constraints or self.permits(row, class_id))
 
     def has_room(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
-        """As `admits`, whatever the constraints of the policy say."""
+        """Return `admits` without the constraints of the policy."""
         asks = self._asks[class_id]
         return (
             self._running[row] < self._slots[row]
@@ -296,7 +296,7 @@ class Inventory(Columns):
         )
 
     def permits(self, row: int, class_id: int) -> bool:
-        """Whether all constraints of the policy let one more task of the class start there."""
+        """Return whether all constraints of the policy let one more task of the class start there."""
         return all(limit.admits(row, class_id) for limit in self.constraints)
 
     def _suffices(self, row: int, class_id: int) -> bool:
@@ -311,14 +311,14 @@ class Inventory(Columns):
         return True
 
     def spare(self, row: int, class_id: int, most: int) -> int:
-        """How many more tasks of the class, up to `most`, may start there together; 0 where they must be tried one by one."""
+        """Return how many more tasks, up to `most`, may start there together; 0 where they must be tried one by one."""
         count = self.spare_room(row, class_id, most)
         for limit in self.constraints:
             count = limit.spare(row, class_id, count) if count else 0
         return count
 
     def spare_room(self, row: int, class_id: int, most: int) -> int:
-        """As `spare`, whatever the constraints of the policy say."""
+        """Return `spare` without the constraints of the policy."""
         asks, free = self._asks[class_id], self._free
         if asks.share or self.affinity.heeds(class_id):
             return 0
@@ -330,7 +330,7 @@ class Inventory(Columns):
         return max(count, 0)
 
     def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
-        """Book tasks of the class, each on these devices; with a negative count, give their room back."""
+        """Take the room of tasks of the class, each on these devices; with a negative count, give their room back."""
         asks, free = self._asks[class_id], self._free
         for d, amount in asks.amounts:
             free[row, d] -= count * amount
@@ -343,21 +343,21 @@ class Inventory(Columns):
         self._touch_all(self.affinity.take(row, class_id, count))
 
     def size(self, class_id: int) -> float:
-        """The largest part of any resource of the whole cluster that a task of the class takes."""
+        """Return the largest part of any resource of the whole cluster that a task of the class takes."""
         return float((self.demand[class_id] / np.maximum(self.total, 1)).max())
 
     # -- what fits ----------------------------------------------------------------------------------------------
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
-        return self.makes.can_ever(classes, rows)
+        """Return whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
+        return self.suitability.can_ever(classes, rows)
 
     def somewhere(self) -> NDArray[np.bool_]:
-        """By class, whether a machine that takes new tasks could run one of it if it were empty."""
-        return self.makes.somewhere(np.flatnonzero(self.usable[: self.rows]))
+        """Return for each class whether a machine that takes new tasks could run it if it were empty."""
+        return self.suitability.somewhere(np.flatnonzero(self.usable[: self.rows]))
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """How many more tasks of each class each machine could take now by all limits, and what prevents one.
+        """Return how many more tasks of each class each machine could take now by all limits, and the blockers of one more.
 
         Slots are left to the caller: they are the one dimension that the flow itself can see.
 
@@ -372,7 +372,7 @@ class Inventory(Columns):
         if self.rule is not None:
             self.rule.narrow(classes, rows, fits, why)
         self._narrow(classes, rows, fits, why)
-        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.makes.suits(classes, rows))):
+        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.suitability.suits(classes, rows))):
             if shut.any():
                 why |= np.where(shut, np.uint32(bit), np.uint32(0))
                 fits[np.broadcast_to(shut, fits.shape)] = 0
@@ -398,10 +398,10 @@ class Inventory(Columns):
             why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
 
     def worst_running(self) -> int | None:
-        """The worst (largest) priority that runs anywhere, None if nothing does."""
+        """Return the worst (largest) priority that runs anywhere, None if no task runs."""
         return max((p for p, n in zip(self.levels, self._running_by_level, strict=True) if n), default=None)
 
     def worse_running(self, classes: Ints, rows: Ints) -> Ints:
-        """Running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
+        """Return the number of running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
         worse = np.array(self.levels, np.int64)[None, :] > self.priority[classes][:, None]
         return worse.astype(np.int64) @ self.running_at[rows][:, : len(self.levels)].T

@@ -1,4 +1,4 @@
-"""Which class can ever run where: a matter of the machine's shape alone, that is of its capacity, labels, slots and taints."""
+"""Shapes of machines (capacity, labels, slots and taints), and the classes that each shape can ever run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Se
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Which machines there were and of what shapes, at one moment.
+    """Shapes of all machines at one moment.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Suitability:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, row: int, capacity: Ints, machine: Machine) -> None:
-        """The machine is of this shape from now on."""
+        """Set the shape of a machine."""
         self.of = grown(self.of, row + 1, fill=-1)
         self.unsettle(row)
         key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
@@ -97,7 +97,7 @@ class Suitability:
         self.of[row] = shape
 
     def unsettle(self, row: int) -> None:
-        """The machine is of no shape any more."""
+        """Forget the shape of a machine."""
         self._snapshot = None
         shape = int(self.of[row])
         self.of[row] = -1
@@ -119,14 +119,14 @@ class Suitability:
     def add_class(
         self, class_id: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
     ) -> None:
-        """A class comes."""
+        """Add a class."""
         self._suits, self._holds = grown(self._suits, class_id + 1), grown(self._holds, class_id + 1)
         self._wants[class_id] = demand.tolist(), constraints, tolerations
         for shape in self._keys:
             self._match(class_id, shape)
 
     def drop_class(self, class_id: int) -> None:
-        """A class goes."""
+        """Drop a class."""
         del self._wants[class_id]
         self._ever.pop(class_id, None)
         self._most.pop(class_id, None)
@@ -141,12 +141,12 @@ class Suitability:
     # -- both ---------------------------------------------------------------------------------------------------
 
     def suits(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether labels allow it, shape (classes, rows)."""
+        """Return whether labels and taints allow it, shape (classes, rows)."""
         allowed: Bools = self._suits[np.ix_(classes, self.of[rows])]
         return allowed
 
     def can_ever(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether labels allow it and the machine is large enough, shape (classes, rows)."""
+        """Return whether labels and taints allow it and the machine is large enough, shape (classes, rows)."""
         grid = np.ix_(classes, self.of[rows])
         both: Bools = self._suits[grid] & self._holds[grid]
         return both
@@ -158,15 +158,15 @@ class Suitability:
         return possible
 
     def allows(self, class_id: int, row: int) -> bool:
-        """Whether labels allow it."""
+        """Return whether labels and taints allow it."""
         return bool(self._suits[class_id, self.of[row]])
 
     def can(self, class_id: int, row: int) -> bool:
-        """Whether labels allow it and the machine is large enough."""
+        """Return whether labels and taints allow it and the machine is large enough."""
         return bool(self._suits[class_id, self.of[row]] and self._holds[class_id, self.of[row]])
 
     def most(self, class_id: int) -> int:
-        """How many of the class all machines together could run if they were up and empty."""
+        """Return how many of the class all machines together could run if they were up and empty."""
         if class_id not in self._most:
             demand = self._wants[class_id][0]
             fit = (

@@ -1,6 +1,6 @@
-"""What runs where: tasks that start, that stop, and that are taken back to what they were.
+"""Moves of tasks: they start, stop, and are taken back to earlier states.
 
-Whoever mirrors the cluster (the network) learns of it by `Changes`, and so pays for changes only.
+A mirror of the cluster (the network) learns of moves by `Changes`, and so pays for changes only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Changes", "Transitions"]
 
 @dataclass
 class Changes:
-    """What changed since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
+    """Changes since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""How waiting grows dearer with age: in buckets, so that time alone touches a task a few times in its life."""
+"""Aging: waiting grows dearer with age, in buckets, so that time alone touches a task a few times in its life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a cluster is shared: a provider of shares (see `providers`), over whom, how strictly, and within which limits.
+"""Fairness: a provider of shares (see `providers`), the claimants, how strictly shares hold, and their limits.
 
 In the network a claimant's share A of its N tasks becomes bounds on how many wait (Sirius, equation 1): N - A at least,
 N - A at most; the latter gives way at a price, because placement may forbid it.
@@ -37,7 +37,7 @@ class Limits:
     Parameters
     ----------
     guarantee : int
-        At least so many, if it has them; these come before everybody's shares.
+        At least so many, if it has them; these come before all shares.
     maximum : int or None
     lend : bool
         Whether others may use what it leaves of its part.
@@ -62,17 +62,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Fairness:
-    """How the cluster is shared.
+    """Sharing of the cluster.
 
     Parameters
     ----------
     share : ShareProvider
     over : "job" or "user"
-        Who shares.  Weights are users' quotas, and 1 for a job.
+        The claimants.  Weights are users' quotas, and 1 for a job.
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": nobody starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
+        "hard": no claimant starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
         (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
@@ -115,13 +115,13 @@ class Fairness:
 
     @property
     def rungs(self) -> int:
-        """How many times the price of falling short one task may cost: on a ladder the lowest rung; else twice what is guaranteed."""
+        """Largest price of one task in units of `CostScale.fair_step`: on a ladder the lowest rung; else 2 for a guarantee."""
         if self.mode == "ladder":
             return RUNGS
         return 2 if any(limits.guarantee for limits in self.limits.values()) else 1
 
     def part(self, claims: Claims) -> Ints:
-        """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
+        """Return each claimant's own part: its share if all had tasks without end; beyond it, it borrows."""
         most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.size else claims.units)
         share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
         return np.maximum(share, np.minimum(self.minima(claims.ids), most))
@@ -148,7 +148,7 @@ class Fairness:
         least = np.minimum(self.minima(claims.ids), want)
         share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
         if (share < least).any():
-            # Guarantees first: the others give back what they have beyond theirs, who has most for its weight first.
+            # Guarantees first: the others give back what they have beyond theirs, the largest for its weight first.
             units = max(int(share.sum()), min(units, int(least.sum())))
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share

@@ -239,7 +239,7 @@ class _Ledger:
         weights = self.kinds.weights(inventory.shapes())
         waste = np.zeros(len(rows))
         for part in _blocks(len(rows)):
-            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.makes.of[rows[part]]])
+            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.suitability.of[rows[part]]])
         return waste
 
 
@@ -250,14 +250,14 @@ def _blocks(count: int) -> Iterator[slice]:
 def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
     """Positions of one machine of each state, and for each of the rows which of these is like it."""
     state = np.concatenate(
-        [inventory.makes.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
+        [inventory.suitability.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
     )
     _, first, same = np.unique(state, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
 
 
 def _placed(inventory: Inventory, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
-    """Where a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
+    """Return whether a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
     demand, devices = inventory.demand[cls], inventory.devices[rows]
     share = inventory.device_share(cls)
     fits = (inventory.free[rows] >= demand).all(axis=1)

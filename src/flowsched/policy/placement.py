@@ -1,4 +1,4 @@
-"""Where a task runs best: costs of a placement, normalised to [0, 1], for many classes and machines at once."""
+"""Placement costs, normalised to [0, 1], for many classes and machines at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 class PlacementCost(Protocol):
-    """What one dimension of a placement costs.
+    """Cost of one dimension of a placement.
 
     It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
     range; by default a hundredth.  `Policy.fitted` goes by it.
@@ -33,7 +33,7 @@ class PlacementCost(Protocol):
 
     @property
     def weight(self) -> float:
-        """How much it counts beside the others."""
+        """Weight beside the others."""
         ...
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
@@ -143,7 +143,7 @@ def _imbalance(demand: Ints, capacity: Floats, used: Floats, has: NDArray[np.boo
 
 @dataclass(frozen=True)
 class PreferenceCost:
-    """What a machine lacks of a task's soft constraints (`Task.prefers`): the part of them that its labels do not meet.
+    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class PreferenceCost:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
         keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
+        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
         labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
@@ -191,7 +191,7 @@ class TaintCost:
         """Cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
         keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
+        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
         soft = [
             [taint for taint in keys[s][3] if taint[2] == "PreferNoSchedule"] if s in keys else []
             for s in shape.tolist()
@@ -226,7 +226,7 @@ class CustomCost:
         become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """What the function says."""
+        """Return the costs of the function."""
         return self.function(cluster, classes, rows)
 
 

@@ -1,4 +1,4 @@
-"""What is wanted: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
+"""Policies: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
 
 All costs are whole numbers, and lower ones win.  How strict means strict: see the table in `CostScale`.
 """
@@ -70,7 +70,7 @@ class PreemptionCost:
 
 @dataclass(frozen=True)
 class Policy:
-    """What the scheduler aims at.
+    """Goals of a scheduler.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Policy:
     preemption : PreemptionCost or None
         None: what runs goes on.
     fairness : Fairness or None
-        Who may run how much; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
+        Shares of jobs or users; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
         and that outweighs age and load; only the bounds of a hard share hold against priority.
     step : float
         In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
@@ -186,7 +186,7 @@ class Policy:
         return fitted(self, _cluster(cluster))
 
     def check(self, cluster: Cluster) -> list[Precedence]:
-        """Which goal can override which, for every pair of a higher and a lower one.
+        """Compare every goal with each lower one that could override it.
 
         Returns
         -------
@@ -211,7 +211,7 @@ class Policy:
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
-        """What one placement cost says, checked; shape (classes, rows)."""
+        """Ask one placement cost, and check its answer; shape (classes, rows)."""
         part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
         shape = (len(classes), len(rows))
         if part.shape != shape:
@@ -235,7 +235,7 @@ class Policy:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
 
     def _compare(self, i: int, part: NDArray[Any], cluster: Cluster, classes: Ints, rows: Ints) -> None:
-        """Compare what a placement cost says with what it says otherwise."""
+        """Compare an answer of a placement cost with other answers of it."""
         witnesses = self._witnesses.get(cluster)
         if witnesses is None:
             witnesses = [Witness(self._name(j), cluster, _ROUNDING) for j in range(len(self.placement))]
@@ -286,7 +286,7 @@ class Policy:
         return self.scale.stays(buckets)
 
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
-        """What each of the priorities in use adds to the cost of waiting."""
+        """Return what each of the priorities in use adds to the cost of waiting."""
         levels = np.array(sorted(priorities), np.int64)
         outweigh = self.scale.level(None if self.fairness is None else self.fairness.rungs)
         if outweigh * (1 + len(levels)) >= _MOST:

@@ -1,4 +1,4 @@
-"""How much better a better priority is.  Lower numbers are better."""
+"""Worth of a better priority.  Lower numbers are better."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 class PriorityCost(Protocol):
-    """What waiting costs more for a task of better priority.
+    """Cost of waiting that a task of better priority adds.
 
     `strict` promises that a better priority outweighs everything else, however many worse tasks must make room.
     """
