@@ -65,6 +65,10 @@ class Reservations(Columns):
         against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (priority[cls] >= priority[held])
         return against
 
+    def forbids(self, row: int, class_id: int) -> bool:
+        """Return `against` for one row and one class."""
+        return self._holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
+
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """Close machines that are kept for others."""
         if self._holding:

@@ -257,7 +257,7 @@ class Inventory(Columns):
 
     def welcomes(self, row: int, class_id: int) -> bool:
         """Return whether the machine takes new tasks, and labels and reservations allow those of the class."""
-        kept = self._reserved is not None and self._reserved.against(np.array([class_id]), np.array([row]))[0, 0]
+        kept = self._reserved is not None and self._reserved.forbids(row, class_id)
         return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
