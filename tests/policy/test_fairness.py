@@ -158,7 +158,7 @@ def test_drf_of_the_paper() -> None:
 
 def test_static_quotas() -> None:
     assert StaticQuotas({0: 3, 2: 5}, default=1)(claims([9, 9, 4], 2)).tolist() == [3, 1, 4]
-    with pytest.raises(fs.InputError, match="StaticQuotas: 0 must have"):
+    with pytest.raises(fs.InputError, match="StaticQuotas: 0 must be a whole number >= 0, got -1"):
         StaticQuotas({0: -1})
 
 

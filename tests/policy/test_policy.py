@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
+import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -168,3 +171,63 @@ def test_a_policy_of_too_large_numbers_is_refused_and_the_old_one_stays() -> Non
     begun.policy = old
     assert len(begun.schedule(0.0).placements) == 4
     begun.network.certify()
+
+
+NUMPYS = {
+    "resolution": lambda: (fs.Policy(resolution=np.int64(1000)), fs.Policy(resolution=1000)),
+    "moves": lambda: (fs.Policy(moves=np.int32(2)), fs.Policy(moves=2)),
+    "step": lambda: (fs.Policy(step=np.float32(0.5)), fs.Policy(step=0.5)),
+    "reserve": lambda: (fs.WaitCost(reserve=np.int64(3)), fs.WaitCost(reserve=3)),
+    "buckets": lambda: (fs.WaitCost(buckets=np.int32(8)), fs.WaitCost(buckets=8)),
+    "first": lambda: (fs.WaitCost(first=np.float32(2.0), patience=np.float64(0.5)), fs.WaitCost(first=2.0, patience=0.5)),
+    "quotas": lambda: (fs.StaticQuotas({"a": np.int64(3)}, np.int8(1)), fs.StaticQuotas({"a": 3}, 1)),
+    "sequence": lambda: (fs.SequenceShare(np.float64(0.5), np.int16(3)), fs.SequenceShare(0.5, 3)),
+    "preemption": lambda: (fs.PreemptionCost(np.float64(2.0), np.int64(5)), fs.PreemptionCost(2.0, 5)),
+    "load": lambda: (fs.LoadCost(weight=np.float32(2.0)), fs.LoadCost(weight=2.0)),
+    "locality": lambda: (fs.Locality(np.int64(2), np.float64(0.25), np.float32(0.5)), fs.Locality(2, 0.25, 0.5)),
+    "priority": lambda: (fs.WeightedPriority(np.int64(5)), fs.WeightedPriority(5)),
+    "fairness": lambda: (fs.Fairness(slack=np.float64(0.5)), fs.Fairness(slack=0.5)),
+    "limits": lambda: (fs.Limits(np.int64(1), np.int64(2)), fs.Limits(1, 2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NUMPYS)
+def test_numbers_of_numpy_are_numbers(name: str) -> None:
+    theirs, plain = NUMPYS[name]()
+    assert fs.policy.serialize.describe(theirs) == fs.policy.serialize.describe(plain)
+    for setting in vars(theirs).values():
+        assert not isinstance(setting, np.generic)
+
+
+@pytest.mark.parametrize("bad", [True, np.bool_(True), "3", None, np.timedelta64(3), 2.5, np.float64("nan"), 0])
+def test_what_is_no_whole_number_is_none_for_policies_either(bad: Any) -> None:
+    for make in (
+        lambda: fs.Policy(resolution=bad), lambda: fs.Policy(moves=bad), lambda: fs.WaitCost(buckets=bad),
+        lambda: fs.SequenceShare(resolution=bad), lambda: fs.StaticQuotas({"a": bad if bad != 0 else -1}),
+    ):  # fmt: skip
+        with pytest.raises(fs.InputError, match="must be a whole number"):
+            make()
+
+
+def test_the_scale_is_as_its_table_says() -> None:
+    policy = fs.Policy(moves=3, resolution=100, waiting=fs.WaitCost(buckets=4), preemption=fs.PreemptionCost(2.0))
+    scale = policy.scale
+    assert policy.scale is scale
+    assert scale.unit == 301 and [scale.wait(b) for b in range(4)] == [301, 602, 903, 1204]
+    assert scale.fair_step == 3 * 6 * 301
+    assert (
+        [scale.stay(b) for b in range(3)] == [5418 + 200, 5418 + 400, 5418 + 600] == scale.stays(np.arange(3)).tolist()
+    )
+    assert policy.levels([0, 1]) == {0: scale.stay(3) + scale.fair_step, 1: 0}
+    # Each row of the table outweighs all rows above it together, for three tasks that are moved.
+    assert scale.unit > 3 * 100 and scale.fair_step > 3 * (scale.wait(3) + 100)
+    assert scale.level(None) > scale.stay(3) and scale.level(1) == scale.level(None) + 3 * scale.fair_step
+
+
+def test_policies_can_be_pickled_and_copied_in_debug_mode_too() -> None:
+    policy = fs.Policy(debug=True)
+    sched = fs.Scheduler(policy)
+    sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    sched.schedule(0.0)
+    for again in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy)):
+        assert again == policy and again.scale == policy.scale

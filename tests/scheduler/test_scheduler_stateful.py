@@ -319,7 +319,7 @@ class Histories(RuleBasedStateMachine):
                 m, there, devices
             )
             assert (inventory.free[row] >= 0).all() and (inventory.free[row] <= inventory.capacity[row]).all()
-        assert np.all(inventory.task_row[[cluster.task(t).index for t, n in self.tasks.items() if n.machine]] >= 0)
+        assert np.all(inventory.tasks.row[[cluster.task(t).index for t, n in self.tasks.items() if n.machine]] >= 0)
 
     def teardown(self) -> None:
         if hasattr(self, "sched"):

@@ -81,7 +81,7 @@ def check_books(kept) -> None:
         devices = [MICRO if g >= 0 and i < free[g] // MICRO else 0 for i in range(inventory.devices.shape[1])]
         for task in record.tasks:
             assert cluster.tasks[task.id] is task and task.place.row == row and not task.gone
-            assert inventory.task_row[task.index] == row and inventory.task_turn[task.index] == task.turn
+            assert inventory.tasks.row[task.index] == row and inventory.tasks.turn[task.index] == task.turn
             free = [have - need for have, need in zip(free, task.group.cls.demand.tolist(), strict=True)]
             for device in task.place.devices:
                 devices[device] -= inventory.device_share(task.group.cls.index)

@@ -1,7 +1,7 @@
-"""Nobody starves: machines kept free for those who have waited long.
+"""Reservations: machines kept free for tasks that have waited long, so that none starves.
 
 While small tasks take every bit of room that becomes free, a large one never finds a whole machine, however much more
-its waiting costs: costs choose between those who fit.  So a class whose oldest task has reached the age bucket
+its waiting costs: costs choose between tasks that fit.  So a class whose oldest task has reached the age bucket
 `WaitCost.reserve` gets a machine to itself, the one where least is lacking.  Tasks of equal or worse priority start there
 no more, those that run there go on, and when they have gone, the class fits.  A hold is given up after as long as the
 task had waited when it was made, for another machine and for twice as long; so it outlasts any run at last.
@@ -58,14 +58,16 @@ class Reservations(Columns):
     # -- the limit ----------------------------------------------------------------------------------------------
 
     def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
-        if not self._holding:  # every start of a commit asks
-            return np.zeros((len(classes), len(rows)), np.bool_)
+        """Return whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
         self.grow(rows=self.cluster.inventory.rows)
         priority = self.cluster.inventory.priority
         held, cls = self.held[rows][None, :], classes[:, None]
         against: NDArray[np.bool_] = (held >= 0) & (held != cls) & (priority[cls] >= priority[held])
         return against
+
+    def forbids(self, row: int, class_id: int) -> bool:
+        """Return `against` for one row and one class."""
+        return self._holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """Close machines that are kept for others."""
@@ -101,10 +103,10 @@ class Reservations(Columns):
         if not known or self._holding != int((self.held >= 0).sum()):
             raise ValueError("a machine is held for no class")
 
-    # -- whose it is --------------------------------------------------------------------------------------------
+    # -- machines and classes -----------------------------------------------------------------------------------
 
     def time_tells(self, now: float) -> bool:
-        """Whether a machine has been kept for long enough."""
+        """Return whether a machine has been kept for long enough."""
         return any(now >= hold.until for hold in self._holds.values())
 
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
@@ -128,7 +130,7 @@ class Reservations(Columns):
         Parameters
         ----------
         patient : iterable of Group
-            Those whose oldest task has waited for long.
+            Groups with a task that has waited for long.
         """
         groups = [group for group in patient if group.waiting]
         if not groups and not self._holds:

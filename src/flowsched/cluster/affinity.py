@@ -1,8 +1,8 @@
-"""Who may run beside whom: so many tasks of a kind on a machine or in a rack at most, and kinds that do not share a machine.
+"""Affinity: limits on how many tasks of one kind share a machine (`Task.apart`) or a rack (`apart_in_rack`), and kinds that
+must not share a machine (`avoids`).
 
-All are wishes about the set of tasks there: no more of a kind than the strictest of them bears, and no two that avoid each
-other.  So who came first does not matter, and who may be together may also come together in any order.  A class of no kind
-is a kind of its own.  As long as nobody wishes anything, nothing but counts is kept.
+Limits are symmetric: the strictest limit among the tasks present applies to all, so the order in which tasks start does not
+matter.  A class without a kind is a kind of its own.  As long as no class has a limit, only counts are kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MANY = 1 << 40
 
 @dataclass(slots=True)
 class _Class:
-    """Which kind a class is of (and what that is called), how many of it it bears on a machine and in a rack, and which not at all."""
+    """Kind of a class with its name, its limits on a machine and in a rack, and the kinds that it avoids."""
 
     kind: Hashable
     name: Hashable | None
@@ -58,7 +58,7 @@ class Affinity:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, row: int, name: Hashable | None) -> Collection[int]:
-        """The machine is in the rack of that name from now on, with who runs there; rows for which that may matter."""
+        """Put the machine and its tasks into the rack of that name; return the rows for which that may matter."""
         rack = _rack(row, name)
         if self._rack.get(row) == rack:
             return ()
@@ -66,19 +66,19 @@ class Affinity:
         self._rack[row] = rack
         self._top = max(self._top, row + 1)
         self._rows.setdefault(rack, {})[row] = None
-        moved = [(kind, cls, n) for kind, on in self._on.items() for cls, n in on.get(row, {}).items()]
-        for kind, cls, n in moved:
-            _count(self._in, kind, rack, cls, n)
+        moved = [(kind, class_id, n) for kind, on in self._on.items() for class_id, n in on.get(row, {}).items()]
+        for kind, class_id, n in moved:
+            _count(self._in, kind, rack, class_id, n)
         return (*old, *self._rows[rack]) if moved else ()
 
     def unsettle(self, row: int) -> Collection[int]:
-        """The machine leaves its rack; the others there."""
+        """Take the machine out of its rack; return the other machines there."""
         rack = self._rack.pop(row, None)
         if rack is None:
             return ()
         for kind, on in self._on.items():
-            for cls, n in on.get(row, {}).items():
-                _count(self._in, kind, rack, cls, -n)
+            for class_id, n in on.get(row, {}).items():
+                _count(self._in, kind, rack, class_id, -n)
         left = self._rows[rack]
         del left[row]
         if not left:
@@ -92,23 +92,25 @@ class Affinity:
     # -- classes ------------------------------------------------------------------------------------------------
 
     def add_class(
-        self, cls: int, kind: Hashable | None, spread: tuple[int | None, int | None], avoids: Iterable[Hashable]
+        self, class_id: int, kind: Hashable | None, spread: tuple[int | None, int | None], avoids: Iterable[Hashable]
     ) -> None:
-        """A class comes; `spread` is how many of its kind it bears on a machine and in a rack."""
+        """Add a class; `spread` is the most of its kind on its machine and in its rack."""
         on_machine, in_rack = (most or MANY for most in spread)
-        new = _Class(("class", cls) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids))
+        new = _Class(
+            ("class", class_id) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids)
+        )
         if kind is None and not new.wishes:
             return
-        self._classes[cls] = new
+        self._classes[class_id] = new
         self._fussy += new.wishes
         if in_rack < MANY:
             self._spread[new.kind] = self._spread.get(new.kind, 0) + 1
         for other in new.avoids:
-            self._avoided.setdefault(other, {})[cls] = None
+            self._avoided.setdefault(other, {})[class_id] = None
 
-    def drop_class(self, cls: int) -> None:
-        """A class without tasks goes."""
-        gone = self._classes.pop(cls, None)
+    def drop_class(self, class_id: int) -> None:
+        """Drop a class without tasks."""
+        gone = self._classes.pop(class_id, None)
         if gone is None:
             return
         self._fussy -= gone.wishes
@@ -117,91 +119,93 @@ class Affinity:
             if not self._spread[gone.kind]:
                 del self._spread[gone.kind]
         for other in gone.avoids:
-            del self._avoided[other][cls]
+            del self._avoided[other][class_id]
             if not self._avoided[other]:
                 del self._avoided[other]
 
-    def restricts(self, cls: int) -> bool:
-        """Whether the class limits or avoids anybody itself."""
-        return cls in self._classes and self._classes[cls].wishes
+    def restricts(self, class_id: int) -> bool:
+        """Return whether the class has limits of its own."""
+        return class_id in self._classes and self._classes[class_id].wishes
 
-    def heeds(self, cls: int) -> bool:
-        """Whether it may matter to the class who runs beside it."""
-        return self._fussy > 0 and cls in self._classes
+    def heeds(self, class_id: int) -> bool:
+        """Return whether limits may concern the class on a machine."""
+        return self._fussy > 0 and class_id in self._classes
 
-    def spreads(self, cls: int) -> bool:
-        """Whether it may matter to the class who runs in the same rack."""
-        return cls in self._classes and self._classes[cls].kind in self._spread
+    def spreads(self, class_id: int) -> bool:
+        """Return whether limits may concern the class in a rack."""
+        return class_id in self._classes and self._classes[class_id].kind in self._spread
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
-    def take(self, row: int, cls: int, count: int) -> Collection[int]:
-        """So many tasks of the class start on the machine, or stop where it is negative; rows for which that may matter."""
-        known = self._classes.get(cls)
+    def take(self, row: int, class_id: int, count: int) -> Collection[int]:
+        """Start so many tasks of the class on the machine, or stop them where it is negative; return rows for which that may matter."""
+        known = self._classes.get(class_id)
         if known is None:
             return ()
         rack = self._rack[row]
-        _count(self._on, known.kind, row, cls, count)
-        _count(self._in, known.kind, rack, cls, count)
+        _count(self._on, known.kind, row, class_id, count)
+        _count(self._in, known.kind, rack, class_id, count)
         return self._rows[rack] if known.kind in self._spread else ()
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """Lower the counts of `Inventory.room`, shape (classes, rows), to what affinity leaves, and note its bits."""
         if not self._fussy:
             return
-        for i, cls in enumerate(classes.tolist()):
-            for bit, most in zip((AFFINITY, SPREAD), self.room(cls, rows) or (), strict=False):
+        for i, class_id in enumerate(classes.tolist()):
+            for bit, most in zip((AFFINITY, SPREAD), self.room(class_id, rows) or (), strict=False):
                 fits[i] = np.minimum(fits[i], most)
                 why[i, most == 0] |= bit
 
-    def room(self, cls: int, rows: Ints) -> tuple[Ints, Ints] | None:
-        """How many more tasks of the class each machine bears, and its rack, for the sake of who runs there; None for any number."""
-        if not self.heeds(cls):
+    def room(self, class_id: int, rows: Ints) -> tuple[Ints, Ints] | None:
+        """Return how many more tasks of the class the tasks on each machine, and in its rack, allow; None for any number."""
+        if not self.heeds(class_id):
             return None
-        known = self._classes[cls]
+        known = self._classes[class_id]
         on = self._on.get(known.kind, {})
         shunned = [row for kind in known.avoids for row in self._on.get(("kind", kind), ())]
         for other in self._avoided.get(known.name, ()):
             shunned += [row for row, there in self._on.get(self._classes[other].kind, {}).items() if other in there]
         machine, rack = np.full(self._top, known.on_machine), np.full(self._top, known.in_rack)
         for row, there in on.items():
-            machine[row] = self._left(cls, there)
+            machine[row] = self._left(class_id, there)
         machine[shunned] = 0
         if known.kind in self._spread:
             for name, there in self._in.get(known.kind, {}).items():
-                rack[list(self._rows[name])] = self._left_in_rack(cls, there)
+                rack[list(self._rows[name])] = self._left_in_rack(class_id, there)
         return machine[rows], rack[rows]
 
-    def room_in_rack(self, cls: int, name: Hashable) -> int:
-        """How many more tasks of the class the rack of that name bears."""
-        return self._left_in_rack(cls, self._in.get(self._classes[cls].kind, {}).get(("rack", name), {}))
+    def room_in_rack(self, class_id: int, name: Hashable) -> int:
+        """Return how many more tasks of the class the rack of that name allows."""
+        return self._left_in_rack(class_id, self._in.get(self._classes[class_id].kind, {}).get(("rack", name), {}))
 
-    def admits(self, row: int, cls: int, without: Sequence[int] = ()) -> bool:
-        """Whether one more task of the class may run there, but for one task each of the classes in `without`."""
-        if not self.heeds(cls):
+    def admits(self, row: int, class_id: int, without: Sequence[int] = ()) -> bool:
+        """Return whether one more task of the class may run there, but for one task each of the classes in `without`."""
+        if not self.heeds(class_id):
             return True
-        known, gone = self._classes[cls], Counter(without)
+        known, gone = self._classes[class_id], Counter(without)
 
         def there(kind: Hashable) -> dict[int, int]:
             present = self._on.get(kind, {}).get(row, {})
             return {other: n - gone[other] for other, n in present.items() if n > gone[other]}
 
-        if not self._left(cls, there(known.kind)) or any(there(("kind", kind)) for kind in known.avoids):
+        if not self._left(class_id, there(known.kind)) or any(there(("kind", kind)) for kind in known.avoids):
             return False
         if known.kind in self._spread:
             around = self._in.get(known.kind, {}).get(self._rack[row], {})
-            if not self._left_in_rack(cls, {other: n - gone[other] for other, n in around.items() if n > gone[other]}):
+            if not self._left_in_rack(
+                class_id, {other: n - gone[other] for other, n in around.items() if n > gone[other]}
+            ):
                 return False
         return not any(other in there(self._classes[other].kind) for other in self._avoided.get(known.name, ()))
 
-    def _left(self, cls: int, there: Mapping[int, int]) -> int:
-        """How many may join those of the same kind on a machine, counted by class: the strictest one holds."""
-        strictest = min(self._classes[one].on_machine for one in (cls, *there))
+    def _left(self, class_id: int, there: Mapping[int, int]) -> int:
+        """Return how many may join those of the same kind on a machine, counted by class: the strictest limit holds."""
+        strictest = min(self._classes[one].on_machine for one in (class_id, *there))
         return max(strictest - sum(there.values()), 0)
 
-    def _left_in_rack(self, cls: int, there: Mapping[int, int]) -> int:
-        """As `_left`, in a rack."""
-        strictest = min(self._classes[one].in_rack for one in (cls, *there))
+    def _left_in_rack(self, class_id: int, there: Mapping[int, int]) -> int:
+        """Return `_left` for a rack."""
+        strictest = min(self._classes[one].in_rack for one in (class_id, *there))
         return max(strictest - sum(there.values()), 0)
 
 
@@ -209,13 +213,15 @@ def _rack(row: int, name: Hashable | None) -> Hashable:
     return ("machine", row) if name is None else ("rack", name)
 
 
-def _count(counts: dict[Hashable, dict[Any, dict[int, int]]], kind: Hashable, where: Any, cls: int, more: int) -> None:
+def _count(
+    counts: dict[Hashable, dict[Any, dict[int, int]]], kind: Hashable, where: Any, class_id: int, more: int
+) -> None:
     """Count so many more, and forget what has come down to nothing."""
     of_kind = counts.setdefault(kind, {})
     there = of_kind.setdefault(where, {})
-    there[cls] = there.get(cls, 0) + more
-    if not there[cls]:
-        del there[cls]
+    there[class_id] = there.get(class_id, 0) + more
+    if not there[class_id]:
+        del there[class_id]
         if not there:
             del of_kind[where]
             if not of_kind:

@@ -1,6 +1,6 @@
 """Does a cluster hold together?  For one that was read from a file, before anything goes by it.
 
-The records are compared with each other, and the books with books that are made anew from the records.
+The records are compared with each other, and the inventory with one that is made anew from the records.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def audit(cluster: Cluster) -> None:
     _tasks(cluster)
     _groups(cluster)
     _changes(cluster)
-    _books(cluster)
+    _inventory(cluster)
 
 
 def _must(holds: Any, what: str) -> None:
@@ -69,13 +69,13 @@ def _machines(cluster: Cluster) -> None:
     _indices(inventory._rows, [*rows, *gone], "rows")
     count = inventory.rows
     for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "running_at"):
-        _must(len(getattr(inventory, name)) >= count, f"books.{name} is too short")
+        _must(len(getattr(inventory, name)) >= count, f"inventory.{name} is too short")
     width = len(cluster.resources.names)
     _must(inventory.resources is cluster.resources, "the inventory has other resources")
     for array in (inventory.capacity, inventory.free, inventory.demand):
         _must(array.shape[1] == width, "the inventory has other resources")
     _must(inventory.total.shape == (width,), "the inventory has other resources")
-    _must(len(inventory.makes.of) >= count or not rows, "shapes of rows are missing")
+    _must(len(inventory.suitability.of) >= count or not rows, "shapes of rows are missing")
 
 
 def _classes(cluster: Cluster) -> None:
@@ -86,13 +86,13 @@ def _classes(cluster: Cluster) -> None:
     _must({id(c) for c in by_key.values()} == {id(c) for c in by_class.values()}, "classes by key and by number differ")
     _indices(inventory._classes, [*by_class, *cluster._changes.classes], "classes")
     for name in ("demand", "priority", "level"):
-        _must(len(getattr(inventory, name)) >= inventory._classes.count, f"books.{name} is too short")
+        _must(len(getattr(inventory, name)) >= inventory._classes.count, f"inventory.{name} is too short")
     _must(all(type(level) is int for level in inventory.levels), "a priority that is no number")
     _must(
         len(set(inventory.levels)) == len(inventory.levels) == len(inventory._running_by_level),
         "priorities are told twice",
     )
-    _must(inventory.running_at.shape[1] >= len(inventory.levels), "books.running_at is too narrow")
+    _must(inventory.running_at.shape[1] >= len(inventory.levels), "inventory.running_at is too narrow")
     width = len(cluster.resources.names)
     for cls in by_class.values():
         _must(cls.demand.shape == (width,) and (cls.demand >= 0).all(), "a demand for other resources")
@@ -126,9 +126,9 @@ def _tasks(cluster: Cluster) -> None:
     for row, machine in cluster.by_row.items():
         on = running.get(row, [])
         _must(set(machine.tasks) == set(on), "a machine and its tasks differ")
-    size = len(inventory.task_row)
-    for name in ("task_row", "task_class", "task_turn", "task_since"):
-        _must(len(getattr(inventory, name)) == size, f"books.{name} has another length")
+    size = len(inventory.tasks.row)
+    for name in ("class_id", "turn", "since"):
+        _must(len(getattr(inventory.tasks, name)) == size, f"inventory.tasks.{name} has another length")
     rows = np.full(size, -1, np.int64)
     for row, on in running.items():
         for record in on:
@@ -136,9 +136,9 @@ def _tasks(cluster: Cluster) -> None:
             assert place is not None
             _must(i < size, "a running task is not in the inventory")
             rows[i] = row
-            here = int(inventory.task_class[i]), int(inventory.task_turn[i]), float(inventory.task_since[i])
+            here = int(inventory.tasks.class_id[i]), int(inventory.tasks.turn[i]), float(inventory.tasks.since[i])
             _must(here == (record.group.cls.index, record.turn, float(place.since)), "the inventory tells other tasks")
-    _must(np.array_equal(rows, inventory.task_row), "the inventory has tasks elsewhere")
+    _must(np.array_equal(rows, inventory.tasks.row), "the inventory has tasks elsewhere")
 
 
 def _groups(cluster: Cluster) -> None:
@@ -191,7 +191,7 @@ def _changes(cluster: Cluster) -> None:
     _must(all(row in cluster.by_row for row in changes.machines), "a change of no machine")
 
 
-def _books(cluster: Cluster) -> None:
+def _inventory(cluster: Cluster) -> None:
     """Made anew from the records, they must be the same."""
     inventory, fresh = cluster.inventory, Inventory(cluster.resources)
     for priority in inventory.levels:  # numbered in the order in which they were met
@@ -217,14 +217,15 @@ def _books(cluster: Cluster) -> None:
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(
             np.array_equal(getattr(inventory, name)[rows], getattr(fresh, name)[rows]),
-            f"books.{name} is not what the records tell",
+            f"inventory.{name} is not what the records tell",
         )
     wide = min(inventory.devices.shape[1], fresh.devices.shape[1])
     same = np.array_equal(inventory.devices[rows, :wide], fresh.devices[rows, :wide])
-    _must(same and not inventory.devices[rows, wide:].any(), "books.devices is not what the records tell")
+    _must(same and not inventory.devices[rows, wide:].any(), "inventory.devices is not what the records tell")
     levels = len(inventory.levels)
     _must(
-        np.array_equal(inventory.running_at[rows, :levels], fresh.running_at[rows, :levels]), "books.running_at differs"
+        np.array_equal(inventory.running_at[rows, :levels], fresh.running_at[rows, :levels]),
+        "inventory.running_at differs",
     )
     _must(
         inventory._running_by_level == fresh._running_by_level and inventory.levels == fresh.levels,
@@ -232,32 +233,32 @@ def _books(cluster: Cluster) -> None:
     )
     live = list(cluster.by_class)
     for name in ("demand", "priority", "level"):
-        _must(np.array_equal(getattr(inventory, name)[live], getattr(fresh, name)[live]), f"books.{name} differs")
+        _must(np.array_equal(getattr(inventory, name)[live], getattr(fresh, name)[live]), f"inventory.{name} differs")
     _must(all(inventory._asks.get(i) == fresh._asks[i] for i in live), "what classes ask for differs")
     _must(0 <= inventory.arranged <= inventory.clock, "machines changed after now")
     _must(bool((inventory.version[: inventory.rows] <= inventory.clock).all()), "a row changed after now")
     _must((inventory.slots[rows] >= 0).all() and (inventory.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
-    _company(inventory, fresh, set(live), bool(cluster._changes.gone))
+    _affinity(inventory, fresh, set(live), bool(cluster._changes.gone))
     _shapes(inventory, fresh, rows, live)
 
 
 def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
-    """What `Cluster._group` told the company of it, from the class's key."""
+    """Return kind, limits and avoided kinds of a class, from its key."""
     _, _, _, kind, _, _, spread, _, avoids = cls.key
     return kind, spread, avoids
 
 
-def _company(inventory: Inventory, fresh: Inventory, live: set[int], leaving: bool) -> None:
+def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: bool) -> None:
     mine, made = inventory.affinity, fresh.affinity
     _must({c: k for c, k in mine._classes.items() if c in live} == made._classes, "kinds of classes differ")
     if mine._classes.keys() <= live and not leaving:
         for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "_fussy"):
-            _must(getattr(mine, name) == getattr(made, name), f"company{name} is not what the records tell")
+            _must(getattr(mine, name) == getattr(made, name), f"affinity{name} is not what the records tell")
     _must(mine._top >= made._top, "affinity has too few rows")
 
 
 def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[int]) -> None:
-    mine, made = inventory.makes, fresh.makes
+    mine, made = inventory.suitability, fresh.suitability
     _indices(mine._indices, mine._keys, "shapes")
     _must(all(mine._shapes.get(key) == shape for shape, key in mine._keys.items()), "a shape under another key")
     _must(len(mine._shapes) == len(mine._keys) and mine._users.keys() == mine._keys.keys(), "shapes differ")

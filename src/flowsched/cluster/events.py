@@ -1,4 +1,4 @@
-"""What happens in the world: immutable events, each of which `to_dict` turns into JSON and `from_dict` back.
+"""Events: immutable values, each of which `to_dict` turns into JSON and `from_dict` back.
 
 `time` is the caller's clock (any unit, only differences count).  None means "at the time of the next round".
 Ids are the caller's hashables; only ids that JSON can carry (str, int, float, bool, None, and tuples of them)
@@ -175,7 +175,7 @@ class UserRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class UsageSampled(Event):
-    """What a running task really uses, and the part of its work that is done, where it tells (0 to 1).
+    """Measured usage of a running task, and the part of its work that is done, where it tells (0 to 1).
 
     A resource that is not in `usage` was not measured.
     """
@@ -187,7 +187,7 @@ class UsageSampled(Event):
 
 @dataclass(frozen=True, slots=True)
 class MachineSampled(Event):
-    """What is really in use on a machine, by its tasks and by whatever else runs there.
+    """Measured usage of a machine, by its tasks and by all else that runs there.
 
     A resource that is not in `usage` was not measured.
     """

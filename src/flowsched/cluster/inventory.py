@@ -9,7 +9,6 @@ and the order in which all limits are asked in `limits`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,10 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.devices import Asks, pick_devices, room_on_devices
 from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS, Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
+from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability
 
@@ -26,16 +27,6 @@ __all__ = ["Inventory"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class _Asks:
-    """A class in Python's own numbers: amounts that are not 0 by resource, share of each of so many devices, level."""
-
-    amounts: tuple[tuple[int, int], ...]
-    share: int
-    devices: int
-    level: int
 
 
 class Inventory(Columns):
@@ -49,9 +40,10 @@ class Inventory(Columns):
         Counts changes.
     arranged : int
         Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
-    makes : Suitability
+    suitability : Suitability
         Which class can ever run on which machine.
     affinity : Affinity
+    tasks : RunningTasks
     rule : Limit or None
         Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
     blockers : Blockers
@@ -64,7 +56,7 @@ class Inventory(Columns):
     free: Ints = column("rows", "resources")
     """The device column is the sum of the row's `devices`."""
     devices: Ints = column("rows", "devices")
-    """What is free of each device; 0 for devices that the machine does not have."""
+    """Free part of each device; 0 for devices that the machine does not have."""
     slots: Ints = column("rows")
     """Most tasks at once, `UNLIMITED` without a limit."""
     running: Ints = column("rows")
@@ -79,14 +71,6 @@ class Inventory(Columns):
     priority: Ints = column("classes")
     level: Ints = column("classes")
     """Position of the priority in `levels`."""
-    task_row: Ints = column("tasks", fill=-1)
-    """By index of the task: the row where it runs, -1 if it does not."""
-    task_class: Ints = column("tasks", fill=-1)
-    """The class of a task that runs."""
-    task_turn: Ints = column("tasks", fill=-1)
-    """The turn of a task that runs."""
-    task_since: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=-1)
-    """Since when a task runs."""
 
     _free: memoryview = view("free")
     _devices: memoryview = view("devices")
@@ -94,10 +78,6 @@ class Inventory(Columns):
     _slots: memoryview = view("slots")
     _running_at: memoryview = view("running_at")
     _version: memoryview = view("version")
-    _task_row: memoryview = view("task_row")
-    _task_class: memoryview = view("task_class")
-    _task_turn: memoryview = view("task_turn")
-    _task_since: Any = view("task_since")
 
     def __init__(self, resources: Resources) -> None:
         super().__init__(resources=len(resources.names), devices=1, levels=4)
@@ -106,11 +86,12 @@ class Inventory(Columns):
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
-        self.makes = Suitability(resources.device_index)
+        self.suitability = Suitability(resources.device_index)
         self.rule: Limit | None = None
         self.affinity = Affinity()
         self._rows, self._classes = IdPool(), IdPool()
-        self._asks: dict[int, _Asks] = {}
+        self._asks: dict[int, Asks] = {}
+        self.tasks = RunningTasks()
         self._detach()
 
     @property
@@ -154,7 +135,7 @@ class Inventory(Columns):
     # -- machines -----------------------------------------------------------------------------------------------
 
     def add_machine(self) -> int:
-        """A row for a new machine; `describe` must follow."""
+        """Return a row for a new machine, which has nothing and takes no tasks until `describe` says what it is."""
         row = self._rows.take()
         self.grow(rows=row + 1)
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
@@ -174,23 +155,23 @@ class Inventory(Columns):
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
-        self.makes.settle(row, capacity, machine)
+        self.suitability.settle(row, capacity, machine)
         self.touch(row)
         self.arranged = self.clock
         self._touch_all(self.affinity.settle(row, machine.rack))
 
     def drop_machine(self, row: int) -> None:
-        """Give the row back; nothing may run there."""
+        """Give the row back; no task may run there."""
         self.total -= self.capacity[row]
         self.capacity[row] = 0
-        self.makes.unsettle(row)
+        self.suitability.unsettle(row)
         self.usable[row] = False
         self.affinity.unsettle(row)
         self.version[row] = 0
         self._rows.give(row)
 
     def touch(self, row: int) -> None:
-        """The row changed."""
+        """Count the row as changed."""
         self.clock += 1
         self._version[row] = self.clock
 
@@ -200,16 +181,16 @@ class Inventory(Columns):
             self.version[list(rows)] = self.clock
 
     def changed_since(self, clock: int) -> Ints:
-        """Rows that changed after that value of `clock`, or that another one which did has in its reach."""
+        """Return the rows that changed after that value of `clock`, and those in reach of these."""
         return np.flatnonzero(self._latest() > clock)
 
     def newer(self, rows: Ints, clock: int) -> Bools:
-        """As `changed_since`, by row."""
+        """Return whether each of these rows is among `changed_since`."""
         newer: Bools = self._latest()[rows] > clock
         return newer
 
     def _latest(self) -> Ints:
-        """By row, when it last changed, or another one that has it in its reach."""
+        """Return the last change of each row, or of a row that has it in its reach."""
         versions = self.version[: self.rows]
         if self._reach is None:
             return versions
@@ -217,8 +198,8 @@ class Inventory(Columns):
         return np.where(versions > 0, np.maximum(versions, reached), 0)  # 0 is a row without a machine
 
     def shapes(self) -> Shapes:
-        """The machines' shapes now; the same object until one changes."""
-        return self.makes.now(self.rows)
+        """Return the shapes of the machines; the same object until one changes."""
+        return self.suitability.now(self.rows)
 
     # -- classes ------------------------------------------------------------------------------------------------
 
@@ -229,137 +210,128 @@ class Inventory(Columns):
         priority: int,
         tolerations: Sequence[Requirement] = (),
     ) -> int:
-        """An index for a new class."""
-        cls = self._classes.take()
-        self.grow(classes=cls + 1)
-        self.demand[cls], self.priority[cls] = demand, priority
+        """Return an index for a new class."""
+        class_id = self._classes.take()
+        self.grow(classes=class_id + 1)
+        self.demand[class_id], self.priority[class_id] = demand, priority
         if priority not in self.levels:
             self.levels.append(priority)
             self._running_by_level.append(0)
             self.grow(levels=len(self.levels))
-        self.level[cls] = self.levels.index(priority)
+        self.level[class_id] = self.levels.index(priority)
         g = self.resources.device_index
         share = min(int(demand[g]), MICRO) if g >= 0 else 0
         amounts = tuple((d, amount) for d, amount in enumerate(demand.tolist()) if amount)
-        self._asks[cls] = _Asks(amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[cls]))
-        self.makes.add_class(cls, demand, constraints, tolerations)
-        return cls
+        self._asks[class_id] = Asks(
+            amounts, share, -(-int(demand[g]) // MICRO) if share else 0, int(self.level[class_id])
+        )
+        self.suitability.add_class(class_id, demand, constraints, tolerations)
+        return class_id
 
-    def drop_class(self, cls: int) -> None:
+    def drop_class(self, class_id: int) -> None:
         """Give the index back."""
-        del self._asks[cls]
-        self.makes.drop_class(cls)
-        self.affinity.drop_class(cls)
-        self._classes.give(cls)
+        del self._asks[class_id]
+        self.suitability.drop_class(class_id)
+        self.affinity.drop_class(class_id)
+        self._classes.give(class_id)
 
     # -- taking and giving --------------------------------------------------------------------------------------
 
-    def device_share(self, cls: int) -> int:
-        """What a task of the class takes of each device that it gets (0 without devices)."""
-        return self._asks[cls].share
+    def device_share(self, class_id: int) -> int:
+        """Return the share that a task of the class takes of each of its devices, 0 without devices."""
+        return self._asks[class_id].share
 
     def limits(self, row: int) -> bool:
-        """Whether the machine has slots, so that they may run out."""
+        """Return whether the machine has limited slots."""
         return self._slots[row] != UNLIMITED
 
     def held_against(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether the row is reserved for others, shape (classes, rows)."""
+        """Return whether the row is reserved for others, shape (classes, rows)."""
         if self._reserved is None:
             return np.zeros((len(classes), len(rows)), np.bool_)
         return self._reserved.against(classes, rows)
 
-    def can_take(self, row: int, cls: int) -> bool:
-        """Whether the machine takes new tasks, and could hold the class if it were empty."""
-        return bool(self.usable[row]) and self.makes.can(cls, row)
+    def can_take(self, row: int, class_id: int) -> bool:
+        """Return whether the machine takes new tasks, and could hold the class if it were empty."""
+        return bool(self.usable[row]) and self.suitability.can(class_id, row)
 
-    def welcomes(self, row: int, cls: int) -> bool:
-        """Whether the machine takes new tasks, and labels and reservations allow those of the class."""
-        kept = self._reserved is not None and self._reserved.against(np.array([cls]), np.array([row]))[0, 0]
-        return bool(self.usable[row] and not kept) and self.makes.allows(cls, row)
+    def welcomes(self, row: int, class_id: int) -> bool:
+        """Return whether the machine takes new tasks, and labels and reservations allow those of the class."""
+        kept = self._reserved is not None and self._reserved.forbids(row, class_id)
+        return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
-    def pick(self, row: int, cls: int) -> tuple[int, ...] | None:
-        """The devices that a task of the class would take there, () without any; None where it may not start now.
+    def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
+        """Return the devices that a task of the class would take there, () without any; None where it may not start now.
 
         Labels and the state of the machine are not looked at.
         """
-        devices = self.devices_for(row, cls)
-        if devices is not None and self.constraints and not self.permits(row, cls):
+        devices = self.devices_for(row, class_id)
+        if devices is not None and self.constraints and not self.permits(row, class_id):
             for limit in self.constraints:
-                if not limit.admits(row, cls):
-                    limit.refused(row, cls)
+                if not limit.admits(row, class_id):
+                    limit.refused(row, class_id)
             self.touch(row)
             return None
         return devices
 
-    def devices_for(self, row: int, cls: int) -> tuple[int, ...] | None:
-        """As `pick`, whatever the constraints of the policy say.
-
-        A share goes to the fullest device that has room for it, whole devices are the first free ones.
-        """
-        if self._running[row] >= self._slots[row] or not self._suffices(row, cls):
+    def devices_for(self, row: int, class_id: int) -> tuple[int, ...] | None:
+        """Return `pick` without the constraints of the policy."""
+        if self._running[row] >= self._slots[row] or not self._suffices(row, class_id):
             return None
-        asks = self._asks[cls]
-        share = asks.share
-        if not share:
-            return ()
-        devices: list[int] = self.devices[row].tolist()
-        if share < MICRO:
-            room = [(free, i) for i, free in enumerate(devices) if free >= share]
-            return (min(room)[1],) if room else None
-        whole = [i for i, free in enumerate(devices) if free == MICRO]
-        return tuple(whole[: asks.devices]) if len(whole) >= asks.devices else None
+        asks = self._asks[class_id]
+        return pick_devices(self.devices[row].tolist(), asks.share, asks.devices) if asks.share else ()
 
-    def admits(self, row: int, cls: int, devices: Sequence[int]) -> bool:
-        """Whether a task of the class may start there now on just these devices."""
-        return self.has_room(row, cls, devices) and (not self.constraints or self.permits(row, cls))
+    def admits(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
+        """Return whether a task of the class may start there now on just these devices."""
+        return self.has_room(row, class_id, devices) and (not self.constraints or self.permits(row, class_id))
 
-    def has_room(self, row: int, cls: int, devices: Sequence[int]) -> bool:
-        """As `admits`, whatever the constraints of the policy say."""
-        asks = self._asks[cls]
+    def has_room(self, row: int, class_id: int, devices: Sequence[int]) -> bool:
+        """Return `admits` without the constraints of the policy."""
+        asks = self._asks[class_id]
         return (
             self._running[row] < self._slots[row]
-            and self._suffices(row, cls)
+            and self._suffices(row, class_id)
             and len(set(devices)) == len(devices) == asks.devices
             and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
         )
 
-    def permits(self, row: int, cls: int) -> bool:
-        """Whether all constraints of the policy let one more task of the class start there."""
-        return all(limit.admits(row, cls) for limit in self.constraints)
+    def permits(self, row: int, class_id: int) -> bool:
+        """Return whether all constraints of the policy let one more task of the class start there."""
+        return all(limit.admits(row, class_id) for limit in self.constraints)
 
-    def _suffices(self, row: int, cls: int) -> bool:
-        if not self.affinity.admits(row, cls):
+    def _suffices(self, row: int, class_id: int) -> bool:
+        if not self.affinity.admits(row, class_id):
             return False
         if self.rule is not None:
-            return self.rule.admits(row, cls)
+            return self.rule.admits(row, class_id)
         free = self._free
-        for d, amount in self._asks[cls].amounts:  # a loop, since this is asked for every task that starts
+        for d, amount in self._asks[class_id].amounts:  # a loop, since this is asked for every task that starts
             if free[row, d] < amount:
                 return False
         return True
 
-    def spare(self, row: int, cls: int, most: int) -> int:
-        """How many more tasks of the class, up to `most`, may start there together; 0 where they must be tried one by one."""
-        count = self.spare_room(row, cls, most)
+    def spare(self, row: int, class_id: int, most: int) -> int:
+        """Return how many more tasks, up to `most`, may start there together; 0 where they must be tried one by one."""
+        count = self.spare_room(row, class_id, most)
         for limit in self.constraints:
-            count = limit.spare(row, cls, count) if count else 0
+            count = limit.spare(row, class_id, count) if count else 0
         return count
 
-    def spare_room(self, row: int, cls: int, most: int) -> int:
-        """As `spare`, whatever the constraints of the policy say."""
-        asks, free = self._asks[cls], self._free
-        if asks.share or self.affinity.heeds(cls):
+    def spare_room(self, row: int, class_id: int, most: int) -> int:
+        """Return `spare` without the constraints of the policy."""
+        asks, free = self._asks[class_id], self._free
+        if asks.share or self.affinity.heeds(class_id):
             return 0
         count = min(self._slots[row] - self._running[row], most)
         if self.rule is not None:
-            return self.rule.spare(row, cls, count) if count > 0 else 0
+            return self.rule.spare(row, class_id, count) if count > 0 else 0
         for d, amount in asks.amounts:
             count = min(count, free[row, d] // amount)
         return max(count, 0)
 
-    def take(self, row: int, cls: int, devices: Sequence[int], count: int = 1) -> None:
-        """Book tasks of the class, each on these devices; with a negative count, give their room back."""
-        asks, free = self._asks[cls], self._free
+    def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
+        """Take the room of tasks of the class, each on these devices; with a negative count, give their room back."""
+        asks, free = self._asks[class_id], self._free
         for d, amount in asks.amounts:
             free[row, d] -= count * amount
         for i in devices:
@@ -368,35 +340,24 @@ class Inventory(Columns):
         self._running_at[row, asks.level] += count
         self._running_by_level[asks.level] += count
         self.touch(row)
-        self._touch_all(self.affinity.take(row, cls, count))
+        self._touch_all(self.affinity.take(row, class_id, count))
 
-    def size(self, cls: int) -> float:
-        """The largest part of any resource of the whole cluster that a task of the class takes."""
-        return float((self.demand[cls] / np.maximum(self.total, 1)).max())
-
-    def assign(self, task: int, row: int, cls: int, turn: int, since: float) -> None:
-        """Note where a task runs."""
-        if task >= len(self.task_row):
-            self.grow(tasks=task + 1)
-        self._task_row[task], self._task_class[task], self._task_turn[task] = row, cls, turn
-        self._task_since[task] = since
-
-    def leave(self, task: int) -> None:
-        """Note that a task runs no more."""
-        self._task_row[task] = -1
+    def size(self, class_id: int) -> float:
+        """Return the largest part of any resource of the whole cluster that a task of the class takes."""
+        return float((self.demand[class_id] / np.maximum(self.total, 1)).max())
 
     # -- what fits ----------------------------------------------------------------------------------------------
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        """Whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
-        return self.makes.can_ever(classes, rows)
+        """Return whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
+        return self.suitability.can_ever(classes, rows)
 
     def somewhere(self) -> NDArray[np.bool_]:
-        """By class, whether a machine that takes new tasks could run one of it if it were empty."""
-        return self.makes.somewhere(np.flatnonzero(self.usable[: self.rows]))
+        """Return for each class whether a machine that takes new tasks could run it if it were empty."""
+        return self.suitability.somewhere(np.flatnonzero(self.usable[: self.rows]))
 
     def room(self, classes: Ints, rows: Ints) -> tuple[Ints, NDArray[np.uint32]]:
-        """How many more tasks of each class each machine could take now by all limits, and what prevents one.
+        """Return how many more tasks of each class each machine could take now by all limits, and the blockers of one more.
 
         Slots are left to the caller: they are the one dimension that the flow itself can see.
 
@@ -411,7 +372,7 @@ class Inventory(Columns):
         if self.rule is not None:
             self.rule.narrow(classes, rows, fits, why)
         self._narrow(classes, rows, fits, why)
-        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.makes.suits(classes, rows))):
+        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.suitability.suits(classes, rows))):
             if shut.any():
                 why |= np.where(shut, np.uint32(bit), np.uint32(0))
                 fits[np.broadcast_to(shut, fits.shape)] = 0
@@ -432,23 +393,15 @@ class Inventory(Columns):
             if not len(asking):
                 continue
             need = need[asking, None]
-            count = self._device_room(need, rows) if d == g else np.maximum(free[:, d] // need, 0)
+            count = room_on_devices(need, self.devices[rows]) if d == g else np.maximum(free[:, d] // need, 0)
             fits[asking] = np.minimum(fits[asking], count)
             why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
 
-    def _device_room(self, need: Ints, rows: Ints) -> Ints:
-        devices = self.devices[rows]
-        count: Ints = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
-        shared = np.flatnonzero(need[:, 0] < MICRO)
-        if len(shared):
-            count[shared] = (devices // need[shared, :, None]).sum(axis=2)
-        return count
-
     def worst_running(self) -> int | None:
-        """The worst (largest) priority that runs anywhere, None if nothing does."""
+        """Return the worst (largest) priority that runs anywhere, None if no task runs."""
         return max((p for p, n in zip(self.levels, self._running_by_level, strict=True) if n), default=None)
 
     def worse_running(self, classes: Ints, rows: Ints) -> Ints:
-        """Running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
+        """Return the number of running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
         worse = np.array(self.levels, np.int64)[None, :] > self.priority[classes][:, None]
         return worse.astype(np.int64) @ self.running_at[rows][:, : len(self.levels)].T

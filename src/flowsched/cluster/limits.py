@@ -175,6 +175,10 @@ class Reserved(Protocol):
         """Return whether the row is kept from the class, shape (classes, rows)."""
         ...
 
+    def forbids(self, row: int, class_id: int) -> bool:
+        """Return `against` for one of each."""
+        ...
+
 
 class Reach:
     """Rows whose room changed because another row in reach of a constraint did.

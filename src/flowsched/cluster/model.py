@@ -33,7 +33,7 @@ GPU_MODEL = "gpu_model"
 """The label of a machine that names the model of its GPUs."""
 
 MOST_DEVICES = 4096
-"""No machine has more devices; each has an entry for every machine in the books, whose size this bounds."""
+"""No machine has more devices; each has an entry for every machine in the inventory, and this bounds its size."""
 
 UNLIMITED = 1 << 40
 """Stands for "as many as you like" in counts of tasks and slots; a machine may not have more slots."""
@@ -150,7 +150,7 @@ class Resources:
         return vector
 
     def usage(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
-        """What is in use, in micro-units; the same conventions as `demand`, but any amount of devices."""
+        """Return usage in micro-units; the same conventions as `demand`, but any amount of devices."""
         return self._vector(what, amounts, up=True)
 
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
@@ -188,12 +188,12 @@ class Task:
     prefers : mapping of str to sequence
         As `constraints`, but machines without such labels only cost more; see `PreferenceCost`.
     apart : int or None
-        No more than so many tasks of its kind run where it runs (if it has no `kind`: of those of its job that are like
+        At most so many tasks of its kind run where it runs (if it has no `kind`: of those of its job that are like
         it): 1 keeps the others off its machine.
     apart_in_rack : int or None
         No more than so many run in the rack where it runs.  A machine of no rack is a rack of its own.
     avoids : sequence of hashable
-        Kinds with which it does not share a machine, whoever is there first.
+        Kinds with which it does not share a machine, in whichever order they come.
     tolerations : sequence of toleration
         Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
     """
@@ -325,7 +325,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who owns jobs; `quota` is the proportion of the cluster that the user is entitled to."""
+    """An owner of jobs; `quota` is the proportion of the cluster that the user is entitled to."""
 
     id: Hashable
     quota: float = 1.0

@@ -1,4 +1,4 @@
-"""What the cluster keeps about each of its things, by identity; their numbers are in `inventory`.
+"""Records of machines, jobs, groups and tasks, by identity; their numbers are in `inventory`.
 
 A record is never reused for another thing, so holding one is a safe way to ask "is it still there".
 """
@@ -46,7 +46,7 @@ class TaskClass:
 
 @dataclass(slots=True, eq=False)
 class MachineRecord:
-    """One machine; `row` is its row in the books."""
+    """One machine; `row` is its row in the inventory."""
 
     machine: Machine
     row: int
@@ -56,7 +56,7 @@ class MachineRecord:
 
 
 class Placement(NamedTuple):
-    """Where a task runs, on which devices, since when."""
+    """Row and devices of a running task, and the time of its start."""
 
     row: int
     devices: tuple[int, ...]
@@ -64,7 +64,7 @@ class Placement(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What a task was at some time; see `TaskRecord`."""
+    """State of a task at an earlier time; see `TaskRecord`."""
 
     place: Placement | None
     turn: int
@@ -120,6 +120,6 @@ class JobRecord:
 
     @property
     def gang_size(self) -> int:
-        """How many of its tasks must run for any to run: fewer than its gang once tasks of a complete one have ended."""
+        """Least number of its tasks that run together: fewer than its gang once tasks of a complete one have ended."""
         gang = self.job.gang or 0
         return gang if self.most < gang else min(gang, len(self.tasks))

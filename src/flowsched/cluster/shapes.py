@@ -1,4 +1,4 @@
-"""Which class can ever run where: a matter of the machine's shape alone, that is of its capacity, labels, slots and taints."""
+"""Shapes of machines (capacity, labels, slots and taints), and the classes that each shape can ever run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def unsuited(shape: ShapeKey, constraints: Mapping[str, Wanted], tolerations: Se
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Which machines there were and of what shapes, at one moment.
+    """Shapes of all machines at one moment.
 
     Attributes
     ----------
@@ -80,7 +80,7 @@ class Suitability:
     # -- machines -----------------------------------------------------------------------------------------------
 
     def settle(self, row: int, capacity: Ints, machine: Machine) -> None:
-        """The machine is of this shape from now on."""
+        """Set the shape of a machine."""
         self.of = grown(self.of, row + 1, fill=-1)
         self.unsettle(row)
         key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
@@ -90,14 +90,14 @@ class Suitability:
             self._keys[shape], self._users[shape] = key, 0
             self._ever.clear()
             self._suits, self._holds = grown(self._suits, 0, shape + 1), grown(self._holds, 0, shape + 1)
-            for cls in self._wants:
-                self._match(cls, shape)
+            for class_id in self._wants:
+                self._match(class_id, shape)
         self._users[shape] += 1
         self._most.clear()
         self.of[row] = shape
 
     def unsettle(self, row: int) -> None:
-        """The machine is of no shape any more."""
+        """Forget the shape of a machine."""
         self._snapshot = None
         shape = int(self.of[row])
         self.of[row] = -1
@@ -117,36 +117,36 @@ class Suitability:
     # -- classes ------------------------------------------------------------------------------------------------
 
     def add_class(
-        self, cls: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
+        self, class_id: int, demand: Ints, constraints: Mapping[str, Wanted], tolerations: Sequence[Requirement]
     ) -> None:
-        """A class comes."""
-        self._suits, self._holds = grown(self._suits, cls + 1), grown(self._holds, cls + 1)
-        self._wants[cls] = demand.tolist(), constraints, tolerations
+        """Add a class."""
+        self._suits, self._holds = grown(self._suits, class_id + 1), grown(self._holds, class_id + 1)
+        self._wants[class_id] = demand.tolist(), constraints, tolerations
         for shape in self._keys:
-            self._match(cls, shape)
+            self._match(class_id, shape)
 
-    def drop_class(self, cls: int) -> None:
-        """A class goes."""
-        del self._wants[cls]
-        self._ever.pop(cls, None)
-        self._most.pop(cls, None)
+    def drop_class(self, class_id: int) -> None:
+        """Drop a class."""
+        del self._wants[class_id]
+        self._ever.pop(class_id, None)
+        self._most.pop(class_id, None)
 
-    def _match(self, cls: int, shape: int) -> None:
-        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[cls]
-        self._suits[cls, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
-        self._holds[cls, shape] = slots != 0 and all(
+    def _match(self, class_id: int, shape: int) -> None:
+        (capacity, _, slots, _), (demand, constraints, tolerations) = self._keys[shape], self._wants[class_id]
+        self._suits[class_id, shape] = not any(unsuited(self._keys[shape], constraints, tolerations))
+        self._holds[class_id, shape] = slots != 0 and all(
             need <= amount for need, amount in zip(demand, capacity, strict=True)
         )
 
     # -- both ---------------------------------------------------------------------------------------------------
 
     def suits(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether labels allow it, shape (classes, rows)."""
+        """Return whether labels and taints allow it, shape (classes, rows)."""
         allowed: Bools = self._suits[np.ix_(classes, self.of[rows])]
         return allowed
 
     def can_ever(self, classes: Ints, rows: Ints) -> Bools:
-        """Whether labels allow it and the machine is large enough, shape (classes, rows)."""
+        """Return whether labels and taints allow it and the machine is large enough, shape (classes, rows)."""
         grid = np.ix_(classes, self.of[rows])
         both: Bools = self._suits[grid] & self._holds[grid]
         return both
@@ -157,25 +157,25 @@ class Suitability:
         possible: Bools = np.any(self._suits[:, shapes] & self._holds[:, shapes], axis=1)
         return possible
 
-    def allows(self, cls: int, row: int) -> bool:
-        """Whether labels allow it."""
-        return bool(self._suits[cls, self.of[row]])
+    def allows(self, class_id: int, row: int) -> bool:
+        """Return whether labels and taints allow it."""
+        return bool(self._suits[class_id, self.of[row]])
 
-    def can(self, cls: int, row: int) -> bool:
-        """Whether labels allow it and the machine is large enough."""
-        return bool(self._suits[cls, self.of[row]] and self._holds[cls, self.of[row]])
+    def can(self, class_id: int, row: int) -> bool:
+        """Return whether labels and taints allow it and the machine is large enough."""
+        return bool(self._suits[class_id, self.of[row]] and self._holds[class_id, self.of[row]])
 
-    def most(self, cls: int) -> int:
-        """How many of the class all machines together could run if they were up and empty."""
-        if cls not in self._most:
-            demand = self._wants[cls][0]
+    def most(self, class_id: int) -> int:
+        """Return how many of the class all machines together could run if they were up and empty."""
+        if class_id not in self._most:
+            demand = self._wants[class_id][0]
             fit = (
                 self._users[shape] * self._fill(demand, key)
                 for shape, key in self._keys.items()
-                if self._suits[cls, shape]
+                if self._suits[class_id, shape]
             )
-            self._most[cls] = sum(fit)
-        return self._most[cls]
+            self._most[class_id] = sum(fit)
+        return self._most[class_id]
 
     def _fill(self, demand: Sequence[int], shape: ShapeKey) -> int:
         capacity, _, slots, _ = shape
@@ -186,8 +186,8 @@ class Suitability:
                 counts.append(MICRO // need * (amount // MICRO) if shared else amount // need)
         return min(counts)
 
-    def ever(self, cls: int) -> NDArray[np.uint8]:
+    def ever(self, class_id: int) -> NDArray[np.uint8]:
         """By shape: 2 where it holds the class and meets its constraints, 1 where it only holds it; not to be altered."""
-        if cls not in self._ever:
-            self._ever[cls] = self._holds[cls].astype(np.uint8) * (1 + self._suits[cls])
-        return self._ever[cls]
+        if class_id not in self._ever:
+            self._ever[class_id] = self._holds[class_id].astype(np.uint8) * (1 + self._suits[class_id])
+        return self._ever[class_id]

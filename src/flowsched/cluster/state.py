@@ -1,10 +1,10 @@
 """The one owner of what is: `Cluster.apply(event)`.
 
 An event is checked whole before anything moves, so a refused event leaves the cluster as it was.  The cluster also
-remembers what changed, so that whoever mirrors it (the network) pays for changes only: see `Cluster.changes`.
+remembers what changed, so that a mirror of it (the network) pays for changes only: see `Cluster.changes`.
 
 Rule: `Cluster.midway` is true from before the first change of an event, commit or trial until after its last one.  An
-exception that nothing could foresee (out of memory) leaves it true, and whoever finds it so refuses: `TornStateError`.
+exception that nothing could foresee (out of memory) leaves it true, and later calls are refused: `TornStateError`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Cluster(Views):
     # -- what changed --------------------------------------------------------------------------------------------
 
     def changes(self, now: float | None = None) -> Changes:
-        """What changed since the last call, which is forgotten here; tasks submitted at no stated time wait since `now`."""
+        """Return what changed since the last call, and forget it; tasks submitted at no stated time wait since `now`."""
         if now is not None:
             self.date(now)
         changes, self._changes = self._changes, Changes()
@@ -88,12 +88,6 @@ class Cluster(Views):
         for row in changes.gone:
             self.inventory.drop_machine(row)
         return changes
-
-    def date(self, now: float) -> None:
-        """Tasks submitted at no stated time wait since now."""
-        for task in self._timeless:
-            task.since = now if task.since is None else task.since
-        self._timeless.clear()
 
     def forget_tries(self, turn: int) -> None:
         """After moves that were all taken back: every order is as if nothing had been tried, and all counts as changed.
@@ -113,11 +107,6 @@ class Cluster(Views):
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
         self.everything()  # now, since it gives back the rows of machines that are gone
-
-    @property
-    def turn(self) -> int:
-        """The largest turn given so far."""
-        return self._turn
 
     @property
     def serial(self) -> int:
@@ -156,7 +145,7 @@ class Cluster(Views):
             except FlowschedError:
                 self.midway = False  # it was refused, and had not changed anything
                 raise
-            self.events += 1  # before the mark goes: who writes events down counts by it
+            self.events += 1  # before the mark goes: the journal counts by it
             self.midway = False
 
     def check_whole(self) -> None:

@@ -69,7 +69,7 @@ class Transaction:
 
 
 def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, int, int]:
-    """Tasks of one group that were together and still are have it in common; who started together has one place."""
+    """Key in common of tasks of one group that were together and still are; tasks that started together share a placement."""
     task, before = item
     return id(task.group), id(task.place), id(before.place)
 

@@ -1,6 +1,6 @@
-"""What runs where: tasks that start, that stop, and that are taken back to what they were.
+"""Moves of tasks: they start, stop, and are taken back to earlier states.
 
-Whoever mirrors the cluster (the network) learns of it by `Changes`, and so pays for changes only.
+A mirror of the cluster (the network) learns of moves by `Changes`, and so pays for changes only.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Changes", "Transitions"]
 
 @dataclass
 class Changes:
-    """What changed since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
+    """Changes since the last look; rows of machines that merely filled or emptied are told by `Inventory.version`.
 
     Attributes
     ----------
@@ -65,6 +65,17 @@ class Transitions:
         self._turn = 0
         self._timeless: list[TaskRecord] = []
 
+    @property
+    def turn(self) -> int:
+        """The largest turn given so far."""
+        return self._turn
+
+    def date(self, now: float) -> None:
+        """Tasks submitted at no stated time wait since now."""
+        for task in self._timeless:
+            task.since = now if task.since is None else task.since
+        self._timeless.clear()
+
     def waiting_ids(self, cls: TaskClass) -> tuple[Hashable, ...]:
         """The waiting tasks of a class, group by group."""
         ids = self._waiting_ids.get(cls)
@@ -87,7 +98,7 @@ class Transitions:
         for task in tasks:
             task.place = place
             there[task] = None
-            self.inventory.assign(task.index, row, group.cls.index, task.turn, place.since)
+            self.inventory.tasks.start(task.index, row, group.cls.index, task.turn, place.since)
         group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 
@@ -107,7 +118,7 @@ class Transitions:
         for task in tasks:
             task.place = None
             del there[task]
-            self.inventory.leave(task.index)
+            self.inventory.tasks.stop(task.index)
         if len(tasks) == len(group.on[row]):
             del group.on[row]
         else:

@@ -1,4 +1,4 @@
-"""What a cluster shows: by id, and in arrays by class and row for the authors of costs and constraints.
+"""Views of a cluster: by id, and in arrays by class and row for the authors of costs and constraints.
 
 Amounts are in the caller's units.  Arrays are copies; altering one alters nothing.
 """
@@ -68,7 +68,7 @@ class Views(Transitions):
         return found(self.machines, machine, UnknownMachineError, "machine")
 
     def fits(self, task: Hashable, machines: Sequence[Hashable] | None = None) -> NDArray[np.int64]:
-        """How many more tasks like this one each machine could take now, in all dimensions; all machines by default."""
+        """Return how many more tasks like this one each machine could take now by all limits; all machines by default."""
         records = self.machines.values() if machines is None else [self.machine(m) for m in machines]
         rows = np.array([m.row for m in records], np.int64)
         fits, why = self.inventory.room(np.array([self.task(task).group.cls.index]), rows)
@@ -77,41 +77,41 @@ class Views(Transitions):
         return counts
 
     def free(self, machine: Hashable) -> dict[str, float]:
-        """What is free of each resource of a machine."""
+        """Return the free amount of each resource of a machine."""
         free = self.inventory.free[self.machine(machine).row] / MICRO
         return dict(zip(self.inventory.resources.names, free.tolist(), strict=True))
 
     # -- in arrays ----------------------------------------------------------------------------------------------
 
     def labels(self, rows: Ints, key: str) -> NDArray[np.object_]:
-        """Values of a label, shape (rows,); None for a machine without it."""
+        """Return the values of a label, shape (rows,); None for a machine without it."""
         values = np.empty(len(rows), np.object_)
         values[:] = [self.by_row[row].machine.labels.get(key) for row in rows.tolist()]
         return values
 
     def capacity(self, rows: Ints) -> Floats:
-        """What machines have, shape (rows, resources)."""
+        """Return the capacity of machines, shape (rows, resources)."""
         capacity: Floats = self.inventory.capacity[rows] / MICRO
         return capacity
 
     def used(self, rows: Ints) -> Floats:
-        """What the tasks that run there ask for together, shape (rows, resources)."""
+        """Return the demand of all tasks that run on each machine, shape (rows, resources)."""
         inventory = self.inventory
         used: Floats = (inventory.capacity[rows] - inventory.free[rows]) / MICRO
         return used
 
     def demand(self, classes: Ints) -> Floats:
-        """What one task of each class asks for, shape (classes, resources)."""
+        """Return the demand of one task of each class, shape (classes, resources)."""
         demand: Floats = self.inventory.demand[classes] / MICRO
         return demand
 
     def rack_rows(self, row: int) -> Ints:
-        """Rows of the machines in the rack of this one, its own included; a machine of no rack is a rack of its own."""
+        """Return the rows of the machines in the rack of this one, its own included; a machine of no rack is a rack of its own."""
         return np.array([other for other in self.inventory.affinity.rack_rows(row) if other in self.by_row], np.int64)
 
     def present(self, rows: Ints) -> NDArray[np.bool_]:
-        """Whether there is a machine in each row, failed ones included; shape (rows,)."""
-        there: NDArray[np.bool_] = self.inventory.makes.of[rows] >= 0
+        """Return whether there is a machine in each row, failed ones included; shape (rows,)."""
+        there: NDArray[np.bool_] = self.inventory.suitability.of[rows] >= 0
         return there & ~np.isin(rows, self._changes.gone) if self._changes.gone else there
 
 

@@ -229,17 +229,17 @@ class Forecast:
             else:
                 self._members[row] = [task.index for task in record.tasks]
         members = _laid([self._members.get(row, ()) for row in rows])[1]
-        fresh = members[self._turn[members] != self.cluster.inventory.task_turn[members]]
+        fresh = members[self._turn[members] != self.cluster.inventory.tasks.turn[members]]
         if len(fresh):
             self._begin(fresh, now)
 
     def _begin(self, tasks: Ints, now: float) -> None:
         """Let tasks begin their first stage now."""
         inventory = self.cluster.inventory
-        entry = self.catalog.entries(inventory.task_class[tasks])
+        entry = self.catalog.entries(inventory.tasks.class_id[tasks])
         self._kernel()
         classes = self.catalog.stock.classes
-        self._turn[tasks], self._entry[tasks], self._stage[tasks] = inventory.task_turn[tasks], entry, 0
+        self._turn[tasks], self._entry[tasks], self._stage[tasks] = inventory.tasks.turn[tasks], entry, 0
         self._left[tasks] = classes.seconds[classes.at[entry]]
         self._grace[tasks] = _grace(classes.duration[entry])
         self._begun[tasks] = now
@@ -263,10 +263,10 @@ class Forecast:
         """Return the present turns of tasks, and the entries of those that begin now: their states are of another turn."""
         self._kernel()
         inventory = self.cluster.inventory
-        turn, entry = inventory.task_turn[tasks], np.zeros(len(tasks), np.int64)
+        turn, entry = inventory.tasks.turn[tasks], np.zeros(len(tasks), np.int64)
         fresh = np.flatnonzero(self._turn[tasks] != turn)
         if len(fresh):
-            entry[fresh] = self.catalog.entries(inventory.task_class[tasks[fresh]])
+            entry[fresh] = self.catalog.entries(inventory.tasks.class_id[tasks[fresh]])
         return turn, entry
 
     def wait_for(self, rows: Ints, now: float) -> None:

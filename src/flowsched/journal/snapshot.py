@@ -49,8 +49,10 @@ from flowsched.cluster import (
     User,
     affinity,
     columns,
+    devices,
     inventory,
     records,
+    running,
     shapes,
     transitions,
 )
@@ -74,7 +76,7 @@ _MEANING = 4
 
 
 _CLASSES: tuple[type, ...] = (
-    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, inventory._Asks,
+    State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
     affinity.Affinity, affinity._Class,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,

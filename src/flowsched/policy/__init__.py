@@ -1,4 +1,4 @@
-"""What is wanted: costs of placement, of waiting and of preemption, and shares, as functions of the world."""
+"""Goals: costs of placement, of waiting and of preemption, shares, and hard limits, as functions of the world."""
 
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint

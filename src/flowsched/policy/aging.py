@@ -1,4 +1,4 @@
-"""How waiting grows dearer with age: in buckets, so that time alone touches a task a few times in its life."""
+"""Aging: waiting grows dearer with age, in buckets, so that time alone touches a task a few times in its life."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
-from flowsched.validate import quoted
+from flowsched.validate import number, quoted, whole
 
 __all__ = ["WaitCost"]
 
@@ -46,19 +46,14 @@ class WaitCost:
     reserve: int | None = 6
 
     def __post_init__(self) -> None:
-        check_weight("WaitCost: first", self.first)
-        check_weight("WaitCost: factor", self.factor)
+        for name in ("first", "factor"):
+            object.__setattr__(self, name, check_weight(f"WaitCost: {name}", getattr(self, name)))
         if self.factor <= 1:
             raise InputError(f"WaitCost: factor must be above 1, got {quoted(self.factor)}")
-        if isinstance(self.buckets, bool) or not isinstance(self.buckets, int) or not 1 <= self.buckets <= 1000:
-            raise InputError(f"WaitCost: buckets must be a whole number from 1 to 1000, got {quoted(self.buckets)}")
-        if isinstance(self.patience, bool) or not isinstance(self.patience, int | float) or not 0 <= self.patience <= 1:
-            raise InputError(f"WaitCost: patience must be a number from 0 to 1, got {quoted(self.patience)}")
-
-        if self.reserve is not None and (
-            isinstance(self.reserve, bool) or not isinstance(self.reserve, int) or self.reserve < 1
-        ):
-            raise InputError(f"WaitCost: reserve must be a whole number >= 1 or None, got {quoted(self.reserve)}")
+        object.__setattr__(self, "buckets", whole("WaitCost: buckets", self.buckets, 1, 1000))
+        object.__setattr__(self, "patience", number("WaitCost: patience", self.patience, 0, 1))
+        if self.reserve is not None:
+            object.__setattr__(self, "reserve", whole("WaitCost: reserve", self.reserve, 1))
 
     def end(self, bucket: int) -> float:
         """Age at which a task leaves the bucket; infinite for the last one."""

@@ -1,4 +1,4 @@
-"""How a cluster is shared: a provider of shares (see `providers`), over whom, how strictly, and within which limits.
+"""Fairness: a provider of shares (see `providers`), the claimants, how strictly shares hold, and their limits.
 
 In the network a claimant's share A of its N tasks becomes bounds on how many wait (Sirius, equation 1): N - A at least,
 N - A at most; the latter gives way at a price, because placement may forbid it.
@@ -18,7 +18,7 @@ from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.sharing.waterfill import water_fill
-from flowsched.validate import LARGEST_FLOAT, mapping, quoted, truth, whole
+from flowsched.validate import mapping, number, quoted, truth, whole
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
 
@@ -37,7 +37,7 @@ class Limits:
     Parameters
     ----------
     guarantee : int
-        At least so many, if it has them; these come before everybody's shares.
+        At least so many, if it has them; these come before all shares.
     maximum : int or None
     lend : bool
         Whether others may use what it leaves of its part.
@@ -51,9 +51,9 @@ class Limits:
     borrow: bool = True
 
     def __post_init__(self) -> None:
-        whole("Limits: guarantee", self.guarantee, 0)
+        object.__setattr__(self, "guarantee", whole("Limits: guarantee", self.guarantee, 0))
         if self.maximum is not None:
-            whole("Limits: maximum", self.maximum, 0)
+            object.__setattr__(self, "maximum", whole("Limits: maximum", self.maximum, 0))
         for name in ("lend", "borrow"):
             truth(f"Limits: {name}", getattr(self, name))
         if self.maximum is not None and self.maximum < self.guarantee:
@@ -62,17 +62,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Fairness:
-    """How the cluster is shared.
+    """Sharing of the cluster.
 
     Parameters
     ----------
     share : ShareProvider
     over : "job" or "user"
-        Who shares.  Weights are users' quotas, and 1 for a job.
+        The claimants.  Weights are users' quotas, and 1 for a job.
     within : ShareProvider, optional
         Over users: how the jobs of one user share its part; by default costs decide.
     mode : "hard", "soft" or "ladder"
-        "hard": nobody starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
+        "hard": no claimant starts tasks beyond its share, and waiting below it is dear.  "soft": a range of shares
         (`slack`).  "ladder": no bounds; each further running task for one's weight is worth less, which finds weighted
         max-min within the solve, over what the machines really can run.
     slack : float
@@ -105,29 +105,23 @@ class Fairness:
             raise InputError(f"Fairness: within must be a provider, and over 'user', got {quoted(self.within)}")
         if self.mode not in ("hard", "soft", "ladder"):
             raise InputError(f"Fairness: mode must be 'hard', 'soft' or 'ladder', got {quoted(self.mode)}")
-        if (
-            isinstance(self.slack, bool)
-            or not isinstance(self.slack, int | float)
-            or not 0 <= self.slack <= LARGEST_FLOAT
-        ):
-            raise InputError(f"Fairness: slack must be a number >= 0, got {quoted(self.slack)}")
+        object.__setattr__(self, "slack", number("Fairness: slack", self.slack, 0))
         truth("Fairness: reclaim", self.reclaim)
         for who, limits in mapping("Fairness: limits", self.limits).items():
             if not isinstance(limits, Limits):
                 raise InputError(f"Fairness: limits[{who!r}] must be Limits, got {quoted(limits)}")
         for who, weight in mapping("Fairness: weights", self.weights).items():
-            if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= LARGEST_FLOAT:
-                raise InputError(f"Fairness: weights[{who!r}] must be a number >= 0, got {quoted(weight)}")
+            number(f"Fairness: weights[{who!r}]", weight, 0)
 
     @property
     def rungs(self) -> int:
-        """How many times the price of falling short one task may cost: on a ladder the lowest rung; else twice what is guaranteed."""
+        """Largest price of one task in units of `CostScale.fair_step`: on a ladder the lowest rung; else 2 for a guarantee."""
         if self.mode == "ladder":
             return RUNGS
         return 2 if any(limits.guarantee for limits in self.limits.values()) else 1
 
     def part(self, claims: Claims) -> Ints:
-        """Everybody's own part: the share that each would have if all had tasks without end; beyond it, one borrows."""
+        """Return each claimant's own part: its share if all had tasks without end; beyond it, it borrows."""
         most = np.minimum(self.maxima(claims.ids), claims.alone() if claims.capacity.size else claims.units)
         share = self.share(replace(claims, tasks=np.maximum(most, claims.running)))
         return np.maximum(share, np.minimum(self.minima(claims.ids), most))
@@ -154,7 +148,7 @@ class Fairness:
         least = np.minimum(self.minima(claims.ids), want)
         share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
         if (share < least).any():
-            # Guarantees first: the others give back what they have beyond theirs, who has most for its weight first.
+            # Guarantees first: the others give back what they have beyond theirs, the largest for its weight first.
             units = max(int(share.sum()), min(units, int(least.sum())))
             share = water_fill(units, np.maximum(share, least), claims.weight, least)
         return share

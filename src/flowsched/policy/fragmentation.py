@@ -32,8 +32,8 @@ from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.shapes import Shapes, unsuited
 from flowsched.exceptions import InputError
-from flowsched.policy.placement import check_weight
-from flowsched.validate import ordered, quoted
+from flowsched.policy.placement import become_weight, check_weight
+from flowsched.validate import number, ordered, quoted
 
 __all__ = ["FragmentationCost"]
 
@@ -79,9 +79,8 @@ class FragmentationCost:
             if not isinstance(task, Task):
                 raise InputError(f"FragmentationCost: workload[{i}]: a Task expected, got {quoted(task)}")
             check_weight(f"FragmentationCost: workload[{i}]", times)
-        if isinstance(self.repeat, bool) or not isinstance(self.repeat, int | float) or not 0 <= self.repeat <= 1:
-            raise InputError(f"FragmentationCost: repeat must be a number from 0 to 1, got {quoted(self.repeat)}")
-        check_weight("FragmentationCost: weight", self.weight)
+        object.__setattr__(self, "repeat", number("FragmentationCost: repeat", self.repeat, 0, 1))
+        become_weight(self)
 
     @classmethod
     def of(cls, tasks: Iterable[Task], repeat: float = 0.5, weight: float = 1.0) -> FragmentationCost:
@@ -240,7 +239,7 @@ class _Ledger:
         weights = self.kinds.weights(inventory.shapes())
         waste = np.zeros(len(rows))
         for part in _blocks(len(rows)):
-            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.makes.of[rows[part]]])
+            waste[part] = self.kinds.waste(free[part], devices[part], weights[inventory.suitability.of[rows[part]]])
         return waste
 
 
@@ -251,14 +250,14 @@ def _blocks(count: int) -> Iterator[slice]:
 def _alike(inventory: Inventory, rows: Ints) -> tuple[Ints, Ints]:
     """Positions of one machine of each state, and for each of the rows which of these is like it."""
     state = np.concatenate(
-        [inventory.makes.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
+        [inventory.suitability.of[rows, None], inventory.free[rows], np.sort(inventory.devices[rows], axis=1)], axis=1
     )
     _, first, same = np.unique(state, axis=0, return_index=True, return_inverse=True)
     return first, same.reshape(-1)
 
 
 def _placed(inventory: Inventory, cls: int, rows: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
-    """Where a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
+    """Return whether a task of the class fits by resources, and what is free there once it runs (on the devices of `Inventory.pick`)."""
     demand, devices = inventory.demand[cls], inventory.devices[rows]
     share = inventory.device_share(cls)
     fits = (inventory.free[rows] >= demand).all(axis=1)

@@ -1,11 +1,11 @@
-"""Where a task runs best: costs of a placement, normalised to [0, 1], for many classes and machines at once."""
+"""Placement costs, normalised to [0, 1], for many classes and machines at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import lcm
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import InputError
-from flowsched.validate import quoted
+from flowsched.validate import number, quoted
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 
@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 class PlacementCost(Protocol):
-    """What one dimension of a placement costs.
+    """Cost of one dimension of a placement.
 
     It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
     range; by default a hundredth.  `Policy.fitted` goes by it.
@@ -33,7 +33,7 @@ class PlacementCost(Protocol):
 
     @property
     def weight(self) -> float:
-        """How much it counts beside the others."""
+        """Weight beside the others."""
         ...
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
@@ -44,10 +44,19 @@ class PlacementCost(Protocol):
 _LEAST, _MOST = 1e-100, 1e100
 
 
-def check_weight(what: str, weight: float) -> None:
-    """Refuse anything but a positive number of a size that sums and quotients of several can be computed with."""
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _LEAST <= weight <= _MOST:
-        raise InputError(f"{what}: a positive number expected ({_LEAST:g} to {_MOST:g}), got {quoted(weight)}")
+def check_weight(what: str, weight: Any) -> float:
+    """Return a weight; refuse anything but a positive number of a size that sums and quotients can be computed with."""
+    try:
+        return number(what, weight, _LEAST, _MOST)
+    except InputError:
+        raise InputError(
+            f"{what}: a positive number expected ({_LEAST:g} to {_MOST:g}), got {quoted(weight)}"
+        ) from None
+
+
+def become_weight(cost: Any) -> None:
+    """Check the `weight` of a frozen cost, and make it one of Python's own numbers."""
+    object.__setattr__(cost, "weight", check_weight(f"{type(cost).__name__}: weight", cost.weight))
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,7 @@ class LoadCost:
     def __post_init__(self) -> None:
         if self.kind not in ("spread", "pack", "balance"):
             raise InputError(f"LoadCost: kind must be 'spread', 'pack' or 'balance', got {quoted(self.kind)}")
-        check_weight("LoadCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
@@ -112,11 +121,9 @@ class Locality:
     threshold: float = 0.1
 
     def __post_init__(self) -> None:
-        check_weight("Locality: weight", self.weight)
+        become_weight(self)
         for name in ("rack", "threshold"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-                raise InputError(f"Locality: {name} must be a number from 0 to 1, got {quoted(value)}")
+            object.__setattr__(self, name, number(f"Locality: {name}", getattr(self, name), 0, 1))
         check_weight("Locality: threshold", self.threshold)
 
     def cost(self, here: float, in_rack: float) -> float:
@@ -136,7 +143,7 @@ def _imbalance(demand: Ints, capacity: Floats, used: Floats, has: NDArray[np.boo
 
 @dataclass(frozen=True)
 class PreferenceCost:
-    """What a machine lacks of a task's soft constraints (`Task.prefers`): the part of them that its labels do not meet.
+    """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet.
 
     Parameters
     ----------
@@ -146,13 +153,13 @@ class PreferenceCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("PreferenceCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
         keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
+        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
         labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
@@ -178,13 +185,13 @@ class TaintCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("TaintCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
         keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.makes.of[rows], return_inverse=True)
+        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
         soft = [
             [taint for taint in keys[s][3] if taint[2] == "PreferNoSchedule"] if s in keys else []
             for s in shape.tolist()
@@ -216,10 +223,10 @@ class CustomCost:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InputError(f"CustomCost: function must be callable, got {quoted(self.function)}")
-        check_weight("CustomCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """What the function says."""
+        """Return the costs of the function."""
         return self.function(cluster, classes, rows)
 
 
@@ -235,7 +242,7 @@ class DeviceCost:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("DeviceCost: weight", self.weight)
+        become_weight(self)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost 0 or 1, shape (classes, rows)."""

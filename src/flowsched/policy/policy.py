@@ -1,17 +1,13 @@
-"""What is wanted: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
+"""Policies: costs of places, of waiting and of preemption, as functions of the world.  No networks here.
 
-How strict means strict (lower cost wins; all integers): a placement costs 0 to R = `Policy.resolution`.  With
-``U = m R + 1``, m = `Policy.moves`, and B age buckets, a task of bucket b waits at ``U + b * U + priority``, so it runs
-wherever it can, and an older bucket outweighs any load.  A task that has run for bucket b is discounted by
-``stay(b) = m (B + 2) * U + (1 + b) * price``: more than age and load together, so only priority can displace it, and the
-more the longer it has run, since that work would be lost.  One step of strict priority is ``stay(B - 1) + m (B + 2) * U``,
-so it always displaces.  With m = 1 all this holds for one task, with more for as many that are moved for one; see `goals`.
+All costs are whole numbers, and lower ones win.  How strict means strict: see the table in `CostScale`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +23,8 @@ from flowsched.policy.placement import DeviceCost, LoadCost, Locality, Placement
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
-from flowsched.validate import LARGEST_FLOAT, quoted, truth
+from flowsched.policy.scale import CostScale
+from flowsched.validate import number, quoted, truth, whole
 
 Ints = NDArray[np.int64]
 
@@ -66,16 +63,14 @@ class PreemptionCost:
 
     def __post_init__(self) -> None:
         for name in ("price", "window"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LARGEST_FLOAT:
-                raise InputError(f"PreemptionCost: {name} must be a number >= 0, got {quoted(value)}")
+            object.__setattr__(self, name, number(f"PreemptionCost: {name}", getattr(self, name), 0))
         if not 0 < self.price <= 1e4:
             raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What the scheduler aims at.
+    """Goals of a scheduler.
 
     Parameters
     ----------
@@ -86,7 +81,7 @@ class Policy:
     preemption : PreemptionCost or None
         None: what runs goes on.
     fairness : Fairness or None
-        Who may run how much; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
+        Shares of jobs or users; None: costs alone decide.  A step of strict priority outweighs the price of missing a share,
         and that outweighs age and load; only the bounds of a hard share hold against priority.
     step : float
         In (0, 1]: so much of what the flow proposes is accepted at a time, the cheapest first and one task per machine;
@@ -116,9 +111,6 @@ class Policy:
     moves: int = 1
     constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
     debug: bool = field(default=False, metadata=LATER)
-    _witnesses: WeakKeyDictionary[Cluster, list[Witness]] = field(
-        default_factory=WeakKeyDictionary, init=False, repr=False, compare=False
-    )
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -140,13 +132,12 @@ class Policy:
         if self.locality is not None and not isinstance(self.locality, Locality):
             raise InputError(f"Policy: locality must be a Locality or None, got {quoted(self.locality)}")
         for name in ("resolution", "moves"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _MOST:
-                raise InputError(f"Policy: {name} must be a whole number >= 1 and below 2**59, got {quoted(value)}")
+            object.__setattr__(self, name, whole(f"Policy: {name}", getattr(self, name), 1, _MOST - 1))
         truth("Policy: debug", self.debug)
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
-        if isinstance(self.step, bool) or not isinstance(self.step, int | float) or not 0 < self.step <= 1:
-            raise InputError(f"Policy: step must be a number above 0 and at most 1, got {quoted(self.step)}")
+        object.__setattr__(self, "step", number("Policy: step", self.step, 0, 1))
+        if not self.step:
+            raise InputError("Policy: step must be above 0")
 
     @staticmethod
     def named(name: str) -> Policy:
@@ -195,7 +186,7 @@ class Policy:
         return fitted(self, _cluster(cluster))
 
     def check(self, cluster: Cluster) -> list[Precedence]:
-        """Which goal can override which, for every pair of a higher and a lower one.
+        """Compare every goal with each lower one that could override it.
 
         Returns
         -------
@@ -220,7 +211,7 @@ class Policy:
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
-        """What one placement cost says, checked; shape (classes, rows)."""
+        """Ask one placement cost, and check its answer; shape (classes, rows)."""
         part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
         shape = (len(classes), len(rows))
         if part.shape != shape:
@@ -232,11 +223,19 @@ class Policy:
             raise InputError(f"{self._name(i)} returned {wrong:g}; costs are numbers from 0 to 1")
         return part
 
+    @cached_property
+    def _witnesses(self) -> WeakKeyDictionary[Cluster, list[Witness]]:
+        """By cluster, what remembers the answers of each placement cost."""
+        return WeakKeyDictionary()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_witnesses"}
+
     def _name(self, i: int) -> str:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
 
     def _compare(self, i: int, part: NDArray[Any], cluster: Cluster, classes: Ints, rows: Ints) -> None:
-        """Compare what a placement cost says with what it says otherwise."""
+        """Compare an answer of a placement cost with other answers of it."""
         witnesses = self._witnesses.get(cluster)
         if witnesses is None:
             witnesses = [Witness(self._name(j), cluster, _ROUNDING) for j in range(len(self.placement))]
@@ -262,22 +261,34 @@ class Policy:
         # Rounded down, as the rest may have been rounded up.
         return int(self.locality.cost(here, in_rack) * self.locality.weight * self.resolution / weight)
 
+    @cached_property
+    def scale(self) -> CostScale:
+        """The scale of all costs."""
+        price = self.preemption.price if self.preemption else 0.0
+        waiting = self.waiting
+        return CostScale(self.resolution, self.moves, waiting.buckets, round(price * self.resolution), waiting.patience)
+
     def wait(self, bucket: int) -> int:
-        """Cost of waiting in an age bucket, priority apart."""
-        patience = self.waiting.patience
-        return self._unit * (1 + bucket) if bucket or patience == 1 else round(patience * self.resolution) + 1
+        """Return the cost of waiting in an age bucket, priority apart."""
+        return self.scale.wait(bucket)
 
     @property
-    def _unit(self) -> int:
-        """More than the placements of `moves` tasks can cost."""
-        return self.resolution * self.moves + 1
+    def fair_step(self) -> int:
+        """Price of one task that waits below its share, and of a step of a ladder."""
+        return self.scale.fair_step
+
+    def stay(self, bucket: int) -> int:
+        """Return the discount of a running task where it runs, by the age bucket of its run."""
+        return self.scale.stay(bucket)
+
+    def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return `stay` for many runs."""
+        return self.scale.stays(buckets)
 
     def levels(self, priorities: Sequence[int]) -> dict[int, int]:
-        """What each of the priorities in use adds to the cost of waiting."""
+        """Return what each of the priorities in use adds to the cost of waiting."""
         levels = np.array(sorted(priorities), np.int64)
-        outweigh = self.stay(self.waiting.buckets - 1) + self.fair_step
-        if self.fairness is not None:
-            outweigh += self.moves * self.fair_step * self.fairness.rungs
+        outweigh = self.scale.level(None if self.fairness is None else self.fairness.rungs)
         if outweigh * (1 + len(levels)) >= _MOST:
             raise CostRangeError(
                 f"Policy: {len(levels)} priorities a step of {outweigh} apart are too much for exact arithmetic: smaller moves "
@@ -286,22 +297,6 @@ class Policy:
         return dict(
             zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
         )
-
-    @property
-    def fair_step(self) -> int:
-        """Price of one task that waits below its share, and of a step of a ladder: more than age and load together."""
-        return self.moves * self._unit * (self.waiting.buckets + 2)
-
-    def stay(self, bucket: int) -> int:
-        """Discount of a running task where it runs, by the age of its run: what preempting it costs beyond its waiting."""
-        price = self.preemption.price if self.preemption else 0.0
-        return self.fair_step + (1 + bucket) * round(price * self.resolution)
-
-    def stays(self, buckets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As `stay`, for many runs."""
-        least = self.stay(0)
-        discounts: NDArray[np.int64] = least + buckets * (self.stay(1) - least)
-        return discounts
 
 
 def _cluster(cluster: Cluster) -> Cluster:

@@ -1,4 +1,4 @@
-"""Which goal gives way to which: the scales of a policy, derived from a cluster, and checked against it.
+"""Precedence of goals: the scales of a policy, derived from a cluster, and checked against it.
 
 All goals are costs of one flow, so a higher goal holds only as long as one step of it outweighs all that lower ones can
 add up to.  For one task that is a matter of its own costs (Sirius, section on priority: w_1 step > omega sum of w_i).  But
@@ -59,7 +59,7 @@ _LARGEST = 1 << 57
 
 @dataclass(frozen=True, slots=True)
 class Precedence:
-    """How one goal compares with a lower one.
+    """Comparison of one goal with a lower one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How much better a better priority is.  Lower numbers are better."""
+"""Worth of a better priority.  Lower numbers are better."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ints = NDArray[np.int64]
 
 
 class PriorityCost(Protocol):
-    """What waiting costs more for a task of better priority.
+    """Cost of waiting that a task of better priority adds.
 
     `strict` promises that a better priority outweighs everything else, however many worse tasks must make room.
     """
@@ -69,7 +69,7 @@ class WeightedPriority:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        check_weight("WeightedPriority: step", self.step)
+        object.__setattr__(self, "step", check_weight("WeightedPriority: step", self.step))
 
     def __call__(self, levels: Ints, outweigh: int, omega: int) -> Ints:
         """See `PriorityCost`."""

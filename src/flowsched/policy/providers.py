@@ -1,4 +1,4 @@
-"""Who is entitled to run how many tasks: functions of the claims on the cluster, vectorised over claimants (jobs, or users).
+"""Share providers: the number of tasks that each claimant (a job, or a user) is entitled to run, from all claims.
 
 >>> claims = Claims(("a", "b"), tasks=np.array([3, 4]), running=np.zeros(2, np.int64), units=4)
 >>> MaxMin()(claims)
@@ -19,7 +19,7 @@ from flowsched.exceptions import InputError
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import LARGEST
 from flowsched.sharing.waterfill import fill, water_fill
-from flowsched.validate import LARGEST_WHOLE, mapping, number, quoted
+from flowsched.validate import mapping, number, quoted, whole
 
 __all__ = [
     "DRF",
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Claims:
-    """Who wants what, at the beginning of a round.
+    """Claims on the cluster at the beginning of a round.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ class Claims:
     floor : ndarray of int64, shape (n,), optional
         How many of those that run each keeps in any case (see `Remaining`); by default 0.
     most : ndarray of float, shape (D,), optional
-        Which part of the capacity may be in use for now: who is next and does not fit into it ends the dealing.  By default
-        all of it may be, and who does not fit lets the others go on.
+        Part of the capacity that may be in use for now: a next claimant that does not fit into it ends the dealing.  By
+        default all of it may be, and a claimant that does not fit lets the others go on.
     """
 
     ids: tuple[Hashable, ...]
@@ -83,7 +83,7 @@ class Claims:
             object.__setattr__(self, "demand", np.zeros((len(self.tasks), len(self.capacity))))
 
     def parts(self) -> Floats:
-        """Which part of every resource one of its tasks takes; infinite where there is none, shape (n, D)."""
+        """Return the part of every resource that one task takes; infinite where there is none, shape (n, D)."""
         return self._parts(self.demand)
 
     def course(self) -> tuple[Floats, Floats, Floats]:
@@ -102,7 +102,7 @@ class Claims:
         held = self.running[:, None] * self.demand if self.held is None else self.held
         kept = np.divide(self.floor, self.running, out=np.zeros(len(self.tasks)), where=self.running > 0)
         further = self.demand if self.further is None else self.further
-        # Of what no usable machine has, nothing is left to be dealt, whoever still holds some.
+        # Of what no usable machine has, nothing is left to be dealt, even if a claimant still holds some.
         return np.where(self.capacity > 0, self._parts(kept[:, None] * held), 0.0), self._parts(further), bound
 
     def _parts(self, amounts: Floats) -> Floats:
@@ -111,13 +111,13 @@ class Claims:
         return part
 
     def alone(self) -> Ints:
-        """How many tasks each could run at once if nobody else did; `UNLIMITED` without a limit."""
+        """Return how many tasks each could run at once if it were alone; `UNLIMITED` without a limit."""
         most = self.parts().max(axis=1, initial=0.0)
         counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / UNLIMITED) + 1e-6, UNLIMITED)).astype(np.int64)
         return counts
 
     def together(self) -> int:
-        """How many tasks of mean size run at once, tasks beyond `alone` left aside; `UNLIMITED` without a limit."""
+        """Return how many tasks of mean size run at once, tasks beyond `alone` left aside; `UNLIMITED` without a limit."""
         tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
         load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
         return min(int(int(tasks.sum()) / load + 1e-6), UNLIMITED) if load else UNLIMITED
@@ -191,9 +191,10 @@ class StaticQuotas:
     default: int = 0
 
     def __post_init__(self) -> None:
-        for who, count in [*mapping("StaticQuotas: tasks", self.tasks).items(), ("default", self.default)]:
-            if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= LARGEST_WHOLE:
-                raise InputError(f"StaticQuotas: {who!r} must have a whole number >= 0, got {quoted(count)}")
+        tasks = mapping("StaticQuotas: tasks", self.tasks)
+        quotas = {who: whole(f"StaticQuotas: {quoted(who)}", count, 0) for who, count in tasks.items()}
+        object.__setattr__(self, "tasks", quotas)
+        object.__setattr__(self, "default", whole("StaticQuotas: default", self.default, 0))
 
     def __call__(self, claims: Claims) -> Ints:
         """See `ShareProvider`."""
@@ -205,7 +206,7 @@ class StaticQuotas:
 class DRF:
     """Dominant resource fairness: equal dominant shares (the largest part of any resource), in proportion to weights.
 
-    Task by task to whoever has the smallest dominant share for its weight (of equals, the first), as long as its task
+    Task by task to the claimant with the smallest dominant share for its weight (of equals, the first), as long as its task
     fits into what is left of every resource.  Source: Ghodsi et al., "Dominant resource fairness", NSDI 2011, algorithm 1.
     """
 
@@ -219,7 +220,7 @@ class DRF:
 
 
 def _evenly(claims: Claims, weight: Floats) -> Ints:
-    """Equal numbers of tasks for their weight; where some resource is used up, those who do not need it go on."""
+    """Equal numbers of tasks for their weight; where some resource is used up, claimants that do not need it go on."""
     share = _in_units(claims, weight)
     if not claims.capacity.size:
         return share
@@ -228,7 +229,7 @@ def _evenly(claims: Claims, weight: Floats) -> Ints:
     more = share - floor
     left = bound + 1e-9 - parts.sum(axis=0) - more @ np.where(more[:, None] > 0, further, 0.0)
     if (left >= 0).all() and (further[share < claims.tasks] > left).any(axis=1).all():
-        return share  # it is all the same who needs what
+        return share  # no resource is short
     weight = _positive(weight)[:, None]
     return _filled(claims, floor[:, None] / weight, 1.0 / weight)
 
@@ -244,13 +245,13 @@ def _floor(claims: Claims) -> Ints:
 
 
 def _positive(weight: Floats) -> Floats:
-    """Weights within what quotients bear: nobody without any, and all scaled down where one is huge."""
+    """Return weights that quotients bear: all above 0, and all scaled down where one is huge."""
     largest = float(weight.max(initial=0.0))
     return np.maximum(weight * (1e9 / largest) if largest > 1e9 else weight, 1e-9)
 
 
 def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
-    """Task by task to whoever stands lowest; with k tasks beyond its floor one stands at the largest of stand + k * pace."""
+    """Deal task by task to the claimant that stands lowest; with k tasks beyond its floor it stands at the largest of stand + k * pace."""
     parts, part, bound = claims.course()
     floor = _floor(claims)
     room = np.maximum(bound - parts.sum(axis=0), 0.0) + 1e-9
@@ -260,10 +261,10 @@ def _filled(claims: Claims, stand: Floats, pace: Floats) -> Ints:
 
 @dataclass(frozen=True)
 class Remaining:
-    """Another provider's shares, where who runs more than its share keeps that and the others share what it leaves.
+    """Shares of another provider, where a claimant that runs more keeps that and the others share what it leaves.
 
-    Shares alone are more than there is then, so that of those who are behind not the last one would start next, but
-    whoever costs least.
+    Shares alone are more than there is then, so that of the claimants behind theirs not the last one would start next, but
+    the cheapest.
 
     Parameters
     ----------
@@ -285,7 +286,7 @@ class Remaining:
 
 
 class SequenceShare:
-    """The deployment sequence: who runs goes on, and what is free is dealt by the sequence and the ledger.
+    """The deployment sequence: what runs goes on, and what is free is dealt by the sequence and the ledger.
 
     Accounts are kept of what really started, so what one user could not use and others did is paid back in later rounds.
 
@@ -305,12 +306,8 @@ class SequenceShare:
     def __init__(self, mu: float = 1.0, resolution: int = 1) -> None:
         if not 0 < number("SequenceShare: mu", mu) <= 1:
             raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {quoted(mu)}")
-        if isinstance(resolution, bool) or not isinstance(resolution, int) or not 1 <= resolution <= 1_000_000:
-            raise InputError(
-                f"SequenceShare: resolution must be a whole number from 1 to a million, got {quoted(resolution)}"
-            )
-        self.mu = mu
-        self.resolution = resolution
+        self.mu = number("SequenceShare: mu", mu)
+        self.resolution = whole("SequenceShare: resolution", resolution, 1, 1_000_000)
         self.deployment: Deployment | None = None
 
     def __repr__(self) -> str:
@@ -329,7 +326,7 @@ class SequenceShare:
         return share
 
     def balance(self, claims: Claims) -> Ints:
-        """What each is owed (> 0) or owes (< 0)."""
+        """Return what each is owed (> 0) or owes (< 0)."""
         deployment = self._joined(claims)
         if deployment is None:
             return np.zeros(len(claims.ids), np.int64)
@@ -344,7 +341,7 @@ class SequenceShare:
             deployment.book(units)
 
     def _joined(self, claims: Claims) -> Deployment | None:
-        """The accounts with all who claim now; those who do not have nothing to run, and stay."""
+        """Return the accounts with all present claimants; others have nothing to run, and stay."""
         weights = np.minimum(np.rint(claims.weight * self.resolution), LARGEST - 1)  # no event may stop all rounds
         quotas = dict(zip(claims.ids, weights.astype(np.int64).tolist(), strict=True))
         if self.deployment is None:

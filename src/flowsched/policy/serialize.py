@@ -38,7 +38,7 @@ _PARTS.update({"Policy": Policy, "PreemptionCost": _PreemptionCost, "Task": Task
 
 
 def describe(value: Any) -> Any:
-    """What a policy, or a part of one, consists of: dicts, lists, strings and numbers only.
+    """Describe a policy, or a part of one, by dicts, lists, strings and numbers only.
 
     An object is ``{"is": name, setting: ...}``, its settings being what its class is called with.
     """
@@ -69,7 +69,7 @@ def _is_code(value: Any) -> bool:
 
 
 def _settings(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object was made with, as far as it tells."""
+    """Yield the settings that an object was made with, as far as it tells."""
     if _is_code(value):
         return
     if is_dataclass(value):
@@ -89,7 +89,7 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
 def rebuild(
     description: Any, makers: Makers = MappingProxyType({}), known: Mapping[str, Any] = MappingProxyType({})
 ) -> Any:
-    """What was described.
+    """Make what was described.
 
     Parameters
     ----------

@@ -52,9 +52,11 @@ class Gangs:
         self._aside: dict[JobRecord, None] = {}
         self.out: dict[JobRecord, None] = dict.fromkeys(group.job for group in builder.left_out)
         self._looked = False
-        makes = builder.cluster.inventory.makes
+        suitability = builder.cluster.inventory.suitability
         if builder.cluster.inventory.rule is None:  # by which more may fit than tasks ask for
-            self._leave_out_where_short(lambda group: makes.most(group.cls.index) - group.tasks + len(group.waiting))
+            self._leave_out_where_short(
+                lambda group: suitability.most(group.cls.index) - group.tasks + len(group.waiting)
+            )
 
     def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
         """Leave out gangs with too little room in any case: to try a queue of them would slow every round down."""

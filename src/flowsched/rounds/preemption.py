@@ -145,13 +145,13 @@ def candidates(
     asked = np.zeros(inventory.rows, np.bool_)
     one = np.array([cls.index])
     asked[rows] = inventory.usable[rows] & inventory.can_ever(one, rows)[0] & ~inventory.held_against(one, rows)[0]
-    task = np.flatnonzero(inventory.task_row >= 0)
-    task = task[asked[inventory.task_row[task]] & (inventory.priority[inventory.task_class[task]] > cls.priority)]
+    task = np.flatnonzero(inventory.tasks.row >= 0)
+    task = task[asked[inventory.tasks.row[task]] & (inventory.priority[inventory.tasks.class_id[task]] > cls.priority)]
     if not len(task):
         return task, task, task
-    kind = inventory.task_class[task]
-    order = np.lexsort((-inventory.task_turn[task], -inventory.priority[kind], inventory.task_row[task]))
-    kind, row, age = kind[order], inventory.task_row[task][order], now - inventory.task_since[task][order]
+    kind = inventory.tasks.class_id[task]
+    order = np.lexsort((-inventory.tasks.turn[task], -inventory.priority[kind], inventory.tasks.row[task]))
+    kind, row, age = kind[order], inventory.tasks.row[task][order], now - inventory.tasks.since[task][order]
     costs = wait[kind] + policy.stays(policy.waiting.buckets_of(age))
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))

@@ -150,7 +150,7 @@ def judge(
     shapes : Shapes, optional
         The machines in question; all of them by default.
     """
-    ever = inventory.makes.ever(cls.index)
+    ever = inventory.suitability.ever(cls.index)
     return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 

@@ -1,7 +1,7 @@
-"""Sharing over time: the deployment sequence says who is entitled, the ledger who has lent.
+"""Sharing over time: the deployment sequence keeps entitlements, the ledger keeps loans.
 
 On every heartbeat some units are free.  The sequence divides them, borrowers pay their debts from their part, and each
-user runs what it has.  What one user cannot use others may, and owe it; what nobody can use rolls the sequence back.
+user runs what it has.  What one user cannot use others may, and owe it; what no user can use rolls the sequence back.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
 """
@@ -29,7 +29,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Heartbeat:
-    """What became of the free units of one heartbeat; arrays of shape (n,) in the order of `users`.
+    """Use of the free units of one heartbeat; arrays of shape (n,) in the order of `users`.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Heartbeat:
     spare : ndarray of bool
         Whether the last of these is a spare, which needed more than the user had.
     left : int
-        Units that nobody uses.
+        Units that no user uses.
     """
 
     users: tuple[Hashable, ...]
@@ -69,7 +69,7 @@ class Deployment:
     method : {"max_deficit", "min_ratio"}
     spares : {"largest", "owed"}
         Which spare task gets left-over grains first: the largest that fits (the source's rule; of equals, that of the
-        user who is owed more for its quota), or always that of the user who is owed more.  The second keeps the
+        user that is owed more for its quota), or always that of the user that is owed more.  The second keeps the
         proportions where heartbeats bring few grains and most tasks start as spares.
     ticks : int
         1: users share units.  More: they share units times ticks of time, and a unit is expected to be used for so many;
@@ -150,7 +150,7 @@ class Deployment:
         self._part()
 
     def _part(self) -> None:
-        """Those who want to go and owe nothing are gone."""
+        """Remove users that want to go and owe nothing."""
         for user in list(self._leaving):
             i = self.sequence.index([user])[0]
             if not self.ledger.debt[i].any():
@@ -181,7 +181,7 @@ class Deployment:
         units = np.minimum(received // self.ticks, want)
         rest = free - int(units.sum())
         if rest:
-            # Fractions of a unit first, to those who are owed most; then what nobody can use himself, in proportion.
+            # Fractions of a unit first, to the users that are owed most; then what no user can use itself, in proportion.
             merit = self._merit(received - units * self.ticks)
             part = np.where(units < want, received % self.ticks, 0)
             first = np.argsort(-merit, kind="stable")[: int(part.sum()) // self.ticks]
@@ -241,7 +241,7 @@ class Deployment:
         return Heartbeat(self._settled(), entitled, received, units, tasks, spare, left)
 
     def book(self, units: Ints) -> None:
-        """Users have started so many units, whoever decided it: the sequence moves on, and debts are paid or made.
+        """Book that users have started so many units: the sequence moves on, and debts are paid or made.
 
         Parameters
         ----------
@@ -296,12 +296,12 @@ class Deployment:
         return entitled, self.ledger.settle(part, could)
 
     def _merit(self, unused: Ints) -> NDArray[np.float64]:
-        """What each user is owed, with what it has not used now, for its quota."""
+        """Return what each user is owed, with what it has not used now, for its quota."""
         merit: NDArray[np.float64] = (self.ledger.net() + unused) / np.maximum(self._weights, 1e-9)
         return merit
 
     def _book(self, free: int, received: Ints, units: Ints) -> int:
-        """Roll back what nobody uses, and book who used more or less than its part."""
+        """Roll back what no user uses, and book what each used beyond or below its part."""
         left = free - int(units.sum())
         part = received - self.sequence.roll_back(left) * self.ticks if left else received
         self.ledger.balance(units * self.ticks - part)

@@ -1,11 +1,11 @@
-"""The deployment sequence: whose turn is it for the next unit, so that proportions hold at every moment.
+"""The deployment sequence: the user of each next unit, so that proportions hold at every moment.
 
 Each user i owns a proportion, an integer quota R_i.  *Min ratio* gives the next unit to the user with the smallest
 r_i / R_i, r_i being what it has got (of equals, the first).  So the k-th unit of user i has the key (k - 1) / R_i and
 the sequence is all keys in order.  *Max deficit* takes the user with the largest (r_i - 1) / R_i, r_i being what it
 still has to get (of equals, the last); its keys run through the same values downwards, so it is min ratio reversed.
 After sum R_i units both begin again, and quotas with a common divisor m run through m equal periods, so one period
-says all: how many of the first p units are whose is arithmetic, however large p is.
+says all: the numbers of units by user among the first p are arithmetic, however large p is.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
 """
@@ -103,7 +103,7 @@ def _period(quotas: Ints, method: Method) -> Ints:
 
 
 class _Counts:
-    """How many of the first p entries are whose, for any p >= 0."""
+    """Numbers of entries by user among the first p, for any p >= 0."""
 
     def __init__(self, quotas: Ints, method: Method) -> None:
         self.quotas = quotas
@@ -145,7 +145,7 @@ class _Counts:
         return counts
 
     def _below(self, threshold: Ints) -> Ints:
-        """How many keys k / R_i are below threshold / 2**32, by user."""
+        """Return how many keys k / R_i are below threshold / 2**32, by user."""
         return (threshold * self.quotas + (1 << 32) - 1) >> 32
 
 
@@ -209,7 +209,7 @@ class DeploymentSequence:
         return self._counts.length
 
     def peek(self, units: int | Sequence[int] | Ints) -> Ints:
-        """What the next units would be, by user; see `draw`."""
+        """Return what the next units would be, by user; see `draw`."""
         wanted = np.asarray(units)
         if wanted.dtype.kind not in "iu" or wanted.ndim > 1 or (wanted < 0).any():
             raise InputError(f"units: a whole number >= 0 or a vector of them expected, got {quoted(units)}")

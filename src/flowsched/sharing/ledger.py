@@ -1,7 +1,7 @@
-"""Who owes whom how much: debts without interest, chains or cycles.
+"""Ledger of debts between users, without interest, chains or cycles.
 
 A user that cannot use its units lends them.  At any time a user owes others, or is owed by others, or neither: where a
-loan would make somebody both, the debt moves, such that everybody's net position changes by the loan alone.  The
+loan would make a user both, the debt moves, such that every net position changes by the loan alone.  The
 ledger is a matrix ``debt[t, s]`` (t owes s); a user with an entry in its row has none in its column.
 
 Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", section 2.1 (2).
@@ -26,7 +26,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Reclaimed:
-    """How a lender got units back.
+    """Repayment to a lender.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Ledger:
     Parameters
     ----------
     users : iterable of hashable
-        Any order; it decides who comes first where several could.
+        Any order; it decides which user comes first where several could.
 
     Attributes
     ----------
@@ -95,7 +95,7 @@ class Ledger:
         Parameters
         ----------
         quotas : mapping of user to int
-            Of the others; who is not named has 0.
+            Of the others; a user that is not named has 0.
 
         Raises
         ------
@@ -119,7 +119,7 @@ class Ledger:
         self.debt = np.delete(np.delete(self.debt, gone, 0), gone, 1)
 
     def borrow(self, borrower: Hashable, lender: Hashable, units: int) -> None:
-        """The borrower uses units of the lender; debts move so that nobody both owes and is owed."""
+        """The borrower uses units of the lender; debts move so that no user both owes and is owed."""
         check_units("units", units)
         k, n = self._index(borrower), self._index(lender)
         if k == n:
@@ -135,7 +135,7 @@ class Ledger:
         self.debt[at] -= units
 
     def owed(self, borrower: Hashable, lender: Hashable) -> int:
-        """What one user owes another."""
+        """Return what one user owes another."""
         return int(self.debt[self._index(borrower), self._index(lender)])
 
     def debts(self) -> dict[tuple[Hashable, Hashable], int]:
@@ -239,7 +239,7 @@ class Ledger:
         back = min(units, int(debt[n, k]))
         debt[n, k] -= back
         units -= back
-        # Those who owe k, and those to whom n owes: first the ones settle with the others, then they take k's or n's place.
+        # Debtors of k and creditors of n: the ones settle with the others first, then they take the place of k or n.
         both = min(units, int(debt[:, k].sum()), int(debt[n].sum()))
         if both:
             debtors, creditors = _first(debt[:, k], both), _first(debt[n], both)

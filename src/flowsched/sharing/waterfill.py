@@ -17,9 +17,9 @@ _HALVINGS = 64
 
 
 def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayLike = 0) -> Ints:
-    """Deal units out, each to whoever has least for its weight (of equals, the first) and still wants one.
+    """Deal units out, each to the claimant with least for its weight (of equals, the first) that still wants one.
 
-    Nobody's ``share / weight`` could grow but at the expense of one that is no larger before its last unit; with equal
+    No ``share / weight`` could grow but at the expense of one that is no larger before its last unit; with equal
     weights, no other division makes the sorted vector of shares larger (leximin).
 
     Parameters
@@ -28,7 +28,7 @@ def water_fill(units: int, ceiling: Ints, weight: ArrayLike = 1.0, floor: ArrayL
     ceiling : ndarray of int64, shape (n,)
         What each can use.
     weight : array of float, shape (n,), or float
-        Who has weight 0 gets what nobody else can use.
+        A claimant of weight 0 gets what no other can use.
     floor : array of int, shape (n,), or int
         What each has in any case, up to its ceiling; where the units are too few for that, they are dealt out among the floors.
 
@@ -91,7 +91,7 @@ def _filled(units: int, least: Ints, ceiling: Ints, weight: NDArray[np.float64])
 
 
 def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], top: float) -> Ints:
-    """Units that a whole level is too much for, to the first of those who have least."""
+    """Deal units that do not make a whole level to the first of the claimants with least."""
     share = share.copy()
     while missing := units - int(share.sum()):
         hungry = np.flatnonzero(share < ceiling)
@@ -101,7 +101,7 @@ def _dealt(units: int, share: Ints, ceiling: Ints, weight: NDArray[np.float64], 
 
 
 def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *, go_on: bool = True) -> Ints:
-    """Deal tasks out, each to whoever stands lowest (of equals, the first) and still wants one, as long as it fits.
+    """Deal tasks out, each to the claimant that stands lowest (of equals, the first) and wants one, as long as it fits.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ def fill(tasks: Ints, stand: Floats, pace: Floats, part: Floats, room: Floats, *
     room : ndarray of float, shape (D,)
         What there is to be taken.
     go_on : bool
-        Who lacks a resource stops there, and the others go on; else that is the end.
+        A claimant that lacks a resource stops there, and the others go on; else that is the end.
 
     Returns
     -------
     ndarray of int64, shape (n,)
-        Who asks for nothing gets all that it wants.
+        A claimant without demand gets all that it wants.
     """
     pace, part = pace.copy(), part.copy()
     asks = part.max(axis=1, initial=0.0)
@@ -147,7 +147,7 @@ def _level(
 ) -> Ints:
     """All tasks that begin below a level at which they fit, where below the next one that is tried they do not.
 
-    Nobody has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that are equal but
+    No claimant has more than one task between the two.  Levels are whole numbers of `_GRAIN`, so that shares that are equal but
     for rounding come at the same level.
     """
     moves = open_[:, None] & (pace > 0)

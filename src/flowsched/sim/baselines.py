@@ -40,7 +40,7 @@ class Shares:
         self.resources = cluster.resources.names
         inventory = cluster.inventory
         total = (
-            inventory.capacity[: inventory.rows][inventory.makes.of[: inventory.rows] >= 0]
+            inventory.capacity[: inventory.rows][inventory.suitability.of[: inventory.rows] >= 0]
             .sum(axis=0)
             .astype(np.float64)
         )

@@ -1,0 +1,89 @@
+"""The scale of a policy's costs: whole numbers, each large enough to outweigh the lower goals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["CostScale"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CostScale:
+    """Costs of an optimal flow's arcs, from the lowest goal to the highest.
+
+    With R = `resolution`, m = `moves`, B = `buckets`, and P = `price`, the price of one preemption:
+
+    ================================================  ===================================================
+    a placement                                       0 to R
+    unit U                                            m R + 1
+    waiting in age bucket b                           U (1 + b), and less in the first one with `patience`
+    ending a run that has come to age bucket b        m (B + 2) U + (1 + b) P
+    missing a share by one task, a step of a ladder   m (B + 2) U
+    one step of strict priority                       the two rows above together, with b = B - 1
+    ================================================  ===================================================
+
+    Each row outweighs all rows above it, for up to m tasks that are moved.  With `Fairness` a step of strict priority also
+    outweighs the price of all shares that m tasks can miss.
+
+    Parameters
+    ----------
+    resolution, moves : int
+        See `Policy`.
+    buckets : int
+        Age buckets, see `WaitCost`.
+    price : int
+        Of one preemption, in the resolution's units; 0 without preemption.
+    patience : float
+        See `WaitCost`.
+
+    Attributes
+    ----------
+    unit : int
+        More than the placements of `moves` tasks can cost.
+    fair_step : int
+        Price of one task that waits below its share, and of a step of a ladder.
+    """
+
+    resolution: int
+    moves: int
+    buckets: int
+    price: int
+    patience: float
+    unit: int = field(init=False)
+    fair_step: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        unit = self.resolution * self.moves + 1
+        object.__setattr__(self, "unit", unit)
+        object.__setattr__(self, "fair_step", self.moves * unit * (self.buckets + 2))
+
+    def wait(self, bucket: int) -> int:
+        """Return the cost of waiting in an age bucket, priority apart."""
+        if bucket or self.patience == 1:
+            return self.unit * (1 + bucket)
+        return round(self.patience * self.resolution) + 1
+
+    def stay(self, bucket: int) -> int:
+        """Return the discount of a run that has come to an age bucket: what ending it costs beyond the task's waiting."""
+        return self.fair_step + (1 + bucket) * self.price
+
+    def stays(self, buckets: Ints) -> Ints:
+        """Return `stay` for many runs."""
+        discounts: Ints = self.fair_step + self.price + buckets * self.price
+        return discounts
+
+    def level(self, rungs: int | None) -> int:
+        """Return one step of strict priority.
+
+        Parameters
+        ----------
+        rungs : int or None
+            `Fairness.rungs`, None without fairness.
+        """
+        step = self.stay(self.buckets - 1) + self.fair_step
+        return step if rungs is None else step + self.moves * self.fair_step * rungs
