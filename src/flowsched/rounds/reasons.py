@@ -67,7 +67,7 @@ class Verdict:
     def reason(self, price: float | None = None) -> Reason:
         """Return the reason in full, with counts by shape of machine."""
         code, events = self.said, _UNBLOCKED_BY.get(self.said, ())
-        if code not in _READY:
+        if self.blockers.own and code not in _READY:
             bits = int(np.bitwise_or.reduce(self.why[self.shapes.of_row >= 0], initial=0))
             events = tuple(dict.fromkeys((*events, *self.blockers.wakes_of(bits))))
         return Reason(code, self._detail(), price, events)
@@ -81,14 +81,14 @@ class Verdict:
         best = self.ever[self.shapes.of_row[live]].max(initial=0)
         if best < 2:
             return ReasonCode.FILTERED if best else ReasonCode.NEVER_FITS
-        if (self.why[live] == HELD).any():
+        why, own = self.why[live], np.uint32(self.blockers.own)
+        if (why == HELD).any():
             return ReasonCode.HELD
-        if (self.why[live] == SPREAD).any():
+        if (why == SPREAD).any():
             return ReasonCode.SPREAD
-        own = np.uint32(self.blockers.own)
-        if ((self.why[live] & own > 0) & (self.why[live] & ~own == 0)).any():
+        if own and ((why & own > 0) & (why & ~own == 0)).any():
             return ReasonCode.CONSTRAINT
-        return ReasonCode.NO_SLOT if (self.why[live] == SLOTS).any() else ReasonCode.NO_FIT
+        return ReasonCode.NO_SLOT if (why == SLOTS).any() else ReasonCode.NO_FIT
 
     def _detail(self) -> dict[str, dict[str, int]]:
         live = self.shapes.of_row >= 0
