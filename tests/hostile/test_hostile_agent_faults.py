@@ -44,13 +44,13 @@ def test_one_that_ends_while_it_is_stopped_is_told_and_not_run_again(
         agent.submit("u", Container("batch", vcore=2, mem=mem), run(code))
         pid = agent.pid("batch")
         assert pid is not None
-        real = agent._settle
+        real = agent._collect_ended
 
         def late() -> None:
-            monkeypatch.setattr(agent, "_settle", real)
+            monkeypatch.setattr(agent, "_collect_ended", real)
             wait_until(lambda: not is_running(pid))
 
-        monkeypatch.setattr(agent, "_settle", late)
+        monkeypatch.setattr(agent, "_collect_ended", late)
         agent.submit("u", Container("stream", vcore=2, mem=mem, kind="stream"), ["true"])
         assert sorted(settle(agent), key=lambda one: one.id) == [Ended("batch", 5), Ended("stream", 0)]
     assert out.read_text() == "x"

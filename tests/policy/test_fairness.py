@@ -223,6 +223,19 @@ def test_a_guarantee_comes_before_shares() -> None:
     assert alone.entitle(claims([0, 9, 9], 9)).tolist() == [0, 3, 6]
 
 
+@pytest.mark.parametrize("provider", [MaxMin(), WeightedMaxMin(), DRF(), Remaining(DRF()), BatchShare()], ids=repr)
+def test_what_is_not_lent_stays_free_whether_shares_are_dealt_in_tasks_or_in_resources(provider: ShareProvider) -> None:
+    fair = Fairness(provider, over="user", limits={"ann": Limits(lend=False)})
+    sched = fs.Scheduler(fs.Policy(fairness=fair), resources=("cpu", "mem"))
+    sched.apply(fs.MachineAdded("m", {"cpu": 8, "mem": 99}), *(fs.UserAdded(user) for user in ("ann", "bob", "eve")))
+    for user, count in (("ann", 1), ("bob", 9), ("eve", 9)):
+        tasks = [fs.Task(f"{user}{i}", {"cpu": 1, "mem": 1}) for i in range(count)]
+        sched.apply(fs.JobSubmitted(user, tasks, user=user))
+    rnd = sched.schedule(0.0)
+    assert rnd.shares["ann"].running == 1 and rnd.shares["ann"].lent == 0
+    assert sum(share.running for share in rnd.shares.values()) == 6, "the rest of ann's three stays free"
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

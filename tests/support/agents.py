@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,9 +10,6 @@ from pathlib import Path
 import pytest
 
 from flowsched.hrm import Container, ResourceUnit
-
-pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
-
 from flowsched.hrm.agent import Agent, Ended
 
 UNIT = ResourceUnit("u", "m", vcore=2, mem=100)

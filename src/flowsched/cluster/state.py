@@ -108,6 +108,11 @@ class Cluster(Views):
         self._waiting_ids.clear()
         self.everything()  # now, since it gives back the rows of machines that are gone
 
+    @property
+    def serial(self) -> int:
+        """The largest serial of a job or group given so far."""
+        return self._serial
+
     def everything(self) -> None:
         """Let all that is count as changed, for a mirror that begins with nothing."""
         self.changes()

@@ -78,9 +78,7 @@ class StageEngine:
         self.inner: FlowEngine = (
             scheduler.adopt(journal) if isinstance(scheduler, Adoptable) else PlansEngine(scheduler)
         )
-        rule = settings.rule(self.cluster, estimator)
-        self.cluster.inventory.rule = rule
-        self._go_by(rule)
+        self._go_by(settings.give_rule(self.cluster, estimator))
         if settings.weight and adopted:
             policy = self.policy
             self.policy = replace(policy, placement=(*policy.placement, StageCost(self, settings.weight)))

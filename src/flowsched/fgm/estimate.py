@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import ref
@@ -183,6 +184,12 @@ class DemandEstimator:
     def __getstate__(self) -> dict[str, Any]:
         """Return everything but the recorder."""
         return {name: value for name, value in vars(self).items() if name != "_recorder"}
+
+    def blank(self) -> DemandEstimator:
+        """Return an estimator of the same settings, which knows nothing."""
+        other = copy(self)
+        other._pending, other._known = deque(maxlen=self.pending), OrderedDict()
+        return other
 
     @property
     def recorder(self) -> Recorder | None:

@@ -27,9 +27,7 @@ then teach nothing.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -40,32 +38,18 @@ from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.estimate import Estimate, Seen, Sized
-from flowsched.fgm.forecast import Forecast
-from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stages import Stages
-from flowsched.fgm.timeline import Timelines
 from flowsched.journal.codec import as_ids, plain
 from flowsched.validate import amounts, check_id, number, numbers, truth, whole
 
-__all__ = ["blank", "learn", "told"]
+__all__ = ["learn", "told"]
 
 _Line = dict[str, Any]
 Floats = NDArray[np.float64]
 
 _AMOUNT = 1 << 62
-
-
-def blank(rule: StageRule, cluster: Cluster) -> None:
-    """Give an empty cluster a rule of the same settings, which knows nothing."""
-    mine, lines = rule.learner, rule.forecast.timelines
-    estimator = copy(mine.estimator)
-    estimator._pending, estimator._known = deque(maxlen=estimator.pending), OrderedDict()
-    learner = Learner(cluster, estimator, mine.adjustment, mine._threshold, mine._min_length, mine._highest)
-    timelines = Timelines(len(cluster.resources.names))
-    timelines.soft, timelines.limit, timelines.contention = lines.soft.copy(), lines.limit.copy(), lines.contention
-    cluster.inventory.rule = StageRule(Forecast(cluster, timelines, learner), learner, Level(rule._highest), rule._idle)
 
 
 # -- telling --------------------------------------------------------------------------------------------------------
@@ -188,7 +172,7 @@ class _Reading:
         self._stages: dict[int, tuple[Stages, int]] = {}
         self._states: set[Any] = set()
         self._width = len(self.cluster.resources.names)
-        self.forecast._kernel()  # which makes room for all tasks
+        self.forecast.grow_tasks()
         self.steps: dict[str, Callable[[_Line], None]] = {
             "time": self._time, "kind": self._kind, "pending": self._pending, "stages": self._stage,
             "needs": self._needs,

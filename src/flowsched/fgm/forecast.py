@@ -149,8 +149,8 @@ class Forecast:
             self.timelines.grow(len(self.due))
             self._tell_rows()
 
-    def _kernel(self) -> Course:
-        """Return the kernel, with room for all tasks and with all stages of the stock."""
+    def grow_tasks(self) -> None:
+        """Make room for all tasks of the cluster."""
         tasks = len(self.cluster.by_index)
         if tasks > len(self._turn):
             self._turn = grown(self._turn, tasks, fill=-1)
@@ -159,6 +159,10 @@ class Forecast:
             self._left, self._grace = grown(self._left, size), grown(self._grace, size)
             self._begun = grown(self._begun, size)
             self._tell_tasks()
+
+    def _kernel(self) -> Course:
+        """Return the kernel, with room for all tasks and with all stages of the stock."""
+        self.grow_tasks()
         classes = self.catalog.stock.classes
         if classes is not self._known:
             self._course.stock(classes.at, classes.seconds, classes.want)

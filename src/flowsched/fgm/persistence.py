@@ -12,7 +12,7 @@ from flowsched.fgm.adjust import Adjustment, Level
 from flowsched.fgm.audit import audit
 from flowsched.fgm.cost import StageCost
 from flowsched.fgm.estimate import DemandEstimator, Estimate, Seen, Sized
-from flowsched.fgm.export import blank, learn, told
+from flowsched.fgm.export import learn, told
 from flowsched.fgm.forecast import Forecast
 from flowsched.fgm.learning import Learner
 from flowsched.fgm.monitor import MachineWatch, TaskTrace
@@ -122,7 +122,7 @@ class StageAdapter:
     def blank_cluster(self) -> Cluster:
         """Return an empty cluster with a fit rule of the same settings, which knows nothing."""
         cluster = Cluster(self._engine.cluster.resources)
-        blank(self._engine.rule, cluster)
+        self._engine.settings.give_rule(cluster, self._engine.estimator.blank())
         return cluster
 
     def lines(self, classes: Mapping[int, int]) -> Iterator[Line]:

@@ -75,8 +75,8 @@ class Settings:
             raise InputError(f"FineGrained: highest: a Level expected, got {highest!r}")
         return cls(compressible, contention, threshold, min_length, adjustment, Level(highest), idle, weight)
 
-    def rule(self, cluster: Cluster, estimator: DemandEstimator) -> StageRule:
-        """Return a fit rule for a cluster, which knows what the estimator knows."""
+    def give_rule(self, cluster: Cluster, estimator: DemandEstimator) -> StageRule:
+        """Give a cluster a fit rule, which knows what the estimator knows, and return it."""
         names = cluster.resources.names
         timelines = Timelines(len(names))
         timelines.contention = number("FineGrained: contention", self.contention, 0)
@@ -84,7 +84,9 @@ class Settings:
             timelines.soft[names.index(name)] = 1
             timelines.limit[names.index(name)] = limit
         learner = Learner(cluster, estimator, self.adjustment, self.threshold, self.min_length, self.highest)
-        return StageRule(Forecast(cluster, timelines, learner), learner, self.highest, self.idle)
+        rule = StageRule(Forecast(cluster, timelines, learner), learner, self.highest, self.idle)
+        cluster.inventory.rule = rule
+        return rule
 
     def words(self, estimator: DemandEstimator) -> dict[str, Any]:
         """Describe the settings and the estimator's; `arguments` reads it."""

@@ -60,6 +60,8 @@ class StageShare:
         held[: len(amounts)] += amounts  # slots are beyond
         most = np.divide(held, claims.capacity, out=np.ones(len(held)), where=claims.capacity > 0)
         most[len(amounts) :] = 1.0
+        if claims.most is not None:
+            np.minimum(most, claims.most, out=most)
         # A provider that does not look at resources goes by the number of tasks.
         units = int(claims.running.sum()) + max(1, int(count))
         return self.share(replace(claims, units=units, most=most))

@@ -63,7 +63,7 @@ class Watch:
 
     def __init__(self, ttl: float, monotonic: Clock) -> None:
         self.ttl, self.monotonic = ttl, monotonic
-        self._seen: dict[Hashable, tuple[float, float]] = {}
+        self._seen: dict[Hashable, tuple[float, float]] = {}  # by name: the count, and the time since which it stands
 
     def note(self, name: Hashable, count: float) -> None:
         """Note a counter that was read or written now."""

@@ -102,7 +102,7 @@ class StackedQueue:
         self.paused: dict[Hashable, Paused] = {}
         self.waiting: list[Container] = []
         self.version = 0
-        self._for_streams = list(self.capacity)
+        self._for_streams = list(self.capacity)  # capacity - needs of running stream containers
 
     # -- state --------------------------------------------------------------------------------------------------
 

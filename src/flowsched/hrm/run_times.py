@@ -31,7 +31,7 @@ class RunTimes:
             raise InputError(f"weight: a number above 0 and at most 1 expected, got {weight!r}")
         self.default = default
         self.weight = weight
-        self._mean: dict[Hashable, float] = {}
+        self._mean: dict[Hashable, float] = {}  # by name: moving mean of its run times
 
     def observe(self, name: Hashable, seconds: float) -> None:
         """Learn from a container of that name that ended after so many seconds."""

@@ -189,7 +189,7 @@ def _head(engine: Engine, cluster: Cluster, builder: Builder) -> Line:
     return {
         "is": "flowsched", "format": list(FORMAT), "version": header.version, "resources": list(header.resources),
         "device": header.device, "seed": header.seed, "policy": header.policy, "adapter": header.adapter,
-        "events": cluster.events, "turn": cluster._turn, "serial": cluster._serial, "levels": builder.levels,
+        "events": cluster.events, "turn": cluster.turn, "serial": cluster.serial, "levels": builder.levels,
     }  # fmt: skip
 
 

@@ -144,7 +144,9 @@ class Fairness:
             borrow = np.array([limit.borrow for limit in limits], np.bool_)
             keep = np.array([not limit.lend for limit in limits], np.bool_)
             want = np.where(borrow, want, np.minimum(want, part))
-            units = max(0, units - int(np.maximum(part - want, 0)[keep].sum()))
+            kept = np.where(keep, np.maximum(part - want, 0), 0)
+            units = max(0, units - int(kept.sum()))
+            claims = claims.without(kept)
         least = np.minimum(self.minima(claims.ids), want)
         share = np.minimum(self.share(replace(claims, tasks=want, units=units)), want)
         if (share < least).any():

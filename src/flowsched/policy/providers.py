@@ -105,6 +105,14 @@ class Claims:
         # Of what no usable machine has, nothing is left to be dealt, even if a claimant still holds some.
         return np.where(self.capacity > 0, self._parts(kept[:, None] * held), 0.0), self._parts(further), bound
 
+    def without(self, tasks: Ints) -> Claims:
+        """Return the claims with what so many tasks of each claimant would take withheld from all, shape (n,)."""
+        if not self.capacity.size or not tasks.any():
+            return self
+        bound = np.ones(len(self.capacity)) if self.most is None else self.most
+        withheld = tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0)
+        return replace(self, most=np.maximum(bound - withheld, 0.0))
+
     def _parts(self, amounts: Floats) -> Floats:
         capacity = np.broadcast_to(self.capacity, amounts.shape)
         part: Floats = np.divide(amounts, capacity, out=np.where(amounts > 0, np.inf, 0.0), where=capacity > 0)

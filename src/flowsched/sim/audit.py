@@ -53,8 +53,8 @@ class AuditInventory:
         self.used = [0] * len(resources.names)
         self.capacity = [0] * len(resources.names)
         self._machines: dict[Hashable, _Machine] = {}
-        self._demands: dict[Hashable, tuple[Task, list[int]]] = {}
-        self._where: dict[Hashable, Hashable] = {}
+        self._demands: dict[Hashable, tuple[Task, list[int]]] = {}  # by task in the system: the task, its demand
+        self._where: dict[Hashable, Hashable] = {}  # task in _machines[_where[task]].tasks, for running tasks
         self._device = resources.device_index
 
     def register(self, tasks: Iterable[Task]) -> None:

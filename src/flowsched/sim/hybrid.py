@@ -142,22 +142,25 @@ class HybridSimulation:
             )
         self._clock = Clock()
         self._jobs = jobs
+        # By unit: the machine's queue, and that of the shared state, which lags behind it by ends only.
         self._real = {str(unit.id): StackedQueue(unit) for unit in units}
         self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
-        self._idle = dict.fromkeys(self._known)
+        self._idle = dict.fromkeys(self._known)  # units whose known queue has room for the least container
         machines: dict[str, list[str]] = {}
         for unit in units:
             machines.setdefault(str(unit.machine), []).append(str(unit.id))
-        self._ended: dict[str, list[str]] = {machine: [] for machine in machines}
+        self._ended: dict[str, list[str]] = {machine: [] for machine in machines}  # tasks since the last heartbeat
         self._units_of = machines
         self._machine_of = {unit: machine for machine, mine in machines.items() for unit in mine}
-        self._due: set[str] = set()
+        self._due: set[str] = set()  # machines with a planned heartbeat
+        # By machine: its heartbeats are at the offset plus multiples of `heartbeat`.
         self._offset = {machine: heartbeat * i / len(machines) for i, machine in enumerate(machines)}
         self._patience, self._max_wait = patience, max_wait
         self._beat, self._round_cost, self._claim_cost = heartbeat, round_cost, claim_cost
         self._schedulers = [
             _Scheduler(Hybrid(max_wait=max_wait, seed=0 if same_taste else i)) for i in range(schedulers)
         ]
+        # By task: its index in `jobs`, its container with the true run time, and with the expected one.
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
         self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
@@ -167,6 +170,7 @@ class HybridSimulation:
             if not any(all(a <= b for a, b in zip(container.need, have, strict=True)) for have in capacity):
                 raise InputError(f"container {id!r} fits on no unit, even an empty one")
         n = len(jobs)
+        # By job: containers that were not assigned, that have not started, that have not ended.
         self._unassigned = np.array([len(job.containers) for job in jobs])
         self._unstarted, self._running = self._unassigned.copy(), self._unassigned.copy()
         self._metrics = HybridMetrics(np.full(n, np.nan), np.full(n, np.nan), np.full(n, np.nan))

@@ -112,13 +112,13 @@ class Agent:
         self._negotiator, self._command = negotiator, command
         self._calls = Exclusive("Agent")
         self._pid = os.getpid()
-        self._commands: dict[str, Sequence[str] | Ended] = {}
-        self._unit_of: dict[str, str] = {}
+        self._commands: dict[str, Sequence[str] | Ended] = {}  # by container in a queue
+        self._unit_of: dict[str, str] = {}  # container in queues[_unit_of[id]]; the same keys as _commands
         self._over: list[Ended] = []
         """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
         self._ended: list[Ended] = []
         """Out of their queues, not reported by `step` yet."""
-        self._unreported: list[str] = []
+        self._unreported: list[str] = []  # ended, but not told to the shared state yet
         self._before: Any = None
         self._closed = False
         shared = None if negotiator is None else negotiator.store.address
@@ -164,7 +164,7 @@ class Agent:
             command = checked(id, command)
         if id in self._commands:
             raise DuplicateIdError(f"container {id!r} is already there")
-        self._settle()
+        self._collect_ended()
         admission = self.queues[unit].submit(container, time.monotonic())
         if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
             self._commands[id], self._unit_of[id] = command, unit
@@ -200,7 +200,7 @@ class Agent:
         if not (self._over or self._ended):
             with interruptible():
                 self._launcher.wait(timeout)
-        self._settle()
+        self._collect_ended()
         done, self._ended = self._ended, []
         return done
 
@@ -277,7 +277,7 @@ class Agent:
                 raise InputError("Agent: it is closed")
             yield
 
-    def _settle(self) -> None:
+    def _collect_ended(self) -> None:
         """Remove from the queues the containers that have ended or could not be started, and start those that follow."""
         self._over += [Ended(id, status) for id, status in self._launcher.collect().items()]
         while self._over:

@@ -52,7 +52,7 @@ class Launcher:
 
     def __init__(self, units: Sequence[ResourceUnit], cgroups: Cgroups | None, base: Path, key: str | None) -> None:
         self._cgroups = cgroups
-        self._started: dict[str, _Started] = {}
+        self._started: dict[str, _Started] = {}  # by container with a process: on record, and its fd in the selector
         self._custody = Custody(base, key)
         try:
             for unit in units:

@@ -43,7 +43,7 @@ class HeartbeatCounters:
         self.store, self.key, self.ttl, self.monotonic = store, key, ttl, monotonic
         self._watch = Watch(ttl, monotonic)
         self._outages = store.outages
-        self._written: dict[str, float] = {}
+        self._written: dict[str, float] = {}  # by sender: the begin of the last heartbeat that this process wrote
 
     def is_due(self, name: str) -> bool:
         """Return True if a heartbeat should be written."""

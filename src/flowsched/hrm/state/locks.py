@@ -51,7 +51,7 @@ class Leases:
         self.store, self.ttl, self.monotonic = store, ttl, monotonic
         self._watch = Watch(ttl, monotonic)
         self._outages = store.outages
-        self._renewed: dict[Lease, float] = {}
+        self._renewed: dict[Lease, float] = {}  # by ticket of this process: the begin of its last renewal
 
     @contextmanager
     def hold(self, name: str, owner: str, timeout: float = 60.0) -> Iterator[Lease]:
