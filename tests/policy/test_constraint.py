@@ -360,6 +360,10 @@ def test_a_snapshot_of_one_cap_is_not_read_with_another() -> None:
     snapshot = world().snapshot()
     with pytest.raises(fs.JournalMismatchError, match=r"constraints\[0\]\.cap was 400.0, and is 500.0 here"):
         fs.Scheduler.restore(snapshot, fs.Policy(constraints=[PowerCap(500.0)]))
+    with pytest.raises(
+        fs.JournalMismatchError, match=r"policy\.constraints was .*PowerCap.*, and is as by default here"
+    ):
+        fs.Scheduler.restore(snapshot, fs.Policy())
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

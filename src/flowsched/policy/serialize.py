@@ -144,8 +144,8 @@ def difference(then: Any, now: Any, where: str = "policy") -> str | None:
     if then == now:
         return None
     pairs: list[tuple[str, Any, Any]] = []
-    if isinstance(then, dict) and isinstance(now, dict) and then.keys() == now.keys() and then["is"] == now["is"]:
-        pairs = [(f"{where}.{k}", then[k], now[k]) for k in then]
+    if isinstance(then, dict) and isinstance(now, dict) and then["is"] == now["is"]:
+        pairs = [(f"{where}.{k}", then.get(k, _DEFAULT), now.get(k, _DEFAULT)) for k in {**then, **now}]
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = [(f"{where}[{i}]", a, b) for i, (a, b) in enumerate(zip(then, now, strict=True))]
     for inner, a, b in pairs:
@@ -153,6 +153,9 @@ def difference(then: Any, now: Any, where: str = "policy") -> str | None:
         if found is not None:
             return found
     return f"{where} was {_short(then)}, and is {_short(now)} here"
+
+
+_DEFAULT = {"is": "as by default"}
 
 
 def _short(description: Any) -> str:

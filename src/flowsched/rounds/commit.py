@@ -107,6 +107,8 @@ def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Rea
         try:
             if limit.spare(row, class_id, count) < count:
                 return _conflict("constraint", limit.name)
+        except MemoryError:  # none of the constraint's doing
+            raise
         except Exception as error:
             return _conflict("constraint", f"{limit.name}: {quoted(error)}")
     return None
