@@ -19,6 +19,7 @@ import os
 from collections.abc import Collection, Hashable, Sequence
 from typing import Self
 
+from flowsched.boundary.validate import whole
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Resources
 from flowsched.exceptions import InputError
@@ -32,7 +33,6 @@ from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.rounds.engine import RoundEngine
 from flowsched.rounds.values import Reason
-from flowsched.validate import whole
 
 __all__ = ["Scheduler", "replay"]
 

@@ -11,8 +11,8 @@ from commands import SMALL, calm, invoke
 
 import flowsched as fs
 from flowsched import sim
+from flowsched.boundary.files import replace
 from flowsched.cli import endings
-from flowsched.files import replace
 from flowsched.sim import AuditError
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links and signals")

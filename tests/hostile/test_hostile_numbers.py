@@ -22,8 +22,8 @@ import pytest
 from effort import FUZZ
 
 import flowsched as fs
+from flowsched.boundary.validate import check_id, number, quoted, whole
 from flowsched.cluster.events import _KINDS
-from flowsched.validate import check_id, number, quoted, whole
 
 
 class Three(enum.IntEnum):

@@ -17,10 +17,10 @@ from rich.text import Text
 
 import flowsched
 from flowsched import experiments
+from flowsched.boundary.files import replace
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 from flowsched.experiments.rows import Outcome, shown
-from flowsched.files import replace
 
 __all__ = ["bench"]
 

@@ -2,7 +2,7 @@
 
 * Ctrl-C ends a command at any moment: "Interrupted." on the standard error, exit status 130, no traceback.  Other errors on the
   way out are not shown.
-* Files are written before anything is printed, whole or not at all (`flowsched.files`).  Two outputs, or an output and an input,
+* Files are written before anything is printed, whole or not at all (`flowsched.boundary.files`).  Two outputs, or an output and an input,
   are never one file.
 * If the reader of the standard output is gone, a command ends quietly with exit status 141, files written.  If the standard
   error cannot be written to, only its words are lost.
@@ -29,8 +29,8 @@ from typing import Any, NoReturn
 import click
 from rich.console import Console
 
+from flowsched.boundary.files import identity
 from flowsched.exceptions import FlowschedError
-from flowsched.files import identity
 
 __all__ = [
     "INTERRUPTED",

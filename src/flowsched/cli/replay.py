@@ -14,16 +14,16 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from flowsched.boundary.files import replace
+from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.exceptions import FlowschedError
 from flowsched.fgm import FineGrained
-from flowsched.files import replace
 from flowsched.journal.record_log import reading
 from flowsched.journal.recovery import read_header
 from flowsched.journal.rerun import Difference, Recovery
 from flowsched.policy import Policy
 from flowsched.scheduler import replay as replay_journal
-from flowsched.validate import quoted
 
 __all__ = ["policy_named", "replay"]
 

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
+from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
 from flowsched.cluster import Cluster
@@ -27,7 +28,6 @@ from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
 from flowsched.sim.summary import duration, facts_line, tables
-from flowsched.validate import quoted
 
 __all__ = ["simulate"]
 

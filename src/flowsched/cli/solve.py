@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 import numpy as np
 
+from flowsched.boundary.files import replace
 from flowsched.cli.endings import Command, check_files, shortened
 from flowsched.exceptions import (
     CostRangeError,
@@ -19,7 +20,6 @@ from flowsched.exceptions import (
     TimeLimitError,
     UnboundedError,
 )
-from flowsched.files import replace
 from flowsched.network.certificate import certify
 from flowsched.network.dimacs import LIMIT, read_dimacs
 from flowsched.network.dimacs_stream import IncrementalSession

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, whole
 from flowsched.cluster.selectors import Requirement, checked_taints, checked_tolerations, wanted_labels
 from flowsched.exceptions import InputError
-from flowsched.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, whole
 
 __all__ = ["GPU_MODEL", "LARGEST", "MICRO", "Job", "Machine", "Resources", "Task", "User"]
 

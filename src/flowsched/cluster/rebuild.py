@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from flowsched.boundary.validate import check_id, number, ordered, truth, whole
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
-from flowsched.validate import check_id, number, ordered, truth, whole
 
 __all__ = ["MOST_DEVICES", "Rebuild"]
 

@@ -23,8 +23,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from flowsched.boundary.validate import mapping, number, ordered, quoted
 from flowsched.exceptions import InputError
-from flowsched.validate import mapping, number, ordered, quoted
 
 __all__ = [
     "DoesNotExist",

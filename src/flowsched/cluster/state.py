@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
@@ -31,7 +32,6 @@ from flowsched.exceptions import (
     TornStateError,
     UnknownIdError,
 )
-from flowsched.validate import number, ordered, quoted, truth, whole
 
 __all__ = ["Cluster"]
 

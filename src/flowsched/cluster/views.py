@@ -11,13 +11,13 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
 from flowsched.cluster.records import MachineRecord, TaskRecord
 from flowsched.cluster.transitions import Transitions
 from flowsched.exceptions import UnknownIdError, UnknownMachineError, UnknownTaskError
-from flowsched.validate import quoted
 
 __all__ = ["Views", "found"]
 

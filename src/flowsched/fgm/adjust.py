@@ -15,8 +15,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import amounts, number, numbers, part, whole
 from flowsched.exceptions import InputError
-from flowsched.validate import amounts, number, numbers, part, whole
 
 __all__ = ["Adjustment", "Level", "conformity", "time_weighted_mean"]
 

@@ -26,8 +26,8 @@ from weakref import ref
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import amounts, check_id, mapping, number, numbers, ordered, whole
 from flowsched.exceptions import InputError
-from flowsched.validate import amounts, check_id, mapping, number, numbers, ordered, whole
 
 __all__ = ["DemandEstimator", "Profile", "by_progress"]
 

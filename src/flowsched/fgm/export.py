@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import amounts, check_id, number, numbers, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
@@ -42,7 +43,6 @@ from flowsched.fgm.monitor import MOST, MachineWatch, TaskTrace
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.journal.codec import as_ids, plain
-from flowsched.validate import amounts, check_id, number, numbers, truth, whole
 
 __all__ = ["learn", "told"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import numbers
 from flowsched.exceptions import InputError
-from flowsched.validate import numbers
 
 __all__ = ["missed", "theoretical_duration"]
 

@@ -18,10 +18,10 @@ from operator import index
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, quoted, whole
 from flowsched.cluster.events import MachineSampled, UsageSampled
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import time_weighted_mean
-from flowsched.validate import number, quoted, whole
 
 try:
     import psutil

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from flowsched.boundary.validate import mapping, number, part
 from flowsched.cluster import Cluster, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.adjust import Adjustment, Level
@@ -15,7 +16,6 @@ from flowsched.fgm.learning import Learner
 from flowsched.fgm.rule import StageRule
 from flowsched.fgm.timeline import Timelines
 from flowsched.policy.serialize import describe, rebuild
-from flowsched.validate import mapping, number, part
 
 __all__ = ["Settings", "arguments"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import amounts, numbers, part
 from flowsched.exceptions import InputError
 from flowsched.fgm.estimate import Profile
-from flowsched.validate import amounts, numbers, part
 
 __all__ = ["Stages", "divide_stages"]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from flowsched.boundary.validate import amounts, number, numbers
 from flowsched.cluster.model import LARGEST, MICRO
 from flowsched.exceptions import InputError
 from flowsched.fgm import _match
 from flowsched.fgm.stages import Stages
-from flowsched.validate import amounts, number, numbers
 
 __all__ = ["Classes", "Timeline", "Timelines", "compression", "match", "max_compression"]
 

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number
 from flowsched.cluster import Cluster, Task
 from flowsched.cluster.events import (
     Event,
@@ -41,7 +42,6 @@ from flowsched.hrm.units import AMOUNTS
 from flowsched.policy import Policy
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
-from flowsched.validate import number
 
 __all__ = ["Hybrid", "sense"]
 

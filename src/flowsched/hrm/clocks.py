@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable, Iterable
 
-from flowsched.validate import number
+from flowsched.boundary.validate import number
 
 __all__ = ["Clock", "Forward", "Steady", "Watch"]
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from flowsched.boundary.validate import check_id, number, whole
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import AMOUNTS, Amounts
-from flowsched.validate import check_id, number, whole
 
 __all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running"]
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from flowsched.boundary.validate import ids as collection
 from flowsched.exceptions import InputError
-from flowsched.validate import ids as collection
 
 __all__ = ["MOST", "name", "names"]
 

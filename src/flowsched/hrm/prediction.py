@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, ordered
 from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import Amounts
-from flowsched.validate import number, ordered
 
 __all__ = ["Prediction", "WaitMatrix", "predict_wait"]
 

@@ -18,12 +18,12 @@ import math
 from bisect import insort
 from collections.abc import Hashable, Sequence
 
+from flowsched.boundary.validate import check_id, number
+from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
 from flowsched.hrm.starts import Waiter, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
-from flowsched.validate import check_id, number
-from flowsched.validate import ids as ids_of
 
 __all__ = ["StackedQueue", "queue_length"]
 

@@ -20,12 +20,12 @@ from importlib import import_module
 from typing import Any
 
 from flowsched._guard import Exclusive, interruptible
+from flowsched.boundary.validate import whole
 from flowsched.exceptions import InputError, StoreError
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.state.claims import ExpiredError, Granted, JobState, Refusal
 from flowsched.hrm.state.negotiator import Negotiator
 from flowsched.hrm.state.store import Store
-from flowsched.validate import whole
 
 __all__ = ["Tally", "Worker", "run_processes", "run_ray"]
 

@@ -16,9 +16,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import check_id, number, whole
 from flowsched.cluster.model import Resources
 from flowsched.exceptions import InputError
-from flowsched.validate import check_id, number, whole
 
 __all__ = ["AMOUNTS", "Amounts", "Core", "Gpu", "Node", "ResourceUnit", "split_machine"]
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.boundary.validate import check_id, ordered, whole
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.policy.providers import SequenceShare
@@ -25,7 +26,6 @@ from flowsched.policy.serialize import describe
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import DeploymentSequence
 from flowsched.sharing.ledger import Ledger
-from flowsched.validate import check_id, ordered, whole
 
 __all__ = ["Account", "accounts", "booked", "keepers"]
 

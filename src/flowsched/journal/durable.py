@@ -21,6 +21,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
+from flowsched.boundary.validate import ids, number, quoted, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
 from flowsched.exceptions import InputError
@@ -35,7 +36,6 @@ from flowsched.journal.snapshot import clone, pack
 from flowsched.policy import Policy
 from flowsched.policy.serialize import describe, parts, rebuild
 from flowsched.rounds.values import Commit, Round
-from flowsched.validate import ids, number, quoted, truth
 
 __all__ = ["Durable", "JournalOrPath"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 
+from flowsched.boundary.validate import truth
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Job, Machine, Task, User
 from flowsched.cluster.rebuild import Rebuild, found, time
@@ -22,7 +23,6 @@ from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.policy.serialize import describe, difference, parts, rebuild
 from flowsched.rounds.engine import State
-from flowsched.validate import truth
 
 __all__ = ["begun", "load", "read"]
 

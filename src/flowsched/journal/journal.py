@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 from weakref import WeakKeyDictionary, ref
 
+from flowsched.boundary.validate import ordered
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
@@ -43,7 +44,6 @@ from flowsched.journal.snapshot import Extras, pack_accounts
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.serialize import describe
 from flowsched.rounds.values import Commit, Round
-from flowsched.validate import ordered
 
 __all__ = ["Fsync", "Journal"]
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
 from flowsched.journal.graph_tables import (
     ARRAY,
@@ -47,7 +48,6 @@ from flowsched.journal.graph_tables import (
     stateful,
     vector,
 )
-from flowsched.validate import quoted
 
 __all__ = ["graph_of", "objects_of"]
 

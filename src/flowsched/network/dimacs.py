@@ -33,8 +33,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowsched.boundary.files import replace
+from flowsched.boundary.validate import quoted
 from flowsched.exceptions import DimacsError, InputError
-from flowsched.files import replace
 from flowsched.network.dimacs_records import (
     MOST_NODES,
     arc_line,
@@ -46,7 +47,6 @@ from flowsched.network.dimacs_records import (
     read_numbers,
 )
 from flowsched.network.problem import FlowProblem
-from flowsched.validate import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

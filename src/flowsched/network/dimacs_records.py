@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from flowsched.boundary.validate import quoted
 from flowsched.exceptions import DimacsError
-from flowsched.validate import quoted
 
 __all__ = [
     "MOST_NODES",

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
-from flowsched.validate import number, quoted, whole
 
 __all__ = ["WaitCost"]
 

@@ -23,13 +23,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import ordered, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
 from flowsched.cluster.limits import Reach
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.purity import Witness
-from flowsched.validate import ordered, quoted
 
 __all__ = ["CheckedConstraint", "Constraint", "checked_constraints", "limits"]
 

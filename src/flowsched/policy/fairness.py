@@ -14,11 +14,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import mapping, number, quoted, truth, whole
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.policy.providers import Claims, MaxMin, ShareProvider
 from flowsched.sharing.waterfill import water_fill
-from flowsched.validate import mapping, number, quoted, truth, whole
 
 __all__ = ["RUNGS", "Fairness", "Limits"]
 

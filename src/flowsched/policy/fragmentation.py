@@ -27,13 +27,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import MICRO, Cluster, Resources, Task
 from flowsched.cluster.columns import grown
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.shapes import Shapes, unsuited
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import become_weight, check_weight
-from flowsched.validate import number, ordered, quoted
 
 __all__ = ["FragmentationCost"]
 

@@ -10,10 +10,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import InputError
-from flowsched.validate import number, quoted
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 

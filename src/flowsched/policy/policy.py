@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
@@ -24,7 +25,6 @@ from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
 from flowsched.policy.scale import CostScale
-from flowsched.validate import number, quoted, truth, whole
 
 Ints = NDArray[np.int64]
 

@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import mapping, number, quoted, whole
 from flowsched.cluster.model import UNLIMITED
 from flowsched.exceptions import InputError
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import LARGEST
 from flowsched.sharing.waterfill import fill, water_fill
-from flowsched.validate import mapping, number, quoted, whole
 
 __all__ = [
     "DRF",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import groupby
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.rounds.values import Commit, Delta, Migrate, Place, Preempt, Reason, ReasonCode, Round
-from flowsched.validate import quoted
 
 __all__ = ["carry_out", "happen"]
 

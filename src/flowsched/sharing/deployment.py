@@ -16,11 +16,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import mapping, number, quoted, whole, whole_vector
 from flowsched.exceptions import InputError
 from flowsched.sharing.deployment_sequence import DeploymentSequence, Method, check_units
 from flowsched.sharing.ledger import Ledger
 from flowsched.sharing.waterfill import water_fill
-from flowsched.validate import mapping, number, quoted, whole, whole_vector
 
 __all__ = ["Deployment", "Heartbeat"]
 

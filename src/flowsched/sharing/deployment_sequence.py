@@ -20,8 +20,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import check_id, ids, ordered, quoted, whole
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
-from flowsched.validate import check_id, ids, ordered, quoted, whole
 
 __all__ = ["DeploymentSequence", "Method", "sequence"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import check_id, mapping, number, ordered, quoted, whole_vector
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 from flowsched.sharing.deployment_sequence import check_units
-from flowsched.validate import check_id, mapping, number, ordered, quoted, whole_vector
 
 __all__ = ["Ledger", "Reclaimed"]
 

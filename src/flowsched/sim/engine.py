@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flowsched.boundary.validate import mapping, number, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Commit, Reason, ReasonCode, Round, RoundStats
@@ -24,7 +25,6 @@ from flowsched.sim.metrics import Metrics, Recorder, reason_counts
 from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
-from flowsched.validate import mapping, number, quoted
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flowsched.boundary.validate import number, quoted, whole
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
 from flowsched.cluster.model import MICRO, Machine, Resources
 from flowsched.exceptions import InputError
 from flowsched.fgm.stages import Stages
 from flowsched.sim.clock import Clock
 from flowsched.sim.workload import LATEST, SHORTEST
-from flowsched.validate import number, quoted, whole
 
 __all__ = ["Execution", "ForeignLoad", "Runner"]
 

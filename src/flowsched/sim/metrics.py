@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.files import replace
 from flowsched.cluster.model import MICRO
-from flowsched.files import replace
 
 if TYPE_CHECKING:
     from flowsched.rounds.values import Reason

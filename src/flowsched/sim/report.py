@@ -6,7 +6,7 @@ import base64
 import html
 from pathlib import Path
 
-from flowsched.files import replace
+from flowsched.boundary.files import replace
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import draw
 from flowsched.sim.summary import Table, amount, duration, facts_line, resource_label, tables

@@ -14,9 +14,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import TraceError
-from flowsched.validate import quoted
 
 __all__ = ["LIMIT", "LONGEST", "Row", "named_rows", "plain_or_gzipped", "positional_rows"]
 

@@ -15,11 +15,11 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.boundary.validate import number, ordered, quoted, whole
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 from flowsched.cluster.model import GPU_MODEL, MICRO, Machine, Resources, Task
 from flowsched.exceptions import InputError
 from flowsched.sim import openb_model
-from flowsched.validate import number, ordered, quoted, whole
 
 __all__ = ["LATEST", "QOS_PRIORITY", "SHORTEST", "Arrival", "Load", "Trace", "Workload"]
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched._guard import Exclusive, interruptible
+from flowsched.boundary.validate import ordered
 from flowsched.exceptions import ConcurrentUseError, DuplicateIdError, InputError, UnknownIdError
 from flowsched.hrm.agent.cgroups import Cgroups
 from flowsched.hrm.agent.commands import Ended, checked, command_of
@@ -39,7 +40,6 @@ from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.units import ResourceUnit
-from flowsched.validate import ordered
 
 if TYPE_CHECKING:
     from flowsched.hrm.state.negotiator import Negotiator

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flowsched.boundary.validate import ordered
 from flowsched.exceptions import InputError
-from flowsched.validate import ordered
 
 __all__ = ["NOT_STARTED", "Ended", "checked", "command_of"]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from flowsched.boundary.validate import ordered
 from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
@@ -14,7 +15,6 @@ from flowsched.hrm.state.claims import Status
 from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, UNITS_CHANGED
 from flowsched.hrm.state.store import Store
 from flowsched.hrm.units import ResourceUnit
-from flowsched.validate import ordered
 
 __all__ = ["checked_containers", "insert_tasks", "insert_units", "rows_of_units"]
 

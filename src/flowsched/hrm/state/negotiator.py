@@ -20,6 +20,7 @@ from functools import partial
 import sqlalchemy as sa
 
 from flowsched._guard import Exclusive, interruptible
+from flowsched.boundary.validate import mapping, number, ordered, whole
 from flowsched.exceptions import DuplicateIdError, InputError, StoreError
 from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
@@ -36,7 +37,6 @@ from flowsched.hrm.state.pessimistic import Pessimistic, Place
 from flowsched.hrm.state.store import Store
 from flowsched.hrm.state.unit_rows import OvertakenError
 from flowsched.hrm.units import ResourceUnit
-from flowsched.validate import mapping, number, ordered, whole
 
 __all__ = ["Negotiator"]
 

@@ -25,9 +25,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
+from flowsched.boundary.validate import number
 from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError, StoreError
 from flowsched.hrm.state.schema import LK, TABLES, UNITS_CHANGED
-from flowsched.validate import number
 
 __all__ = ["Store", "among", "given", "packed"]
 

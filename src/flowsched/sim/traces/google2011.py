@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded, MachineFailed, MachineUpdated
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import TraceError
 from flowsched.sim.tables import LIMIT, positional_rows
 from flowsched.sim.workload import Arrival, Trace
-from flowsched.validate import quoted
 
 __all__ = ["event_files", "read_google"]
 

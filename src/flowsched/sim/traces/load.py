@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from flowsched.boundary.validate import quoted, whole
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.tables import LIMIT, plain_or_gzipped
 from flowsched.sim.traces.google2011 import event_files, read_google
 from flowsched.sim.traces.openb import NODES, PODS, read_openb
 from flowsched.sim.workload import QOS_PRIORITY, Workload
-from flowsched.validate import quoted, whole
 
 __all__ = ["load_trace"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import GPU_MODEL, MOST_DEVICES, Machine, Task
 from flowsched.exceptions import TraceError
 from flowsched.sim.tables import LIMIT, Row, named_rows, plain_or_gzipped
 from flowsched.sim.workload import Arrival, Trace
-from flowsched.validate import quoted
 
 __all__ = ["NODES", "PODS", "read_openb"]
 

@@ -1,6 +1,6 @@
 """A million random mutations of one scheduling network, its optimum certified again and again, its memory watched.
 
-    python bench/soak.py [--mutations 1000000] [--machines 1000] [--certify-every 10000] [--json FILE]
+    python tests/network/soak.py [--mutations 1000000] [--machines 1000] [--certify-every 10000] [--json FILE]
 
 Tasks come and go, machines fail and come back, slots, costs and preferences change; one network lives through all of
 it and is solved after every few mutations.  Exit status 1: an optimum could not be certified, it differs from a cold
