@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flowsched import _cs
+import flowsched._cs as _cs
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.network.results import Int64Array
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from flowsched import _cs
+import flowsched._cs as _cs
 from flowsched.exceptions import ConcurrentUseError, InputError
 from flowsched.network.arguments import checked_options, integers, lower_bounds
 from flowsched.network.certificate import certify

@@ -7,7 +7,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import ArrayLike
 
-from flowsched import _ns
+import flowsched._ns as _ns
 from flowsched.network.arguments import EMPTY, checked_options, integers, lower_bounds
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF, FlowResult, Int64Array

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched import _cs
+import flowsched._cs as _cs
 
 __all__ = ["INF", "FlowResult", "FlowSolution", "Int64Array"]
 
