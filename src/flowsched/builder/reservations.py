@@ -21,7 +21,7 @@ from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.limits import HELD
 from flowsched.cluster.records import Group, TaskClass
 
-__all__ = ["Reservations"]
+__all__ = ["Reservation", "Reservations"]
 
 Ints = NDArray[np.int64]
 
@@ -30,7 +30,7 @@ _MACHINES_PER_HOLD = 500
 
 
 @dataclass(slots=True)
-class _Reservation:
+class Reservation:
     row: int
     until: float
     tried: dict[int, None] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Reservations(Columns):
         super().__init__()
         self.cluster = cluster
         self.classes = classes
-        self._holds: dict[TaskClass, _Reservation] = {}
+        self._holds: dict[TaskClass, Reservation] = {}
         self._holding = 0
 
     # -- the limit ----------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Reservations(Columns):
     def resume(self, holds: Iterable[tuple[TaskClass, int, float, Sequence[int]]]) -> None:
         """Keep these machines."""
         for cls, row, until, tried in holds:
-            self._holds[cls] = _Reservation(row, until, dict.fromkeys(tried))
+            self._holds[cls] = Reservation(row, until, dict.fromkeys(tried))
             if row >= 0:
                 self._hold(row, cls.index)
 
@@ -149,7 +149,7 @@ class Reservations(Columns):
         for cls in due[: 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD]:
             hold = self._holds.get(cls)
             if hold is None or hold.row < 0:
-                self._keep(cls, hold or _Reservation(-1, now), 2 * now - oldest[cls])
+                self._keep(cls, hold or Reservation(-1, now), 2 * now - oldest[cls])
 
     def _give_back(self, due: set[TaskClass], now: float) -> None:
         inventory = self.cluster.inventory
@@ -163,7 +163,7 @@ class Reservations(Columns):
             if cls not in due:
                 del self._holds[cls]
 
-    def _keep(self, cls: TaskClass, hold: _Reservation, until: float) -> None:
+    def _keep(self, cls: TaskClass, hold: Reservation, until: float) -> None:
         """Keep the machine that lacks least, of those not tried yet."""
         inventory = self.cluster.inventory
         rows = np.arange(inventory.rows)

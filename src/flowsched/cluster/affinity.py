@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.limits import AFFINITY, SPREAD
 
-__all__ = ["MANY", "Affinity"]
+__all__ = ["MANY", "Affinity", "ClassAffinity"]
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ MANY = 1 << 40
 
 
 @dataclass(slots=True)
-class _Class:
+class ClassAffinity:
     """Kind of a class with its name, its limits on a machine and in a rack, and the kinds that it avoids."""
 
     kind: Hashable
@@ -44,7 +44,7 @@ class Affinity:
     """Counts of running tasks by kind, machine and rack, and what they permit."""
 
     def __init__(self) -> None:
-        self._classes: dict[int, _Class] = {}
+        self._classes: dict[int, ClassAffinity] = {}
         # By kind, then by row or by rack, then by class.
         self._on: dict[Hashable, dict[int, dict[int, int]]] = {}
         self._in: dict[Hashable, dict[Hashable, dict[int, int]]] = {}
@@ -96,7 +96,7 @@ class Affinity:
     ) -> None:
         """Add a class; `spread` is the most of its kind on its machine and in its rack."""
         on_machine, in_rack = (most or MANY for most in spread)
-        new = _Class(
+        new = ClassAffinity(
             ("class", class_id) if kind is None else ("kind", kind), kind, on_machine, in_rack, frozenset(avoids)
         )
         if kind is None and not new.wishes:

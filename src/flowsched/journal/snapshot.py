@@ -37,7 +37,7 @@ from flowsched.builder.job_counts import JobCounts
 from flowsched.builder.locality import Entry, LocalityArcs
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
-from flowsched.builder.reservations import Reservations, _Reservation
+from flowsched.builder.reservations import Reservation, Reservations
 from flowsched.builder.running import RunningArcs
 from flowsched.builder.shares import Shares
 from flowsched.builder.unscheduled import UnscheduledArcs
@@ -77,13 +77,13 @@ _MEANING = 4
 
 _CLASSES: tuple[type, ...] = (
     State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
-    affinity.Affinity, affinity._Class,
+    affinity.Affinity, affinity.ClassAffinity,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations,
-    _Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
+    Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
-    deployment_sequence._Counts,
+    deployment_sequence.PeriodCounts,
 )  # fmt: skip
 
 

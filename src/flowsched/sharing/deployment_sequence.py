@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from flowsched.boundary.validate import check_id, ids, ordered, quoted, whole
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 
-__all__ = ["DeploymentSequence", "Method", "sequence"]
+__all__ = ["DeploymentSequence", "Method", "PeriodCounts", "sequence"]
 
 Ints = NDArray[np.int64]
 Method = Literal["max_deficit", "min_ratio"]
@@ -102,7 +102,7 @@ def _period(quotas: Ints, method: Method) -> Ints:
     return user[order] if method == "min_ratio" else user[order[::-1]]
 
 
-class _Counts:
+class PeriodCounts:
     """Numbers of entries by user among the first p, for any p >= 0."""
 
     def __init__(self, quotas: Ints, method: Method) -> None:
@@ -190,7 +190,7 @@ class DeploymentSequence:
 
     def _set(self, quotas: Mapping[Hashable, int]) -> None:
         reduced, _ = _reduced(list(quotas.values()), self.method)
-        self._counts = _Counts(reduced, self.method)
+        self._counts = PeriodCounts(reduced, self.method)
         self._quotas = {user: int(quota) for user, quota in quotas.items()}
         self.users: tuple[Hashable, ...] = tuple(quotas)
         self.total = sum(self._quotas.values())
