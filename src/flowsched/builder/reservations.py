@@ -31,6 +31,8 @@ _MACHINES_PER_HOLD = 500
 
 @dataclass(slots=True)
 class Reservation:
+    """The machine reserved for a class (row -1 for none yet), until when, and the rows that were tried before."""
+
     row: int
     until: float
     tried: dict[int, None] = field(default_factory=dict)
