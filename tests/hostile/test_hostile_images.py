@@ -20,6 +20,7 @@ from flowsched.fgm import FineGrained
 from flowsched.journal.graph_tables import Graph, Schema
 from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.journal.record_log import MAGIC, Reader, framed
+from flowsched.journal.snapshot import PLAIN
 
 WILD = [
     None, True, -1, 0, 1, 2, 7, 2**31, -(2**31), 2**62, 2**70, -(2**70), 0.5, -3.0, 1e300, float("inf"), float("nan"), "", "m1", "cpu", "x" * 300,
@@ -294,3 +295,35 @@ def test_another_form_goes_on_from_the_lines(tmp_path) -> None:
             ] == [(t, its.placement(t), r.place and r.place[1:], r.since, r.preempted) for t, r in its.tasks.items()]
             assert fs.policy.serialize.describe(again.policy) == fs.policy.serialize.describe(sched.policy)
             again.commit(again.schedule(life.now + 9))
+
+
+def _objects(sched: fs.Scheduler) -> dict[type, object]:
+    """One object of each class that a scheduler's state has, by the class."""
+    found: dict[type, object] = {}
+    look: list[object] = [sched.cluster, sched.builder]
+    while look:
+        thing = look.pop()
+        if type(thing) in PLAIN.parts.keys() - {*found, fs.FlowNetwork}:  # a network checks itself
+            found[type(thing)] = thing
+            look += [getattr(thing, name) for name in PLAIN.parts[type(thing)]]
+    return found
+
+
+@pytest.mark.parametrize("other", [None, "text", 2**62, -(2**62), 1.5, object()], ids=repr)
+def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
+    objects, tried = _objects(fs.Scheduler()), 0
+    assert len(objects) > 15
+    for kind, thing in objects.items():
+        for name, like in PLAIN.parts[kind].items():
+            if like is None or isinstance(like, str):
+                continue
+            if isinstance(like, float) and isinstance(other, int | float):
+                continue
+            before = getattr(thing, name)
+            object.__setattr__(thing, name, other)
+            with pytest.raises(TypeError, match=rf"{kind.__name__}\.{name}: a \w+ expected"):
+                PLAIN.check({kind: [thing]})
+            object.__setattr__(thing, name, before)
+            PLAIN.check({kind: [thing]})
+            tried += 1
+    assert tried > 60

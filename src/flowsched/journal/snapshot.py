@@ -155,7 +155,7 @@ class Extras:
                     raise TypeError(f"a {kind.__name__} of other parts")
                 for name, like in known.items():
                     # A string may stand for any id.
-                    if not isinstance(like, str | None) and parts[name] is not None and not _alike(parts[name], like):
+                    if not isinstance(like, str | None) and not _alike(parts[name], like):
                         raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
 
 
@@ -171,15 +171,20 @@ def _parts(thing: Any) -> dict[str, Any]:
     return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
 
 
-_NUMBERS = {int: (int, float), float: (int, float)}
+_MOST = 1 << 62
+"""Counts of an image stay below: they go on by ones, in arrays of 64 bits."""
 
 
 def _alike(value: Any, like: Any) -> bool:
+    if type(like) is int:
+        return type(value) is int and -_MOST < value < _MOST
+    if isinstance(like, float):
+        return isinstance(value, int | float)
     if isinstance(like, np.ndarray):
         return isinstance(value, np.ndarray) and value.dtype == like.dtype and value.ndim == like.ndim
     if isinstance(like, dict | MappingProxyType):
         return isinstance(value, dict | MappingProxyType)
-    return isinstance(value, _NUMBERS.get(type(like), type(like)))
+    return isinstance(value, type(like))
 
 
 PLAIN = Extras()
