@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from flowsched.boundary.validate import number, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
+from flowsched.cluster.shapes import ShapeKey
 from flowsched.exceptions import InputError
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
@@ -141,6 +142,13 @@ def _imbalance(demand: Ints, capacity: Floats, used: Floats, has: NDArray[np.boo
     return np.maximum(most - least, 0.0)
 
 
+def _shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
+    """Return the different shapes of machines, None for a row without one, and which of them each row has."""
+    keys = cluster.inventory.shapes().keys
+    shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
+    return [keys.get(s) for s in shape.tolist()], at
+
+
 @dataclass(frozen=True)
 class PreferenceCost:
     """Part of a task's soft constraints (`Task.prefers`) that the labels of a machine do not meet.
@@ -158,9 +166,8 @@ class PreferenceCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
-        keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
-        labels = [dict(keys[s][1]) if s in keys else {} for s in shape.tolist()]
+        shapes, at = _shapes_of(cluster, rows)
+        labels = [dict(key[1]) if key else {} for key in shapes]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
             if prefers:
@@ -190,12 +197,8 @@ class TaintCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
-        keys = cluster.inventory.shapes().keys
-        shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
-        soft = [
-            [taint for taint in keys[s][3] if taint[2] == "PreferNoSchedule"] if s in keys else []
-            for s in shape.tolist()
-        ]
+        shapes, at = _shapes_of(cluster, rows)
+        soft = [[taint for taint in key[3] if taint[2] == "PreferNoSchedule"] if key else [] for key in shapes]
         if not any(soft):
             return cost
         for i, cls in enumerate(classes.tolist()):
