@@ -387,7 +387,9 @@ class Inventory(Columns):
     def _narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """The sum of what tasks ask for, or under a `rule` devices alone."""
         free, g = self.free[rows], self.resources.device_index
-        for d in range(free.shape[1]) if self.rule is None else [g] * (g >= 0):
+        for d in range(free.shape[1]):
+            if self.rule is not None and d != g:
+                continue
             need = self.demand[classes, d]
             asking = np.flatnonzero(need)
             if not len(asking):
