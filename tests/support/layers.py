@@ -12,7 +12,7 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
-    "ground": "exceptions boundary version _guard",
+    "ground": "exceptions boundary version _build _guard",
     "kernel": "_cs _ns",
     "network": "network",
     "nx_backend": "nx_backend",
