@@ -15,11 +15,13 @@ import numpy as np
 
 from flowsched.experiments.solver import lemon
 from flowsched.experiments.solver.instances import Ints, Rounds, StaticNodes, task_arcs
+from flowsched.experiments.solver.lemon import Infeasible
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
 
 __all__ = [
+    "Infeasible",
     "LemonWarm",
     "Measured",
     "SchedWarm",
@@ -116,6 +118,8 @@ def ortools(problem: FlowProblem) -> Measured:
     measured.phase("build")
     status = solver.solve()
     measured.phase("solve")
+    if status in (solver.INFEASIBLE, solver.UNBALANCED):
+        raise Infeasible("OR-tools finds no flow that meets the supplies")
     if status != solver.OPTIMAL:
         raise RuntimeError(f"OR-tools found no optimum: {status}")
     solver.flows(arcs)
@@ -130,7 +134,12 @@ def pylmcf_cold(problem: FlowProblem) -> Measured:
     measured = Measured()
     graph = _pylmcf_graph(ordered)
     measured.phase("build")
-    graph.solve()
+    try:
+        graph.solve()
+    except RuntimeError as error:
+        if "INFEASIBLE" in str(error):
+            raise Infeasible("pylmcf finds no flow that meets the supplies") from error
+        raise
     measured.phase("solve")
     graph.result()
     measured.phase("read")
