@@ -39,8 +39,8 @@ _MARKS = (1.0, 1.15, 1.3)
 _STEP = 0.2
 _PATIENCE = 0.5
 _FOREVER = 1e12
-_MODEL_PODS = 8152
-"""As many as the trace has."""
+_MODEL_PODS, _MODEL_SCALE = 8152, 1.0
+"""Of the bundled model: as many pods and machines as the trace has."""
 
 _PUBLISHED = {
     "default": {
@@ -158,7 +158,7 @@ def _workloads(data: Path | None, notes: list[str]) -> dict[str, Callable[[], Wo
         "no --data: these are the machines and pods of the bundled model, not of the trace, and the rows of published figures "
         f"are left out. They need DIR/{_NAME}, the folder data/csv of https://github.com/hkust-adsl/kubernetes-scheduler-simulator"
     )
-    return {"model": partial(Workload.model, tasks=_MODEL_PODS, scale=1.0)}
+    return {"model": partial(Workload.model, tasks=_MODEL_PODS, scale=_MODEL_SCALE)}
 
 
 def _variants(folder: Path) -> list[str]:

@@ -161,4 +161,14 @@ def _of_benchmark(benchmark: Mapping[str, Any]) -> Row:
 
 
 def _row(found: Mapping[str, Any]) -> Row:
-    return Row(**{name: value for name, value in found.items() if name in _FIELDS})
+    """Return a row with fields of the right types; TypeError otherwise."""
+    row = Row(**{name: value for name, value in found.items() if name in _FIELDS})
+    texts = (row.experiment, row.setting, row.metric, row.unit, row.note, row.better)
+    figures = (row.value, row.baseline, row.source_value)
+    if (
+        not all(isinstance(text, str) for text in texts)
+        or not all(figure is None or isinstance(figure, int | float | str) for figure in figures)
+        or not (row.ratio is None or isinstance(row.ratio, int | float))
+    ):
+        raise TypeError(f"row {row.setting!r}, {row.metric!r}")
+    return row
