@@ -20,8 +20,11 @@ from setuptools.command.build_ext import build_ext
 MODULES = ("_build", "_guard", "_cs", "_ns", "fgm._course", "fgm._match")
 """Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
 
-SHARED = "_cyutility"
-"""The memory views of all modules: Cython writes ``src/flowsched/_cyutility.c``, which would be a quarter of each otherwise."""
+SHARED = "_flowsched_views"
+"""The memory views of all modules, a quarter of each otherwise.
+
+Cython writes ``src/flowsched/_flowsched_views.c``.  It enters the module in ``sys.modules`` without its package as well, hence the name.
+"""
 
 
 def switch(name: str, default: str = "0") -> bool:
