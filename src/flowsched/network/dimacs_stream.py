@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from flowsched.network.flow_network import FlowNetwork
-    from flowsched.network.results import FlowSolution
+    from flowsched.network.results import Algorithm, FlowSolution
 
 __all__ = ["IncrementalSession"]
 
@@ -136,7 +136,7 @@ class IncrementalSession:
         writer: Writer,
         *,
         assignments: bool = False,
-        algorithm: str = "auto",
+        algorithm: Algorithm = "auto",
         time_limit: float | None = None,
         certified: bool = False,
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 __all__ = ["FlowProblem"]
 
 _INT64 = np.iinfo(np.int64)
+
+
+class FlowArguments(TypedDict):
+    """The arrays of a problem by name."""
+
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    cost: NDArray[np.int64]
+    supply: NDArray[np.int64]
+    lower: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +72,7 @@ class FlowProblem:
                 raise InputError(f"{name}: {len(values)} values for {arcs} arcs")
             object.__setattr__(self, name, values)
 
-    def arguments(self) -> dict[str, NDArray[np.int64]]:
+    def arguments(self) -> FlowArguments:
         """Return the arrays by name, as ``min_cost_flow(**problem.arguments())`` takes them."""
         return {
             "tail": self.tail,

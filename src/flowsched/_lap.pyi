@@ -1,0 +1,16 @@
+"""Compiled dense assignment; callers use `flowsched.network`."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__test__: Final[dict[str, str]]
+
+def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
+def match(cost: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+
+class Assignment:
+    def __init__(self, cost: NDArray[np.int64]) -> None: ...
+    def __reduce_cython__(self) -> Any: ...
+    def __setstate_cython__(self, state: Any) -> None: ...
