@@ -158,8 +158,13 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 def _words(error: Exception) -> str:
     """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
-        some = _some(np.flatnonzero(error.cut))
-        return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
+        nodes = _some(np.flatnonzero(error.cut))
+        if not len(error.arcs):
+            return f"no flow meets the supplies, {error.shortfall} units are missing: no arc leaves the nodes {nodes}"
+        return (
+            f"no flow meets the supplies, {error.shortfall} units are missing: the arcs {_some(error.arcs)} are too small "
+            f"for what comes to the nodes {nodes}"
+        )
     if isinstance(error, UnboundedError):
         return f"{error} (arcs {_some(error.cycle)})"
     return str(error)
