@@ -159,12 +159,8 @@ def _words(error: Exception) -> str:
     """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
         nodes = _some(np.flatnonzero(error.cut))
-        if not len(error.arcs):
-            return f"no flow meets the supplies, {error.shortfall} units are missing: no arc leaves the nodes {nodes}"
-        return (
-            f"no flow meets the supplies, {error.shortfall} units are missing: the arcs {_some(error.arcs)} are too small "
-            f"for what comes to the nodes {nodes}"
-        )
+        most = f"the arcs {_some(error.arcs)} let out" if len(error.arcs) else "can leave them"
+        return f"no flow meets the supplies, {error.shortfall} missing: more comes to the nodes {nodes} than {most}"
     if isinstance(error, UnboundedError):
         return f"{error} (arcs {_some(error.cycle)})"
     return str(error)

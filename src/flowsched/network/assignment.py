@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["assignment"]
 
 _MOST: Final = 2**59
-"""(rows + columns + 2) * |cost| stays below it, as the kernels ask."""
+"""(rows + columns + 3) * |cost| stays below it, as the kernels ask."""
+_MOST_FLOW: Final = 2**53
+"""The same for floats that are solved as a flow, whose potentials may go beyond the costs."""
 
 
 def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64Array]:
@@ -51,7 +53,7 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
 
     Notes
     -----
-    On integers the arithmetic is exact.  Floats are multiplied by the largest power of two, 2**k, for which (n + m + 3) * |cost| stays below 2**59, and rounded:
+    On integers the arithmetic is exact.  Floats are multiplied by the largest power of two, 2**k, for which (n + m + 3) * |cost| stays below 2**59 (2**53 if some pairs may not be matched), and rounded:
     the total is at most ``min(n, m) * 2**-k`` from the optimum, and it is the optimum if nothing was rounded (multiples of 2**-47 below 1, in a matrix of
     1,000 rows and columns, for example).
 
@@ -69,25 +71,26 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
         cost = np.asarray(cost)
     n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
     rows, columns, price = elements("cost", cost, (n, m), stored=False)
-    price, allowed = _whole(price, rows, columns, n + m + 3, maximize)
+    dense = not hasattr(cost, "tocsr")
+    price, allowed = _whole(price, rows, columns, n + m + 3, dense, maximize)
     if not n or not m:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     if not allowed.all():
         rows, columns, price = rows[allowed], columns[allowed], price[allowed]
-    elif not hasattr(cost, "tocsr"):
+    elif dense:
         return _dense(price.reshape(n, m))
     return _sparse(rows, columns, price, n, m)
 
 
 def _whole(
-    price: NDArray[Any], rows: Int64Array, columns: Int64Array, count: int, maximize: bool
+    price: NDArray[Any], rows: Int64Array, columns: Int64Array, count: int, dense: bool, maximize: bool
 ) -> tuple[Int64Array, NDArray[np.bool_]]:
     """Return costs as integers to be minimised, and which pairs may be matched."""
     sign = -1 if maximize else 1
     if price.dtype.kind != "f":
         whole = integers("cost", price)
         if len(whole) and max(int(whole.max()), -int(whole.min())) * count >= _MOST:
-            i = int(np.argmax(whole if int(whole.max()) >= -int(whole.min()) else -whole))
+            i = int(np.argmax(whole) if int(whole.max()) >= -int(whole.min()) else np.argmin(whole))
             raise CostRangeError(
                 f"cost[{rows[i]}, {columns[i]}]: {whole[i]} is too large for exact arithmetic; {count} * |cost| must stay below 2**59"
             )
@@ -99,7 +102,8 @@ def _whole(
         raise InputError(f"cost[{rows[i]}, {columns[i]}]: {price[i]} is not a number to match by{why}")
     values = np.where(allowed, price, 0).astype(np.float64)
     largest = float(np.abs(values).max(initial=0))
-    bits = int(np.frexp(_MOST / count)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
+    most = _MOST if dense and allowed.all() else _MOST_FLOW
+    bits = int(np.frexp(most / count)[1]) - 1 - int(np.frexp(largest)[1]) if largest else 0
     return sign * np.rint(np.ldexp(values, bits)).astype(np.int64), allowed
 
 
