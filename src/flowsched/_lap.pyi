@@ -1,6 +1,6 @@
 """Compiled dense assignment; callers use `flowsched.network`."""
 
-from typing import Any, Final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ __test__: Final[dict[str, str]]
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 def match(cost: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
 
+@final
 class Assignment:
     def __init__(self, cost: NDArray[np.int64]) -> None: ...
-    def __reduce_cython__(self) -> Any: ...
-    def __setstate_cython__(self, state: Any) -> None: ...

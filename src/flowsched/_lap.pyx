@@ -18,6 +18,7 @@ The caller keeps (n + m + 2) * |c| below 2**62, so no price and no path length o
 R. Jonker and A. Volgenant, A shortest augmenting path algorithm for dense and sparse linear assignment problems, Computing 38 (1987).
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 import numpy as np
@@ -27,6 +28,8 @@ include "_faults.pxi"
 cdef int64_t FAR = <int64_t> 1 << 62
 
 
+@cython.auto_pickle(False)
+@cython.final
 cdef class Assignment:
     cdef const int64_t[:, ::1] cost
     cdef int32_t n, m

@@ -1,6 +1,6 @@
 """Compiled shortest residual paths; callers use `flowsched.network`."""
 
-from typing import Any, Final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ def ranges(
     first: _Ids, half: _Ids, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
 ) -> tuple[_Ints, _Ints]: ...
 
+@final
 class Search:
     def __init__(self, first: _Ids, half: _Ids, head: _Ids, reduced: _Ints) -> None: ...
-    def __reduce_cython__(self) -> Any: ...
-    def __setstate_cython__(self, state: Any) -> None: ...

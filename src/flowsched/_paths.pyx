@@ -12,6 +12,7 @@ Paths are searched on reduced costs, which are >= 0, by Dijkstra's algorithm wit
 O(m + n log n) for each arc and side at worst, and what lies nearer than the goal as a rule.
 """
 
+cimport cython
 from libc.stdint cimport int32_t, int64_t
 
 import numpy as np
@@ -25,6 +26,8 @@ cdef struct Item:
     int32_t node
 
 
+@cython.auto_pickle(False)
+@cython.final
 cdef class Search:
     """Dijkstra's algorithm on a residual network; half-arcs 2 a and 2 a + 1 are arc a from its tail and from its head."""
 

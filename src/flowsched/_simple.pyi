@@ -5,6 +5,7 @@ from typing import Any, Final, SupportsIndex, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 _Ints = NDArray[np.int64]
 _Answer = tuple[_Ints | None, int, int]
@@ -14,6 +15,7 @@ __test__: Final[dict[str, str]]
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 def vector(values: list[Any] | tuple[Any, ...]) -> _Ints | None: ...
 
+@disjoint_base
 class Columns:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def add_arc_with_capacity_and_unit_cost(

@@ -59,6 +59,7 @@ def vector(values):
     return out
 
 
+@cython.auto_pickle(False)
 cdef class Columns:
     """Arcs and supplies that are given one at a time or in bulk."""
 
@@ -374,6 +375,7 @@ cdef class Columns:
         self._keep(*answer)
 
 
+@cython.auto_pickle(False)
 @cython.final
 cdef class Use:
     """Compiled, so that no signal comes between the mark and the block that takes it away again."""

@@ -160,7 +160,7 @@ def _words(error: Exception) -> str:
     if isinstance(error, InfeasibleError) and error.cut.any():
         nodes = _some(np.flatnonzero(error.cut))
         most = f"the arcs {_some(error.arcs)} let out" if len(error.arcs) else "can leave them"
-        return f"no flow meets the supplies, {error.shortfall} missing: more comes to the nodes {nodes} than {most}"
+        return f"no flow meets the supplies: {error.shortfall} more comes to the nodes {nodes} than {most}"
     if isinstance(error, UnboundedError):
         return f"{error} (arcs {_some(error.cycle)})"
     return str(error)

@@ -397,12 +397,12 @@ class FlowNetwork(NetworkData):
         return network
 
     def __getstate__(self) -> Any:
-        return (self.state(), dict(self._names)) if self._names else self.state()
+        return {"network": self.state(), "names": dict(self._names)} if self._names else self.state()
 
     def __setstate__(self, state: Any) -> None:
         names: dict[Hashable, int] = {}
-        if isinstance(state, tuple):
-            state, names = state
+        if isinstance(state, dict) and state.keys() == {"network", "names"}:
+            state, names = state["network"], dict(state["names"])
         core = _cs.Network()
         core.adopt(checked(state))
         self._core, self._names, self._slack = core, names, None

@@ -48,10 +48,11 @@ def explained(
     time_limit : float
         Seconds; negative for none.
     """
+    count = int(nodes.max(initial=-1)) + 1
     total = sum(supply.tolist())
     if total:
-        return InfeasibleError(f"the supplies sum to {total}, not to 0", error.cut, abs(total))
-    dense = np.zeros(len(error.cut), np.int64)
+        return InfeasibleError(f"the supplies sum to {total}, not to 0", error.cut[:count], abs(total))
+    dense = np.zeros(count, np.int64)
     dense[nodes] = np.arange(len(nodes))
     tail, head, capacity, lower = columns
     tail, head = dense[tail], dense[head]
@@ -61,7 +62,7 @@ def explained(
         inside = error.cut[nodes]
     short, need, room = _shortfall(inside, tail, head, capacity, lower, supply)
     leaving = arcs[inside[tail] & ~inside[head]]
-    cut = np.zeros(len(error.cut), np.bool_)
+    cut = np.zeros(count, np.bool_)
     cut[nodes[inside]] = True
     return InfeasibleError(_words(nodes, inside, leaving, names, (short, need, room)), cut, short, leaving)
 

@@ -98,7 +98,9 @@ def _network_simplex(
     try:
         result = problem.solve(supply)
     except InfeasibleError as error:
-        raise nx.NetworkXUnfeasible(problem.words(error)) from error
+        unfeasible = nx.NetworkXUnfeasible("no flow satisfies all node demands")
+        unfeasible.add_note(problem.words(error))
+        raise unfeasible from error
     except UnboundedError:
         if not problem.feasible(supply):  # which comes first
             raise nx.NetworkXUnfeasible("no flow satisfies all node demands") from None
@@ -220,7 +222,7 @@ class _Problem:
         nodes = [graph.nodes[i] for i in np.flatnonzero(error.cut)[:5]]
         edges = [graph.edge(i) for i in error.arcs[:5].tolist()]
         return (
-            f"no flow satisfies all node demands: {error.shortfall} units cannot leave the {int(error.cut.sum())} nodes "
+            f"{error.shortfall} units are missing: they cannot leave the {int(error.cut.sum())} nodes "
             f"{nodes!r:.200}, over the {len(error.arcs)} edges {edges!r:.200}"
         )
 
