@@ -42,11 +42,7 @@ class NetworkData:
         return f"<FlowNetwork: {nodes} nodes, {arcs} arcs>"
 
     def _sizes(self) -> tuple[int, int]:
-        nodes, arcs = self._core.sizes()
-        if self._slack is None:
-            return nodes, arcs
-        hidden = self._slack.sizes()
-        return nodes - hidden[0], arcs - hidden[1]
+        return self._core.sizes() if self._slack is None else self._slack.sizes()
 
     def _arc_ids(self, arcs: ArrayLike | None) -> Int64Array | None:
         """Return ids for the kernel, which takes None for all."""
@@ -98,13 +94,11 @@ class NetworkData:
 
     def nodes(self) -> Int64Array:
         """Ids of all nodes, ascending."""
-        ids = self._core.node_ids()
-        return ids if self._slack is None else self._slack.visible(ids, arcs=False)
+        return self._core.node_ids() if self._slack is None else self._slack.ids(arcs=False)
 
     def arcs(self) -> Int64Array:
         """Ids of all arcs, ascending."""
-        ids = self._core.arc_ids()
-        return ids if self._slack is None else self._slack.visible(ids, arcs=True)
+        return self._core.arc_ids() if self._slack is None else self._slack.ids(arcs=True)
 
     def supply(self, nodes: ArrayLike | None = None) -> Int64Array:
         """Supplies of nodes (all, in the order of `nodes()`, by default)."""
@@ -225,8 +219,9 @@ class NetworkData:
             Flat: Python integers of up to 64 bits, and vectors of int64 or int32 of the caller's own.  The names and their meaning are in
             `flowsched.network.state`; ``form`` is the number of that format.  What partial solves have hidden in the network is left out.
         """
+        hidden = None if self._slack is None else self._slack.hidden()
         state = self._core.dump()
-        if self._slack is None or not len(hidden := self._slack.nodes()):
+        if hidden is None or not len(hidden):
             return state
         core = _cs.Network()
         core.adopt(state)

@@ -284,12 +284,12 @@ class FlowNetwork(NetworkData):
         )  # fmt: skip
         left = -1.0 if time_limit is None else max(time_limit - (perf_counter() - start), 0.0)
         labels: dict[int, Hashable] = {node: name for name, node in self._names.items()}
-        if self._slack is None:
+        if self._slack is None or self._slack.node < 0:
             return explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
         labels[self._slack.node] = "the unshipped"
         error = explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
         error.cut[self._slack.node] = False
-        error.arcs = self._slack.visible(error.arcs, arcs=True)
+        error.arcs = self._slack.without(error.arcs)
         return error
 
     # -- other forms -----------------------------------------------------------------------------------------

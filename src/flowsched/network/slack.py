@@ -66,6 +66,7 @@ class Slack:
         "_dearest",
         "_guard",
         "_known",
+        "_others",
         "_owner",
         "_price",
         "_stale",
@@ -82,6 +83,7 @@ class Slack:
 
     def _clear(self) -> None:
         self.node = -1
+        self._others: Int64Array | None = None  # all nodes but S, while the id of S is unknown
         self._dearest = self._price = 0  # no |cost| of an arc is above the first
         self._total = 0  # sum of the supplies in `_known`
         self._known = _NONE  # by node: the supply that its arcs stand for
@@ -152,25 +154,37 @@ class Slack:
         with self._guard:
             self._remove()
 
-    def visible(self, ids: Int64Array, *, arcs: bool) -> Int64Array:
-        """Return those ids of nodes, or of arcs, that are the caller's."""
+    def ids(self, *, arcs: bool) -> Int64Array:
+        """Return the ids of nodes, or of arcs, that are the caller's."""
         with self._guard:
             if not self._whole:
                 self._remove()
-                return ids
-            return ids[~self._hides(ids)] if arcs else ids[ids != self.node]
+            if arcs:
+                found = self._core.arc_ids()
+                return found[~self._hides(found)]
+            found = self._core.node_ids()
+            own: Int64Array = found[found != self.node]
+            return own
 
-    def nodes(self) -> Int64Array:
+    def without(self, arcs: Int64Array) -> Int64Array:
+        """Return those arcs that are the caller's."""
+        with self._guard:
+            return arcs[~self._hides(arcs)]
+
+    def hidden(self) -> Int64Array:
         """Return the slack's node, if it is in the network."""
         with self._guard:
+            if not self._whole:
+                self._remove()
             return np.array([self.node] if self.node >= 0 else [], np.int64)
 
     def sizes(self) -> tuple[int, int]:
-        """Return the numbers of nodes and arcs that are the slack's."""
+        """Return the numbers of nodes and arcs that are the caller's."""
         with self._guard:
             if not self._whole:
                 self._remove()
-            return int(self.node >= 0), int((self._arcs >= 0).sum())
+            nodes, arcs = self._core.sizes()
+            return nodes - (self.node >= 0), arcs - int((self._arcs >= 0).sum())
 
     # -- within a section ----------------------------------------------------------------------------------------
 
@@ -193,10 +207,14 @@ class Slack:
                 raise InputError(f"arcs[{i}]: no arc {given[0][i]}")
 
     def _remove(self) -> None:
-        if self.node >= 0:
-            self._whole = False
-            self._core.remove_nodes(np.array([self.node]))
-            self._clear()
+        self._whole = False
+        gone = np.array([self.node] if self.node >= 0 else [], np.int64)
+        if self._others is not None:  # the call that added S may not have told its id
+            gone = np.setdiff1d(self._core.node_ids(), self._others)
+        if len(gone):
+            with suppress(InputError):  # it went in an earlier call, which ended before it could say so
+                self._core.remove_nodes(gone)
+        self._clear()
 
     def _update(self) -> None:
         """Make the slack fit the supplies, the number of nodes and the costs."""
@@ -206,10 +224,12 @@ class Slack:
             nodes = core.node_ids()
             self._dearest = int(np.abs(core.arc_data(None, _cs.COST)).max(initial=0))
             price_of(len(nodes), self._dearest)
-            (node,) = core.add_nodes(np.zeros(1, np.int64))
-            self.node = int(node)
-            self._reach(np.append(nodes, node))
+            self._reach(nodes)
             self._stale = set(nodes.tolist())
+            self._others = nodes
+            self.node = int(core.add_nodes(np.zeros(1, np.int64))[0])
+            self._others = None
+            self._reach(np.array([self.node]))
         count = core.sizes()[0] - 1
         price = price_of(count, self._dearest)
         changed = np.fromiter(self._stale, np.int64, len(self._stale))
