@@ -69,10 +69,10 @@ def test_amount_nodes_and_arcs(seed, algorithm):
 @pytest.mark.parametrize(
     ("supply", "capacity", "message"),
     [
-        ([4, 0, -4], [1, 1, 2], "2 units are missing: node 0 must send 4 units, and the 2 arcs that leave it (0, 1) carry 2 at most"),
-        ([4, 0, -4], [4, 1, 2], "1 unit is missing: node 2 must get 4 units, and the 2 arcs that enter it (1, 2) carry 3 at most"),
-        ([4, -4, 0], [1, 9, 9], "3 units are missing: node 1 must get 4 units, and arc 0, the only one to enter it, carries 1 at most"),
-        ([-4, 0, 4], [9, 9, 9], "4 units are missing: node 0 must get 4 units, and no arc enters it"),
+        ([4, 0, -4], [1, 1, 2], "2 units are missing: node 0 must send 4 units, and the 2 arcs out of it (0, 1) carry 2"),
+        ([4, 0, -4], [4, 1, 2], "1 unit is missing: node 2 must get 4 units, and the 2 arcs into it (1, 2) carry 3"),
+        ([4, -4, 0], [1, 9, 9], "3 units are missing: node 1 must get 4 units, and arc 0, the only one into it, carries 1"),
+        ([-4, 0, 4], [9, 9, 9], "4 units are missing: node 0 must get 4 units, and no arc leads into it"),
     ],
 )  # fmt: skip
 def test_the_message_names_them(supply, capacity, message):

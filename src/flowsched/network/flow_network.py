@@ -289,8 +289,8 @@ class FlowNetwork(NetworkData):
         labels[self._slack.node] = "the unshipped"
         error = explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
         error.cut[self._slack.node] = False
-        error.arcs = self._slack.without(error.arcs)
-        return error
+        message = error.args[0].replace("the supplies", "the lower bounds")
+        return InfeasibleError(message, error.cut, error.shortfall, self._slack.without(error.arcs))
 
     # -- other forms -----------------------------------------------------------------------------------------
 

@@ -87,13 +87,13 @@ def _words(
     whom = f"node {_some(which, names)}" if len(which) == 1 else f"{len(which)} nodes ({_some(which, names)})"
     them = "it" if len(which) == 1 else "them"
     what = f"{whom} must {'send' if sends else 'get'} {need} units"
-    way = f"{'leave' if sends else 'enter'} {them}"
+    way = f"{'out of' if sends else 'into'} {them}"
     if len(leaving) == 0:
-        bound = f"no arc {'leaves' if sends else 'enters'} {them}"
+        bound = f"no arc leads {way}"
     elif len(leaving) == 1:
-        bound = f"arc {leaving[0]}, the only one to {way}, carries {room} at most"
+        bound = f"arc {leaving[0]}, the only one {way}, carries {room}"
     else:
-        bound = f"the {len(leaving)} arcs that {way} ({_some(leaving, {})}) carry {room} at most"
+        bound = f"the {len(leaving)} arcs {way} ({_some(leaving, {})}) carry {room}"
     return (
         f"no flow meets the supplies, {short} {'unit is' if short == 1 else 'units are'} missing: {what}, and {bound}"
     )
