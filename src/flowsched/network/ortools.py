@@ -34,6 +34,9 @@ class FlowStatus(IntEnum):
     BAD_COST_RANGE = 6
     BAD_CAPACITY_RANGE = 7
 
+    def __str__(self) -> str:
+        return f"Status.{self.name}"  # as OR-tools prints it
+
 
 class SimpleMinCostFlow(_simple.Columns):
     """A min-cost flow problem, built arc by arc or in bulk, and solved.
