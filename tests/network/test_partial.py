@@ -180,6 +180,26 @@ def test_a_network_that_grows_beyond_what_the_price_allows():
     assert net.solve(partial=True).cost == 5 * 2**50
 
 
+@pytest.mark.parametrize("change", ["cost", "arcs", "nodes"])
+def test_the_price_follows_what_is_dear(change):
+    """Every unit is shipped that can be, whatever it costs and however far it has to go."""
+    net = build([0], [1], 5, 1, [3, -3])
+    assert net.solve(partial=True).cost == 3
+    if change == "cost":
+        net.set_cost(0, 10**6)
+        assert net.solve(partial=True).cost == 3 * 10**6
+    elif change == "arcs":
+        net.set_capacity(0, 0)
+        net.add_arcs(0, 1, 5, 10**6)
+        assert net.solve(partial=True).cost == 3 * 10**6
+    else:
+        net.set_capacity(0, 0)
+        way = np.concatenate([[0], net.add_nodes(count=50), [1]])
+        net.add_arcs(way[:-1], way[1:], 5, 1)
+        assert net.solve(partial=True).cost == 3 * 51
+    net.certify()
+
+
 def test_hidden_ids_are_nobodys():
     net = build([0], [1], 5, 1, [9, -9])
     net.solve(partial=True)

@@ -53,7 +53,7 @@ def assignment(cost: Any, *, maximize: bool = False) -> tuple[Int64Array, Int64A
 
     Notes
     -----
-    On integers the arithmetic is exact.  Floats are multiplied by the largest power of two, 2**k, for which (n + m + 3) * |cost| stays below 2**59 (2**53 if some pairs may not be matched), and rounded:
+    On integers the arithmetic is exact.  Floats are multiplied by the largest power of two, ``2**k``, for which ``(n + m + 3) * |cost|`` stays below 2**59 (2**53 if some pairs may not be matched), and rounded:
     the total is at most ``min(n, m) * 2**-k`` from the optimum, and it is the optimum if nothing was rounded (multiples of 2**-47 below 1, in a matrix of
     1,000 rows and columns, for example).
 
