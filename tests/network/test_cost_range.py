@@ -101,4 +101,6 @@ def test_copies_answer_what_if():
     assert net.copy(cost=(0, 9)).solve().cost == 8
     assert net.copy(capacity=([0], [1]), supply=([0, 1], [1, -1])).solve().cost == 1
     assert net.copy(lower=(1, 1)).solve().cost == 5
+    with pytest.raises(fs.InputError, match=r"cost: a pair \(ids, values\) expected, got 5"):
+        net.copy(cost=5)
     assert net.solve().cost == 2

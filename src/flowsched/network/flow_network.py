@@ -259,21 +259,17 @@ class FlowNetwork(NetworkData):
             With `partial`, ``nodes * nodes * |cost|`` reaches 2**59.
         """
         start = perf_counter()
+        kernel, seconds = checked_options(algorithm, time_limit)
         try:
-            return self._optimise(algorithm, time_limit, partial)
+            if partial:
+                if self._slack is None:
+                    self._slack = Slack(self._core)
+                return FlowSolution(*self._slack.solve(kernel, seconds))
+            if self._slack is not None:
+                self._slack.remove()
+            cost, changed, stats = self._core.solve(kernel, seconds)
         except InfeasibleError as error:
             raise self._explained(error, start, time_limit) from None
-
-    def _optimise(self, algorithm: Algorithm, time_limit: float | None, partial: bool = False) -> FlowSolution:
-        """Solve; `InfeasibleError` comes with a cut only."""
-        kernel, seconds = checked_options(algorithm, time_limit)
-        if partial:
-            if self._slack is None:
-                self._slack = Slack(self._core)
-            return FlowSolution(*self._slack.solve(kernel, seconds))
-        if self._slack is not None:
-            self._slack.remove()
-        cost, changed, stats = self._core.solve(kernel, seconds)
         return FlowSolution(cost, changed, stats, EMPTY)
 
     def _explained(self, error: InfeasibleError, start: float, time_limit: float | None) -> InfeasibleError:
@@ -370,11 +366,11 @@ class FlowNetwork(NetworkData):
         """
         other = type(self).__new__(type(self))
         other.__setstate__(self.__getstate__())
-        for change, make in (
-            (supply, other.set_supply), (capacity, other.set_capacity), (lower, other.set_lower), (cost, other.set_cost)
-        ):  # fmt: skip
+        for what, change in (("supply", supply), ("capacity", capacity), ("lower", lower), ("cost", cost)):
             if change is not None:
-                make(*change)
+                if not isinstance(change, tuple | list) or len(change) != 2:
+                    raise InputError(f"{what}: a pair (ids, values) expected, got {change!r:.80}")
+                getattr(other, f"set_{what}")(*change)
         return other
 
     @classmethod

@@ -10,7 +10,7 @@ import numpy as np
 import flowsched._simple as _simple
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network.arguments import capacities as checked_capacities
-from flowsched.network.arguments import integers
+from flowsched.network.arguments import checked_options, integers
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 
@@ -144,7 +144,7 @@ class SimpleMinCostFlow(_simple.Columns):
                 return self._none(FlowStatus.UNBALANCED)
             try:
                 self._hand_on(supplies)
-                cost = self._network._optimise("auto", None).cost
+                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error that explains nothing
             except InfeasibleError:
                 return self._none(FlowStatus.INFEASIBLE)
             except CostRangeError:
