@@ -19,6 +19,7 @@ from flowsched.experiments.solver.lemon import Infeasible
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
+from flowsched.network.results import Algorithm
 
 __all__ = [
     "Infeasible",
@@ -81,7 +82,7 @@ def cold_peers() -> dict[str, Solve]:
     return solvers
 
 
-def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
+def flowsched_once(problem: FlowProblem, algorithm: Algorithm = "auto") -> Measured:
     """Solve by flowsched, in one call for all phases."""
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     measured = Measured()
@@ -91,7 +92,7 @@ def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
     return measured
 
 
-def flowsched_network(problem: FlowProblem, algorithm: str = "auto") -> Measured:
+def flowsched_network(problem: FlowProblem, algorithm: Algorithm = "auto") -> Measured:
     """Solve by flowsched, phase by phase: bulk build, first solve, flows read."""
     measured = Measured()
     net = FlowNetwork()

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.findings import Findings, Goal, median
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
+from flowsched.network.results import Algorithm
 
 __all__ = ["WarmCase", "cases", "growth", "measure", "sirius", "spread"]
+
+_COMPARED: tuple[Algorithm, ...] = ("cost_scaling", "auto")
 
 Times = NDArray[np.float64]
 PHASES = ("mutate", "solve", "read")
@@ -116,7 +119,7 @@ def sirius(findings: Findings, machines: int, tasks: list[int], seed: int, round
     for count in tasks:
         k = count // 100
         drawn = Rounds(SchedFamily(machines, tasks=count, seed=seed), k, rounds)
-        lives = {name: LiveNetwork(drawn.family, drawn.first, drawn.first_jobs) for name in ("cost_scaling", "auto")}
+        lives = {name: LiveNetwork(drawn.family, drawn.first, drawn.first_jobs) for name in _COMPARED}
         for live in lives.values():
             live.net.solve()
         setting = f"{machines:,} x 4, {count:,} tasks, 1 % change"
