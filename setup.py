@@ -20,7 +20,7 @@ setup(
                 define_macros=[("FLOWSCHED_FAULTS", "1")] if faults else [],
                 extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
             )
-            for name in ("_guard", "_cs", "_ns", "fgm._course", "fgm._match", "journal._words")
+            for name in ("_guard", "_cs", "_ns", "fgm._course", "fgm._match", "journal._walk", "journal._words")
         ],
         compiler_directives={
             "language_level": 3,
