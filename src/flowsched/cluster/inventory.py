@@ -137,7 +137,8 @@ class Inventory(Columns):
     def add_machine(self) -> int:
         """Return a row for a new machine, which has nothing and takes no tasks until `describe` says what it is."""
         row = self._rows.take()
-        self.grow(rows=row + 1)
+        if row >= len(self.running):
+            self.grow(rows=row + 1)
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         return row
 
