@@ -71,7 +71,7 @@ class AdmissionCheck:
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         else:
             for alike in self._together(proposals):
-                fill(alike, self.cluster.inventory, attempt.start_here)
+                fill(alike, self.builder.classes, attempt.start_here)
         return self._keep_shares(attempt.started) or again or attempt.again
 
     def _together(self, proposals: Sequence[ClassFlow]) -> Iterator[Sequence[ClassFlow]]:
