@@ -181,7 +181,7 @@ class Builder:
             self.batch.set_supply(self.machines.sink, -self._sent)
         self.running.update(touched, self.policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            self.reservations.update(self.groups.patient, now)
+            self.reservations.update(self.groups.patient, now, self.policy.backfill, scope.withheld)
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)

@@ -196,6 +196,8 @@ class Task:
         Kinds with which it does not share a machine, in whichever order they come.
     tolerations : sequence of toleration
         Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
+    duration : float or None
+        Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
     """
 
     id: Hashable
@@ -208,6 +210,7 @@ class Task:
     avoids: Sequence[Hashable] = ()
     apart_in_rack: int | None = None
     tolerations: Sequence[Requirement] = ()
+    duration: float | None = None
 
     def __post_init__(self) -> None:
         def become(name: str, value: object) -> None:
@@ -234,6 +237,8 @@ class Task:
             become("tolerations", checked_tolerations(f"{me}: tolerations", self.tolerations))
         if type(self.data) is not tuple or self.data:
             become("data", _pairs(f"{me}: data", self.data))
+        if self.duration is not None:
+            become("duration", number(f"{me}: duration", self.duration, 0))
 
 
 def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:

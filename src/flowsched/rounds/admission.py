@@ -72,7 +72,7 @@ class AdmissionCheck:
         else:
             for alike in self._together(proposals):
                 fill(alike, self.builder.classes, attempt.start_here)
-        return self._keep_shares(attempt.started) or again or attempt.again
+        return self.keep_shares(attempt.started) or again or attempt.again
 
     def _together(self, proposals: Sequence[ClassFlow]) -> Iterator[Sequence[ClassFlow]]:
         """Yield the proposals that are tried together: those of one standing, or one by one where jobs have shares.
@@ -86,7 +86,7 @@ class AdmissionCheck:
         for _, alike in groupby(proposals, lambda proposal: self.builder.rank(proposal, self.scope)):
             yield list(alike)
 
-    def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
+    def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
         """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
