@@ -255,7 +255,7 @@ class Inventory(Columns):
         """Return whether the machine takes new tasks, and could hold the class if it were empty."""
         return bool(self.usable[row]) and self.suitability.can(class_id, row)
 
-    def welcomes(self, row: int, class_id: int, turn: int) -> bool:
+    def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
         """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
         reserved = self._reserved
         kept = reserved is not None and reserved.forbids(row, class_id) and not reserved.grants(turn)

@@ -71,8 +71,12 @@ class AdmissionCheck:
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         else:
             for alike in self._together(proposals):
-                fill(alike, self.builder.classes, attempt.start_here)
+                fill(alike, self.builder.classes, attempt.start_here, self._preempts(alike[0].cls.priority))
         return self.keep_shares(attempt.started) or again or attempt.again
+
+    def _preempts(self, priority: int) -> bool:
+        worst = self.cluster.inventory.worst_running()
+        return self.builder.policy.preemption is not None and worst is not None and worst > priority
 
     def _together(self, proposals: Sequence[ClassFlow]) -> Iterator[Sequence[ClassFlow]]:
         """Yield the proposals that are tried together: those of one standing, or one by one where jobs have shares.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
+from math import inf
 
 from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
@@ -27,12 +28,12 @@ def overtake(check: AdmissionCheck) -> None:
     for row, cls in reservations.kept():
         now = check.transaction.now
         when, beside = reservations.leeway(row, cls, now)
-        if when <= now or not check.cluster.by_row[row].tasks:
+        if not now < when < inf:
             continue
         for task in islice(_line(check, row, cls), _DEPTH):
             demand = task.group.cls.demand
             leaves = now + task.duration <= when
-            if not (leaves or (when < float("inf") and (demand <= beside).all())):
+            if not (leaves or (demand <= beside).all()):
                 continue
             if check.cluster.inventory.pick(row, task.group.cls.index) is None:
                 continue

@@ -5,7 +5,8 @@ resources.  Such a machine is *contested*.  If there is room for all that is pro
 go first, since they find room in the fewest places.  If there is not, some must wait whatever is done, and a contested
 machine is filled task by task:
 
-1. The first task is the one that has waited longest.
+1. The first task is the one that has waited longest; of tasks that came at the same time, the one whose job came first,
+   then the largest.  So the order of tasks in an event does not matter.
 2. Each further task is, of the few that have waited longest and fit, the one whose demand is most like what is free.
 
 The likeness is the cosine between the demand and the free room, as parts of the machine's capacity.  It is the dot
@@ -22,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -57,6 +59,12 @@ class _Queue:
     def __post_init__(self) -> None:
         self.demand = self.cls.demand.tolist()
 
+    def standing(self, inventory: Inventory) -> tuple[Any, ...]:
+        """Return what orders the queue among others: by arrival, and what came at the same time by job and size."""
+        first = self.tasks[0]
+        size = inventory.size(self.cls.index)
+        return first.since, first.group.job.serial, -size, self.cls.rank, first.turn
+
 
 @dataclass(slots=True)
 class _Offer:
@@ -74,7 +82,7 @@ class _Offer:
         self.units = self.units - done if done == len(some) else 0
 
 
-def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start) -> None:
+def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: bool) -> None:
     """Start the tasks of proposals, which are of one priority and age, as far as they fit.
 
     Parameters
@@ -84,6 +92,8 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start) -> No
     classes : ClassArcs
     start : callable
         See `Start`.
+    preempts : bool
+        Tasks of worse priority may have to go for these.
     """
     inventory = classes.cluster.inventory
     offers: dict[int, list[_Offer]] = {}
@@ -106,7 +116,7 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start) -> No
         if proposal.displacing:
             displacing.append((queue, proposal.displacing))
     contested = {row: offers[row] for row in sorted(offers) if _contested(offers[row], row, inventory)}
-    if contested and not _scarce(offers, classes):
+    if contested and not _scarce(offers, classes, preempts):
         contested = {}
     for row in sorted(offers):
         if row not in contested:
@@ -130,8 +140,11 @@ def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool
     return any(room < 0 for room in free)
 
 
-def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs) -> bool:
-    """Return True if all that is proposed asks for more of a resource than is free where any of it has room."""
+def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts: bool) -> bool:
+    """Return True if all that is proposed asks for more of a resource than is free where any of it has room.
+
+    What tasks of worse priority have counts as free where these may have to go.
+    """
     inventory = classes.cluster.inventory
     units: dict[int, int] = {}
     for some in offers.values():
@@ -140,7 +153,12 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs) -> bool:
     index = np.array(list(units), np.int64)
     asked = (inventory.demand[index] * np.array(list(units.values()))[:, None]).sum(axis=0)
     rows = np.flatnonzero(classes.offers(index).any(axis=0))
-    return bool((asked > inventory.free[rows].sum(axis=0)).any())
+    free = inventory.free[rows].sum(axis=0)
+    if preempts:
+        running = inventory.tasks.class_id[inventory.tasks.row >= 0]
+        worse = running[inventory.priority[running] > inventory.priority[index].min()]
+        free = free + inventory.demand[worse].sum(axis=0)
+    return bool((asked > free).any())
 
 
 def _take_turns(contested: dict[int, list[_Offer]], inventory: Inventory, start: Start) -> None:
@@ -148,7 +166,7 @@ def _take_turns(contested: dict[int, list[_Offer]], inventory: Inventory, start:
     choice = 1
     while contested:
         for row, offers in list(contested.items()):
-            offers.sort(key=lambda offer: offer.queue.tasks[0].turn)
+            offers.sort(key=lambda offer: offer.queue.standing(inventory))
             _next(offers, row, inventory, choice).start(row, 1, start)
             contested[row] = [offer for offer in offers if offer.units and offer.queue.tasks]
             if not contested[row]:
