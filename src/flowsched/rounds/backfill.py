@@ -35,7 +35,8 @@ def overtake(check: AdmissionCheck) -> None:
             leaves = now + task.duration <= when
             if not (leaves or (demand <= beside).all()):
                 continue
-            if check.cluster.inventory.pick(row, task.group.cls.index) is None:
+            # One that has just been stopped for another one waits for its turn.
+            if task in check.transaction.before or check.cluster.inventory.pick(row, task.group.cls.index) is None:
                 continue
             reservations.grant(task.turn)
             check.start_some([task], row)
