@@ -54,16 +54,25 @@ class _Queue:
 
     cls: TaskClass
     tasks: deque[TaskRecord]
+    size: float
     demand: list[int] = field(init=False)
+    standing: tuple[Any, ...] = field(init=False)
+    """Orders the queue among others: by arrival of its first task, and what came at the same time by job and size."""
 
     def __post_init__(self) -> None:
         self.demand = self.cls.demand.tolist()
+        self._settle()
 
-    def standing(self, inventory: Inventory) -> tuple[Any, ...]:
-        """Return what orders the queue among others: by arrival, and what came at the same time by job and size."""
-        first = self.tasks[0]
-        size = inventory.size(self.cls.index)
-        return first.since, first.group.job.serial, -size, self.cls.rank, first.turn
+    def pop(self, count: int) -> None:
+        """Take the first tasks away."""
+        for _ in range(count):
+            self.tasks.popleft()
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.tasks:
+            first = self.tasks[0]
+            self.standing = first.since, first.group.job.serial, -self.size, self.cls.rank, first.turn
 
 
 @dataclass(slots=True)
@@ -77,8 +86,7 @@ class _Offer:
         """Start some of them; the offer is over where one is refused."""
         some = list(islice(self.queue.tasks, min(most, self.units)))
         done = start(some, row)
-        for _ in range(done):
-            self.queue.tasks.popleft()
+        self.queue.pop(done)
         self.units = self.units - done if done == len(some) else 0
 
 
@@ -100,17 +108,18 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
     displacing: list[tuple[_Queue, list[int]]] = []
     for proposal in proposals:
         taken: dict[int, int] = {}
+        size = inventory.size(proposal.cls.index)
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
-            queue = _Queue(proposal.cls, deque(group.waiting[first : first + units]))
+            queue = _Queue(proposal.cls, deque(group.waiting[first : first + units]), size)
             offers.setdefault(row, []).append(_Offer(queue, units))
         tasks: list[TaskRecord] = []
         for group, units in proposal.groups:
             first = taken.get(group.serial, 0)
             tasks += group.waiting[first : first + units]
         tasks.sort(key=attrgetter("turn"))
-        queue = _Queue(proposal.cls, deque(tasks))
+        queue = _Queue(proposal.cls, deque(tasks), size)
         for row, units in proposal.rows:
             offers.setdefault(row, []).append(_Offer(queue, units))
         if proposal.displacing:
@@ -166,22 +175,28 @@ def _take_turns(contested: dict[int, list[_Offer]], inventory: Inventory, start:
     choice = 1
     while contested:
         for row, offers in list(contested.items()):
-            offers.sort(key=lambda offer: offer.queue.standing(inventory))
-            _next(offers, row, inventory, choice).start(row, 1, start)
-            contested[row] = [offer for offer in offers if offer.units and offer.queue.tasks]
-            if not contested[row]:
+            offers.sort(key=lambda offer: offer.queue.standing)
+            best = _next(offers, row, inventory, choice)
+            if best is None:  # of these, some may find room where tasks of worse priority leave
+                for offer in offers:
+                    offer.start(row, offer.units, start)
                 del contested[row]
+                continue
+            best.start(row, 1, start)
+            contested[row] = [offer for offer in offers if offer.units and offer.queue.tasks]
         choice = _CHOICE
 
 
-def _next(offers: Sequence[_Offer], row: int, inventory: Inventory, choice: int) -> _Offer:
+def _next(offers: Sequence[_Offer], row: int, inventory: Inventory, choice: int) -> _Offer | None:
     """Return the offer whose task is next: of the first few that fit, the one most like the free room."""
     if inventory.rule is not None:
-        return offers[0]
+        return next(iter(offers), None)
     free, capacity = inventory.free[row].tolist(), inventory.capacity[row].tolist()
     fitting = (offer for offer in offers if all(map(int.__le__, offer.queue.demand, free)))
-    best = max(islice(fitting, choice), key=lambda offer: _likeness(offer.queue.demand, free, capacity), default=None)
-    return offers[0] if best is None else best
+    some = list(islice(fitting, choice))
+    if len(some) < 2:
+        return some[0] if some else None
+    return max(some, key=lambda offer: _likeness(offer.queue.demand, free, capacity))
 
 
 def _likeness(demand: Sequence[int], free: Sequence[int], capacity: Sequence[int]) -> float:
