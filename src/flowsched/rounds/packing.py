@@ -105,7 +105,13 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
     """
     inventory = classes.cluster.inventory
     offers: dict[int, list[_Offer]] = {}
+    sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
+
+    def send(row: int, offer: _Offer) -> None:
+        offers.setdefault(row, []).append(offer)
+        sent.append((row, offer))
+
     for proposal in proposals:
         taken: dict[int, int] = {}
         size = inventory.size(proposal.cls.index)
@@ -113,7 +119,7 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
             queue = _Queue(proposal.cls, deque(group.waiting[first : first + units]), size)
-            offers.setdefault(row, []).append(_Offer(queue, units))
+            send(row, _Offer(queue, units))
         tasks: list[TaskRecord] = []
         for group, units in proposal.groups:
             first = taken.get(group.serial, 0)
@@ -121,16 +127,15 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
         tasks.sort(key=attrgetter("turn"))
         queue = _Queue(proposal.cls, deque(tasks), size)
         for row, units in proposal.rows:
-            offers.setdefault(row, []).append(_Offer(queue, units))
+            send(row, _Offer(queue, units))
         if proposal.displacing:
             displacing.append((queue, proposal.displacing))
     contested = {row: offers[row] for row in sorted(offers) if _contested(offers[row], row, inventory)}
     if contested and not _scarce(offers, classes, preempts):
         contested = {}
-    for row in sorted(offers):
+    for row, offer in sent:
         if row not in contested:
-            for offer in offers[row]:
-                offer.start(row, offer.units, start)
+            offer.start(row, offer.units, start)
     _take_turns(contested, inventory, start)
     for queue, rows in displacing:
         for row in rows:
