@@ -256,9 +256,10 @@ class Inventory(Columns):
         """Return whether the machine takes new tasks, and could hold the class if it were empty."""
         return bool(self.usable[row]) and self.suitability.can(class_id, row)
 
-    def welcomes(self, row: int, class_id: int) -> bool:
-        """Return whether the machine takes new tasks, and labels and reservations allow those of the class."""
-        kept = self._reserved is not None and self._reserved.forbids(row, class_id)
+    def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
+        """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
+        reserved = self._reserved
+        kept = reserved is not None and reserved.forbids(row, class_id) and not reserved.grants(turn)
         return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:

@@ -252,6 +252,8 @@ class Task:
         Kinds with which it does not share a machine, in whichever order they come.
     tolerations : sequence of toleration
         Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
+    duration : float or None
+        Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
     """
 
     id: Hashable
@@ -264,6 +266,7 @@ class Task:
     avoids: Sequence[Hashable] = ()
     apart_in_rack: int | None = None
     tolerations: Sequence[Requirement] = ()
+    duration: float | None = None
 
     def __post_init__(self) -> None:
         check_id("task: id", self.id)
@@ -297,6 +300,8 @@ class Task:
             become("tolerations", checked_tolerations(f"{me}: tolerations", self.tolerations))
         if type(self.data) is not tuple or self.data:
             become("data", _pairs(f"{me}: data", self.data))
+        if self.duration is not None:
+            become("duration", number(f"{me}: duration", self.duration, 0))
 
 
 # Nearly all tasks have no more than an id and a demand.

@@ -271,6 +271,8 @@ class Cluster(Views):
             index = self._indices.take()
             self._turn += 1
             record = TaskRecord(task.id, group, index, self._turn, time)
+            if task.duration is not None:
+                record.duration = task.duration
             if index == len(self.by_index):
                 self.by_index.append(None)
             self.by_index[index] = self.tasks[task.id] = record
