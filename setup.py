@@ -20,7 +20,7 @@ setup(
                 define_macros=[("FLOWSCHED_FAULTS", "1")] if faults else [],
                 extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
             )
-            for name in ("_guard", "_cs", "_ns", "fgm._course", "fgm._match")
+            for name in ("_guard", "_cs", "_ns", "_scaling", "fgm._course", "fgm._match")
         ],
         compiler_directives={
             "language_level": 3,

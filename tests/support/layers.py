@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
     "ground": "exceptions boundary version _guard",
-    "kernel": "_cs _ns",
+    "kernel": "_cs _ns _scaling",
     "network": "network",
     "nx_backend": "nx_backend",
     "cluster": "cluster",
