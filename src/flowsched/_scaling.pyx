@@ -14,7 +14,7 @@ there, supply included, and does not leave.  A flow without excess is *epsilon-o
 
 Successive approximation (Goldberg and Tarjan)
 ----------------------------------------------
-Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flow of one that is (ALPHA * epsilon)-optimal:
+Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flow of one that is not:
 
 (R)  At every step of `refine` rc(h) >= -epsilon wherever room(h) > 0.
 
@@ -29,7 +29,7 @@ look-ahead      before flow is pushed to a node that is not in want, it must hav
 The end
 -------
 With 2**shift > n a 1-optimal flow is optimal: each cycle of residual half-arcs has less than -2**shift <= 0.  So `prove`, a shortest-path search from all nodes at once
-that starts at the half-arcs of negative reduced cost, must then succeed.  Before, it stops after PROOF scans for each half-arc.  Its potentials are in whole costs: no half-arc is left with rc < 0.
+that starts at the half-arcs of negative reduced cost, must then succeed.  Before, it stops after ``proof`` scans for each half-arc.  Its potentials are in whole costs: no half-arc is left with rc < 0.
 
 Capacities
 ----------
@@ -66,9 +66,10 @@ cdef int64_t FUEL = FS_FUEL                # half-arcs to scan between two looks
 cdef enum:
     CHUNK = 65536      # arcs between two looks at clock and signals
     COST_BITS = 57
-    STEP_BITS = 5      # ALPHA = 2**STEP_BITS
+    FIRST_BITS = 8     # the first epsilon is C / 2**FIRST_BITS: what a coarser phase finds out costs more than it saves
+    STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
     SHIFT_MIN = 6      # fewer bits than that below one unit of cost prove little
-    PROOF = 3          # half-arcs that `prove` may scan for each one
+    PROOF = 2          # half-arcs that `prove` may scan for each one
     C_OK = 0
     C_INFEASIBLE = 1
     C_UNBOUNDED = 2
@@ -120,7 +121,9 @@ cdef class Scaling:
     cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
     cdef int64_t since             # relabels since the last `update`
+    cdef bint worn                 # a potential left its range
     cdef int64_t fuel
+    cdef int64_t proof             # half-arcs that `prove` may scan for each one, before it must succeed
     cdef double deadline
     cdef int32_t cycle_arc         # arc of the unlimited cycle
     cdef int32_t[::1] by           # of `endless`: arc by which a path comes to the node
@@ -142,7 +145,7 @@ cdef class Scaling:
         self.bucket[:] = -1
         self.kept_room = self.kept_pot = _zeros(0, np.int64)
         self.by = _zeros(0, np.int32)
-        self.fuel = FUEL
+        self.fuel, self.proof = FUEL, PROOF
 
     cdef int poll(self) except -1 nogil:
         self.fuel = FUEL
@@ -400,7 +403,6 @@ cdef class Scaling:
     cdef bint reachable(self) except -1 nogil:
         """True if a node in want can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
         cdef int32_t v, h, i = 0, found = 0
-        cdef bint all = True
         self.front = self.queued = 0        # the ring is scratch: `refine` fills it anew after an update
         for v in range(self.n):
             self.listed[v] = self.exc[v] >= 0
@@ -420,7 +422,7 @@ cdef class Scaling:
                 return False
         for v in range(self.n):
             self.listed[v] = 0
-        return all
+        return True
 
     cdef int list_active(self) except -1 nogil:
         """Let the ring hold all excesses."""
@@ -433,25 +435,27 @@ cdef class Scaling:
                 self.enqueue(v)
         return 0
 
-    cdef int relabel(self, int32_t v, int64_t eps) except -1 nogil:
-        """Lower v's potential until its best half-arc has rc = -eps; without any, the next `update` is to look at once."""
-        cdef int32_t h
+    cdef int32_t relabel(self, int32_t v, int64_t eps) except? -1 nogil:
+        """Lower v's potential until its best half-arc has rc = -eps, and return that; -1 without any: then the next `update` comes at once if v has an excess."""
+        cdef int32_t h, best_half = -1
         cdef int64_t best = NEVER, p = self.pot[v], rc
         for h in range(self.first[v], self.first[v + 1]):
             if self.room[h] > 0:
                 rc = self.price[h] + p - self.pot[self.to[h]]
                 if rc < best:
-                    best = rc
+                    best, best_half = rc, h
         self.fuel -= self.first[v + 1] - self.first[v]
         self.scans += self.first[v + 1] - self.first[v]
         self.relabels += 1
-        if best == NEVER:
-            self.since += self.n
-            return C_OK
-        self.since += 1
+        if best_half < 0:
+            best = self.top_cost << self.shift
+        self.since += self.n if best_half < 0 < self.exc[v] else 1
         self.at[v] = self.first[v]
-        self.pot[v] = p - best - eps
-        return C_OK if self.pot[v] > -POT_MAX else C_RANGE
+        if p - eps - best > -POT_MAX:
+            self.pot[v] = p - eps - best
+        else:
+            self.worn = True
+        return best_half
 
     cdef inline bint barren(self, int32_t v) except -1 nogil:
         """True if v has no admissible half-arc."""
@@ -470,16 +474,14 @@ cdef class Scaling:
         cdef int64_t amount
         while self.exc[v] > 0:
             if self.barren(v):
-                if self.relabel(v, eps) != C_OK:
-                    return C_RANGE
-                if self.since >= self.n:
+                h = self.relabel(v, eps)
+                if h < 0 or self.since >= self.n:
                     return C_OK
-                continue
-            h = self.at[v]
+            else:
+                h = self.at[v]
             w = self.to[h]
             if self.exc[w] >= 0 and self.barren(w):
-                if self.relabel(w, eps) != C_OK:
-                    return C_RANGE
+                self.relabel(w, eps)
                 if self.price[h] + self.pot[v] - self.pot[w] >= 0:
                     continue
             amount = min(self.exc[v], self.room[h])
@@ -504,11 +506,11 @@ cdef class Scaling:
             if not self.queued:
                 return C_OK
             v = self.dequeue()
-            status = self.discharge(v, eps)
-            if status != C_OK:
-                return status
+            self.discharge(v, eps)
             if self.exc[v] > 0:
                 self.enqueue(v)
+            if self.worn:
+                return C_RANGE
             if self.fuel < 0 and self.poll() != C_OK:
                 return C_LATE
 
@@ -569,12 +571,14 @@ cdef class Scaling:
         """From an `eps`-optimal flow to one that is `stop`-optimal, in whole costs; without excess or with."""
         cdef int status = self.survey()
         cdef bint even, sure
+        cdef int bits
         if status == C_OK and self.has_endless:
             status = self.endless()
         if status == C_OK:
             status = self.fill()
         if status != C_OK:
             return status
+        bits = STEP_BITS if eps > 0 else FIRST_BITS
         eps = (min(eps, self.top_cost) if eps > 0 else self.top_cost) << self.shift
         even = self.even()
         while True:
@@ -585,16 +589,16 @@ cdef class Scaling:
                     return self.lay_down()
                 sure = eps <= 1 and <int64_t> 1 << self.shift > self.n
                 if eps >> self.shift <= 1:
-                    status = self.prove(NEVER if sure else PROOF * <int64_t>self.halves)
+                    status = self.prove(NEVER if sure else self.proof * <int64_t>self.halves)
                     if status != C_RANGE:
                         return status
                 if eps <= 1:
                     return C_RANGE
-            eps = max(eps >> STEP_BITS, 1)
+            eps = max(eps >> bits, 1)
             status = self.refine(eps)
             if status != C_OK:
                 return status
-            even = True
+            even, bits = True, STEP_BITS
 
     cdef int lay_down(self) except -1 nogil:
         """Round the potentials down to whole costs."""
@@ -638,6 +642,10 @@ cdef class Scaling:
             arcs.append(a)
             v = self.tail[a]
         return np.array(arcs[::-1], np.int64)
+
+    def set_budget(self, int64_t proof):
+        """Let `prove` scan so many half-arcs for each one of the network, but for the last time."""
+        self.proof = proof
 
     def solve(self, int64_t epsilon, int64_t stop, double time_limit):
         """See `solve` below."""
