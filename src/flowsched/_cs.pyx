@@ -42,9 +42,10 @@ of arcs are not scanned in a round that touches ten of them.
 
 Cost scaling
 ------------
-From nothing it is _scaling.pyx: push-relabel at epsilon = the largest cost, divided by 32 until the flow is optimal, on a compact copy of the network, and flow and potentials are brought back
-with (I).  From the last solution it starts at the epsilon that the changes broke.  By (I) that is 0, so it is `repair`, the last and exact phase of scaling, at the nodes that changes have
-activated.  Once that has cost SCANS_RESHAPED scans an arc the change was not local, and scaling starts from the largest cost.
+From nothing it is _scaling.pyx: push-relabel on a compact copy of the network, epsilon = the largest cost / 256, then divided by 32 until the flow is
+optimal.  Flow and potentials are brought back with (I).  From the last solution it starts at the epsilon that the changes broke.  By (I) that is 0, so it is
+`repair`, the last and exact phase of scaling, at the nodes that changes have activated.  Once that has cost SCANS_RESHAPED scans an arc the change was not
+local, and scaling starts from the largest cost.
 
 What an exception leaves behind
 -------------------------------
@@ -187,8 +188,8 @@ cdef enum:
     SCALING = 2
     SIMPLEX = 3
 
-WAYS = ("auto", "repair", "cost_scaling", "network_simplex")
-ALGORITHMS = {name: i for i, name in enumerate(WAYS)}      # `algorithm` of `Network.solve`
+_WAYS = ("auto", "repair", "cost_scaling", "network_simplex")
+ALGORITHMS = {name: i for i, name in enumerate(_WAYS)}      # `algorithm` of `Network.solve`
 
 cdef enum:
     F_TAIL
@@ -1208,7 +1209,7 @@ cdef class Network:
         """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
         cdef int status
         while self.exc[s]:
-            status = self.walk(s, sign, self.budget)
+            status = self.walk(s, sign, 0, self.budget)
             if status == HANDOVER:
                 status = self.search(s, sign, -1, FAR)
                 if status == INFEASIBLE:
@@ -1231,14 +1232,15 @@ cdef class Network:
         """True if a path from an excess (sign 1) or deficit (sign -1) may end at v."""
         return v == self.hub or (self.exc[v] < 0 if sign > 0 else self.exc[v] > 0)
 
-    cdef int walk(self, int32_t s, int sign, int64_t budget) except -1 nogil:
-        """Grow a path of half-arcs of reduced cost 0 from s, relabelling at dead ends, and push along it.
+    cdef int walk(self, int32_t s, int sign, int64_t eps, int64_t budget) except -1 nogil:
+        """Grow a path of admissible half-arcs from s, relabelling at dead ends, and push along it.
 
-        Such half-arcs may form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
+        Admissible are rc < 0, and rc = 0 at eps = 0; a relabelled node's best half-arc gets rc = -eps.  At eps = 0 admissible half-arcs may
+        form cycles, so a node on the path, or one that ended it without being relabelled, is marked and not entered again.
         """
         cdef int32_t tip = s, depth = 0, i, lo, hi, v, onward, scan
         cdef int status
-        cdef int64_t rc, best, p, left = budget
+        cdef int64_t rc, best, p, left = budget, most = -1 if eps else 0
         self.next_stamp()
         self.mark[s] = self.stamp
         while self.exc[s]:
@@ -1254,7 +1256,7 @@ cdef class Network:
                 rc = self.half[i].cost + p - self.pot[v]
                 if sign < 0:
                     rc = -rc
-                if rc <= 0 and (self.mark[v] != self.stamp or self.ends(v, sign)):
+                if rc <= most and (self.mark[v] != self.stamp or self.ends(v, sign)):
                     onward = i
                     left += hi - lo - scan
                     break
@@ -1282,11 +1284,11 @@ cdef class Network:
             else:
                 if best == FAR and depth:       # nothing leaves it: price it out
                     best = self.cost_bound + 1
-                if 0 < best < FAR:
-                    if not -POT_MAX < p - best * sign < POT_MAX:
+                if best > most and best < FAR:
+                    if not -POT_MAX < p - (best + eps) * sign < POT_MAX:
                         return RANGE
                     self.ready(0, 1)
-                    self.set_pot(tip, p - best * sign)
+                    self.set_pot(tip, p - (best + eps) * sign)
                     self.count[RELABELS] += 1
                     if depth:
                         self.mark[tip] = 0
@@ -1815,7 +1817,7 @@ cdef class Network:
         solves[0], solves[1] = self.solves[0] + (not warm), self.solves[1] + warm
         stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
         stats.update(self.told)
-        stats["algorithm"] = WAYS[self.way]
+        stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, solves[0], solves[1]
         stats["gap"] = (int(gap_hi) << 64) + int(gap_lo)
         stats["seconds"] = time.perf_counter() - start

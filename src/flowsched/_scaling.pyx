@@ -8,9 +8,10 @@ that balances every node at least cost.  Lower bounds are moved into the supplie
 
 Symbols
 -------
-An arc is two *half-arcs*, one in the block of each end; the block of v is first[v] .. first[v + 1].  Half-arc h has the residual capacity ``room[h]``; ``room`` of h and of its mate
-sum to ``both[h]``.  Costs are multiplied by 2**shift, so that all below is in integers.  p is the potential, rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is what arrives
-there, supply included, and does not leave.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
+An arc is two *half-arcs*, one in the block of each end; the block of v is first[v] .. first[v + 1].  Half-arc h has the residual capacity ``room[h]``;
+``room`` of h and of its mate sum to ``both[h]``.  Costs are multiplied by 2**shift, so that all below is in integers.  p is the potential,
+rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is what arrives there, supply included, and does not leave; a node with a negative
+one is *in want*.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
 
 Successive approximation (Goldberg and Tarjan)
 ----------------------------------------------
@@ -21,29 +22,33 @@ Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flo
 It begins by filling all half-arcs with rc < 0.  Then excesses are discharged, first come, first served: along *admissible* half-arcs (room > 0, rc < 0); a node
 without one is *relabelled*: its potential falls until its best half-arc has rc = -epsilon.  Admissible half-arcs never form a cycle, so every excess arrives.
 
-look-ahead      before flow is pushed to a node that is not in want, it must have an admissible half-arc, too, or it is relabelled first: flow is not pushed to where it would come back from.
-`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after as many relabels as nodes.
-                An excess from which no node in want can be reached proves the network infeasible, and the nodes that reach none are a cut: all half-arcs out of them are full.
-`prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before epsilon < 1/n.
+look-ahead      before flow is pushed to a node that is not in want, the node must have an admissible half-arc, too, or it is relabelled first:
+                flow is not pushed to where it would come back from.
+`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after as many relabels as
+                there are nodes.  An excess from which no node in want can be reached proves the network infeasible; the nodes that reach none are a cut, for
+                all half-arcs out of them are full.
+`prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
+                epsilon < 1/n.
 
 The end
 -------
-With 2**shift > n a 1-optimal flow is optimal: each cycle of residual half-arcs has less than -2**shift <= 0.  So `prove`, a shortest-path search from all nodes at once
-that starts at the half-arcs of negative reduced cost, must then succeed.  Before, it stops after ``proof`` scans for each half-arc.  Its potentials are in whole costs: no half-arc is left with rc < 0.
+With 2**shift > n a 1-optimal flow is optimal: a cycle of residual half-arcs costs at least -n, so in whole costs at least 0.  So `prove` must then succeed.  It is a shortest-path
+search from all nodes at once that starts at the half-arcs of negative reduced cost.  Before, it stops after ``proof`` scans for each half-arc.
 
 Capacities
 ----------
-If no arc of negative cost is unlimited, an optimum sends more than B = all supplies + all capacities of negative arcs through an arc only along cycles of cost 0, so capacities are clipped to B + 1.
+If no arc of negative cost is unlimited, an optimum sends more than B = all supplies + all capacities of negative arcs through an arc only along cycles of cost 0,
+so capacities are clipped to B + 1.
 Otherwise a negative cycle of unlimited arcs is looked for first (`endless`); without one every negative cycle has a limited arc, and B = all supplies + all limited capacities.
 
 Range
 -----
-All capacities in the network together and all supplies are less than 2**61, so no excess overflows; costs are below 2**COST_BITS and potentials stay below 2**60, which `update` and
-relabelling check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
+All capacities in the network together and all supplies are less than 2**61, so no excess overflows; costs are below 2**COST_BITS and potentials stay above
+-2**60, which `update` and `relabel` check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
 
 What a stop leaves: with a time limit, flow and potentials are copied before a phase (`keep`), and LATE gives the last that were whole.  An exception gives nothing.
 
-Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `update`, `barren` -> `relabel`; `prove`; `answer`.
+Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `update`, `barren` -> `relabel`; `prove`.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990); A. V. Goldberg, An efficient implementation of a scaling
 minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient implementation of the Goldberg-Tarjan minimum-cost flow algorithm (1998).
 """
@@ -249,7 +254,7 @@ cdef class Scaling:
 
     cdef int endless(self) except -1 nogil:
         """Look for a negative cycle of unlimited arcs, by Bellman and Ford; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
-        cdef int32_t a, v, u, steps, turn = 0
+        cdef int32_t a, v, u, turn = 0
         cdef int64_t[::1] dist = self.whole
         cdef bint better = True
         with gil:
