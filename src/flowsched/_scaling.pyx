@@ -71,7 +71,7 @@ cdef int64_t FUEL = FS_FUEL                # half-arcs to scan between two looks
 cdef enum:
     CHUNK = 65536      # arcs between two looks at clock and signals
     COST_BITS = 57
-    FIRST_BITS = 8     # the first epsilon is C / 2**FIRST_BITS: what a coarser phase finds out costs more than it saves
+    FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: what a coarser phase finds out costs more than it saves
     STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
     SHIFT_MIN = 6      # fewer bits than that below one unit of cost prove little
     PROOF = 2          # half-arcs that `prove` may scan for each one
@@ -117,7 +117,6 @@ cdef class Scaling:
     # --------------------------------------------------------------------------------------------------------------
     cdef int32_t[::1] bucket       # of `update`: the first node by distance, -1 without one
     cdef int64_t[::1] kept_room, kept_pot              # of the last whole flow, of length 0 without one
-    cdef int64_t kept_eps
     cdef int32_t front, queued
     cdef int32_t halves
     cdef int32_t shift
@@ -331,8 +330,8 @@ cdef class Scaling:
                     self.send(h, v, to[h], self.room[h])
         return 0
 
-    cdef int update(self, int64_t eps) except -1 nogil:
-        """Lower potentials by eps times the distance to a node in want, by half-arcs of length 0 if admissible, else rc / eps + 1, rounded down.
+    cdef int update(self, int bits) except -1 nogil:
+        """Lower potentials by eps = 2**bits times the distance to a node in want, by half-arcs of length 0 if admissible, else rc / eps + 1, rounded down.
 
         The search ends when it has settled every excess; farther nodes fall as far as the last settled one.
         """
@@ -376,7 +375,7 @@ cdef class Scaling:
                     if e <= b:
                         continue
                     rc = pot[u] - price[h] - p
-                    length = b if rc < 0 else b + rc // eps + 1
+                    length = b if rc < 0 else b + (rc >> bits) + 1
                     if length >= e or length >= top:
                         continue
                     d = <int32_t>length
@@ -399,7 +398,7 @@ cdef class Scaling:
             if not self.reachable():
                 return C_INFEASIBLE
         for v in range(self.n):
-            pot[v] -= eps * min(dist[v], settled)
+            pot[v] -= <int64_t>min(dist[v], settled) << bits
             if pot[v] <= -POT_MAX:
                 return C_RANGE
             self.at[v] = first[v]
@@ -495,8 +494,9 @@ cdef class Scaling:
                 self.enqueue(w)
         return C_OK
 
-    cdef int refine(self, int64_t eps) except -1 nogil:
-        """Make the flow eps-optimal."""
+    cdef int refine(self, int bits) except -1 nogil:
+        """Make the flow eps-optimal, eps = 2**bits."""
+        cdef int64_t eps = <int64_t> 1 << bits
         cdef int status
         cdef int32_t v
         self.refines += 1
@@ -504,7 +504,7 @@ cdef class Scaling:
         self.since = self.n
         while True:
             if self.since >= self.n:
-                status = self.update(eps)
+                status = self.update(bits)
                 if status != C_OK:
                     return status
                 self.list_active()
@@ -564,46 +564,47 @@ cdef class Scaling:
             self.pot[v] = whole[v]
         return C_OK
 
-    cdef int keep(self, int64_t eps) except -1 nogil:
+    cdef int keep(self) except -1 nogil:
         """Copy the flow, which is whole, and its potentials."""
         cdef int64_t[::1] room, pot
         with gil:
             room, pot = _copy(self.room), _copy(self.pot)
-        self.kept_room, self.kept_pot, self.kept_eps = room, pot, eps
+        self.kept_room, self.kept_pot = room, pot
         return 0
 
     cdef int run(self, int64_t eps, int64_t stop) except -1 nogil:
         """From an `eps`-optimal flow to one that is `stop`-optimal, in whole costs; without excess or with."""
         cdef int status = self.survey()
         cdef bint even, sure
-        cdef int bits
+        cdef int step, bits = 0
         if status == C_OK and self.has_endless:
             status = self.endless()
         if status == C_OK:
             status = self.fill()
         if status != C_OK:
             return status
-        bits = STEP_BITS if eps > 0 else FIRST_BITS
+        step = STEP_BITS if eps > 0 else FIRST_BITS
         eps = (min(eps, self.top_cost) if eps > 0 else self.top_cost) << self.shift
+        while bits < 62 and eps >> bits:
+            bits += 1
         even = self.even()
         while True:
             if even:
                 if self.deadline >= 0:
-                    self.keep(eps)
+                    self.keep()
                 if stop and eps >> self.shift < stop:
                     return self.lay_down()
-                sure = eps <= 1 and <int64_t> 1 << self.shift > self.n
-                if eps >> self.shift <= 1:
+                if bits <= self.shift:
+                    sure = bits == 0 and <int64_t> 1 << self.shift > self.n
                     status = self.prove(NEVER if sure else self.proof * <int64_t>self.halves)
-                    if status != C_RANGE:
+                    if status != C_RANGE or bits == 0:
                         return status
-                if eps <= 1:
-                    return C_RANGE
-            eps = max(eps >> bits, 1)
-            status = self.refine(eps)
+            bits = max(bits - step, 0)
+            eps = <int64_t> 1 << bits
+            status = self.refine(bits)
             if status != C_OK:
                 return status
-            even, bits = True, STEP_BITS
+            even, step = True, STEP_BITS
 
     cdef int lay_down(self) except -1 nogil:
         """Round the potentials down to whole costs."""

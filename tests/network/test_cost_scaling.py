@@ -242,7 +242,7 @@ def test_any_flow_and_potentials_will_do_to_start_from():
 
 
 def test_late_it_gives_the_flow_of_the_last_whole_phase(monkeypatch):
-    problem = SchedFamily(400, tasks=2400, seed=1).problem()
+    problem = SchedFamily(1000, tasks=6000, seed=1).problem()
     looks = left = 0
 
     def monotonic():
