@@ -40,17 +40,18 @@ One node may be the *hub*: the one that takes most of the flow (the sink of a sc
 own excess: excesses flow into it, deficits draw from it, and as supplies sum to 0 it is even in the end.  So its thousands
 of arcs are not scanned in a round that touches ten of them.
 
-Cost scaling (`scale`)
-----------------------
-Goldberg and Tarjan's successive approximation, with raw costs: epsilon = the largest cost, divided by ``ALPHA`` down to 1; `refine`
-turns an epsilon'-optimal flow (rc >= -epsilon' on residual half-arcs) into an epsilon-optimal one by FIFO push-relabel.  The flow is then *not yet* optimal (that would take
-epsilon < 1/n); `repair` finishes it exactly: every residual half-arc of negative reduced cost is saturated, which restores (I), and the excesses are routed.
+Cost scaling
+------------
+From nothing it is _scaling.pyx: push-relabel on a compact copy of the network, epsilon = the largest cost / 256, then divided by 32 until the flow is
+optimal.  Flow and potentials are brought back with (I).  From the last solution it starts at the epsilon that the changes broke.  By (I) that is 0, so it is
+`repair`, the last and exact phase of scaling, at the nodes that changes have activated.  Once that has cost SCANS_RESHAPED scans an arc the change was not
+local, and scaling starts from the largest cost.
 
 What an exception leaves behind
 -------------------------------
 (E)  A call that raises has changed nothing that can be seen.  A mutation makes room first: it checks its arguments, allocates every array that it may need,
      and only then assigns and changes, without an allocation, a Python call or a look for signals.  While solving, room is made at the start of every step
-     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  Whatever may break (I) on the way (cost scaling, `complete`) says so in
+     that moves flow or potentials (`ready`), so that a step is made whole or not at all.  Whatever may break (I) on the way (`start_anew`, `complete`) says so in
      ``loose``, makes room for its own undoing before it begins (`ready_for_all`), and `optimise` has one way out of every failure, which restores (I).
      What a solve returns is laid out before the last solution is given up for the new one (`conclude`).
 (X)  One call at a time: ``busy`` is taken by every call and never waited for.  A second thread, a signal handler, a finaliser or a callback that comes while a call
@@ -65,12 +66,11 @@ It takes over where repair has scanned so much that it is likely to be faster, a
 long as nodes and arcs stay: ``news`` lists what changed since, and the next solve goes to it at once if that is likely to be cheaper than repair, by
 what both have cost lately.
 
-Complexity: `walk` and `search` look only at the adjacency of nodes that they reach; `refine` is O(V^2 E) a phase.
-References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990);
-A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); the Sirius paper (incremental cost scaling, ICS).
+Complexity: `walk` and `search` look only at the adjacency of nodes that they reach.
+Reference: the Sirius paper (incremental cost scaling, ICS).
 
-Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `run` ->
-`cancel_unsaturable`, `scale` -> `refine` -> `saturate_all`, `repair` -> `walk`, `search`.  Nothing here knows of clusters.  Python objects are touched
+Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `attempt` -> `run` ->
+`cancel_unsaturable`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here knows of clusters.  Python objects are touched
 only to grow arrays, to look for signals and to hand out results.
 """
 
@@ -81,7 +81,7 @@ import time
 
 import numpy as np
 
-from flowsched import _ns
+from flowsched import _ns, _scaling
 from flowsched.exceptions import ConcurrentUseError, CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
 
 include "_faults.pxi"
@@ -160,13 +160,11 @@ cdef int64_t BIG = <int64_t> 1 << 31
 cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
-cdef int64_t ALPHA = 8
 # Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
 # from nothing; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
 cdef int64_t SCANS_RESHAPED = 16
 cdef int64_t SCANS_COLD = 9
 cdef int64_t SCANS_WARM = 4
-cdef int64_t SCANS_SCALING = 250     # by cost scaling in all its phases
 cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose between ways that all lead to the optimum
 cdef int64_t SEARCH_NS = 10
 
@@ -190,7 +188,8 @@ cdef enum:
     SCALING = 2
     SIMPLEX = 3
 
-ALGORITHMS = {"auto": AUTO, "repair": REPAIR, "cost_scaling": SCALING, "network_simplex": SIMPLEX}      # `algorithm` of `Network.solve`
+_WAYS = ("auto", "repair", "cost_scaling", "network_simplex")
+ALGORITHMS = {name: i for i, name in enumerate(_WAYS)}      # `algorithm` of `Network.solve`
 
 cdef enum:
     F_TAIL
@@ -248,7 +247,7 @@ cdef class Network:
     cdef int64_t[::1] exc          # excess e(v) = b(v) + inflow - outflow, after a solve all 0
     cdef int64_t[::1] sup          # supply b(v)
     cdef Node[::1] node
-    cdef Label[::1] label          # label[2 v + side], scratch of `search` and of `refine`
+    cdef Label[::1] label          # label[2 v + side], scratch of `search`
     cdef int32_t[::1] mark         # scratch of `walk` and `reach`: v is on the path if mark[v] == stamp
     cdef int32_t[::1] order        # scratch: nodes settled by `search`, side 0 from the left, side 1 from the right; path of `walk`
     cdef int32_t[::1] active       # every node of non-zero excess is in active[:nactive], once; others may be
@@ -300,7 +299,8 @@ cdef class Network:
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
     cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
-    cdef object told               # what the simplex counted
+    cdef object told               # what the kernel for whole networks counted
+    cdef int way                   # the algorithm that answers
     # -- the simplex's last basis -----------------------------------------------------------------------------
     cdef object basis              # a `_ns.Simplex`, None without one
     cdef bint based                # there is one
@@ -1604,7 +1604,7 @@ cdef class Network:
                     found += 1
         return 0
 
-    # -- cost scaling ----------------------------------------------------------------------------------------------
+    # -- from nothing ----------------------------------------------------------------------------------------------
 
     cdef int saturate_all(self) except -1 nogil:
         """Saturate every residual half-arc of negative reduced cost, so that (I) holds; room has been made by `ready_for_all`."""
@@ -1649,40 +1649,6 @@ cdef class Network:
         self.overflown = self.brimful = False
         return self.saturate_all()
 
-    cdef int refine(self, int64_t eps) except -1 nogil:
-        """Make the flow eps-optimal: saturate what has rc < 0, then route all excesses and deficits at eps."""
-        cdef int32_t i, v, status
-        cdef int sign
-        self.count[REFINES] += 1
-        self.saturate_all()
-        self.loose = True
-        status = self.cancel_unsaturable()
-        if status != OK:
-            return status
-        for sign in range(1, -2, -2):
-            for i in range(self.nactive):
-                v = self.active[i]
-                while self.exc[v] * sign > 0 and v != self.hub:
-                    status = self.walk(v, sign, eps, 4 * <int64_t>self.live_arcs + 1000)
-                    if status != OK:
-                        return status
-        return OK
-
-    cdef int scale(self, int64_t eps) except -1 nogil:
-        """Cost scaling from `eps` down to 1, `repair` is to finish it; HANDOVER or SPENT if it did not get so far.
-
-        Potentials that an earlier problem has driven far apart, and what no flow can reach, would take a small epsilon for ever to climb.
-        """
-        cdef int status
-        self.allowance = SCANS_SCALING * (<int64_t>self.live_arcs + 1000)
-        while True:
-            status = self.refine(eps)
-            if status != OK or eps <= 1:
-                break
-            eps = max(eps // ALPHA, 1)
-        self.saturate_all()
-        return status
-
     cdef bint uneven(self) except -1 nogil:
         """True if there is any excess; without one the flow is optimal, by (I)."""
         cdef int32_t i
@@ -1693,10 +1659,14 @@ cdef class Network:
         return False
 
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
+        """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over."""
         cdef int status
         cdef int32_t excesses = self.nactive
         cdef int64_t work
         self.allowance = FAR
+        self.way = SCALING if algorithm == SCALING else REPAIR
+        if algorithm == SCALING and not warm:
+            return SPENT
         if self.based and algorithm == AUTO and <double>excesses * <double>self.repair_work > <double>self.simplex_work:
             return SPENT
         status = self.cancel_unsaturable()
@@ -1704,35 +1674,27 @@ cdef class Network:
             return status
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
-        if algorithm != SCALING:
-            if algorithm == AUTO:
-                self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
-                if self.based:
-                    self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
-                if self.patience >= 0:
-                    self.allowance = self.patience
-            status = self.repair()
-            if excesses:
-                work = (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS]) // excesses + 1
-                if status == SPENT:
-                    work *= 2
-                self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
-            return status
-        self.settle_hub()
-        with gil:
-            self.ready_for_all()
-        self.loose = True
-        status = self.scale(max(self.broken if warm else self.cost_bound, 1))
-        if status != OK and status != HANDOVER and status != SPENT:
-            return status
-        self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
-        status = self.cancel_unsaturable()
-        return self.repair() if status == OK else status
+        if algorithm == SCALING:
+            self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
+        elif algorithm == AUTO:
+            self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
+            if self.based:
+                self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
+        if self.patience >= 0 and algorithm != REPAIR:
+            self.allowance = self.patience
+        status = self.repair()
+        if excesses:
+            work = (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS]) // excesses + 1
+            if status == SPENT:
+                work *= 2
+            self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
+        return status
 
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
-        `algorithm`: AUTO (repair, and the simplex if that takes too long), REPAIR, SCALING or SIMPLEX; by name in `ALGORITHMS`.
+        `algorithm`: AUTO (repair, and the simplex if that takes too long), REPAIR, SCALING (repair where only the nodes that changes have activated are to be
+        settled, else scaling from the largest cost) or SIMPLEX; by name in `ALGORITHMS`.
         `time_limit` in seconds, negative for none.
         """
         start = time.perf_counter()
@@ -1776,7 +1738,7 @@ cdef class Network:
         with nogil:
             status = self.run(algorithm, warm)
         if status == SPENT:
-            status = self.simplex(warm or algorithm == SCALING, warm or algorithm == SIMPLEX)
+            status = self.scaling() if algorithm == SCALING else self.simplex(warm, warm or algorithm == SIMPLEX)
         if status == SPENT:
             self.allowance = FAR
             with nogil:
@@ -1855,7 +1817,7 @@ cdef class Network:
         solves[0], solves[1] = self.solves[0] + (not warm), self.solves[1] + warm
         stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
         stats.update(self.told)
-        stats["algorithm"] = "network_simplex" if self.told else "cost_scaling" if self.count[REFINES] else "repair"
+        stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, solves[0], solves[1]
         stats["gap"] = (int(gap_hi) << 64) + int(gap_lo)
         stats["seconds"] = time.perf_counter() - start
@@ -1886,8 +1848,7 @@ cdef class Network:
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
         cdef int64_t[::1] flow, pot, known
-        cdef int32_t v, a, i
-        cdef int64_t delta, work
+        cdef int64_t work
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
         basis = self.basis
         outcome = self.resume(limit) if self.based else None
@@ -1908,9 +1869,39 @@ cdef class Network:
         flow, pot = answer, potential
         self.ready_for_all()
         # Nothing can fail from here on.
-        self.told = told
+        self.told, self.way = told, SIMPLEX
         if kept:
             self.basis, self.based, self.known, self.simplex_work = basis, True, known, work
+        return self.take_over(flow, pot)
+
+    cdef int scaling(self) except -1:
+        """Solve the network by cost scaling from nothing; take over its optimum.
+
+        SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
+        """
+        cdef int64_t[::1] flow, pot
+        limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
+        tail, head, capacity, cost, _, lower = self.columns()
+        status, answer, potential, told = _scaling.solve(
+            tail, head, capacity, cost, self.supplies(), lower, limit, self.none64, self.none64, 0, 0)
+        if status == _scaling.RANGE:
+            return SPENT
+        if status == _scaling.LATE:
+            return LATE
+        if status == _scaling.INFEASIBLE:
+            raise InfeasibleError("no flow meets the supplies", answer & self.living())
+        if status == _scaling.UNBOUNDED:
+            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        flow, pot = answer, potential
+        self.ready_for_all()
+        # Nothing can fail from here on.
+        self.told = told
+        return self.take_over(flow, pot)
+
+    cdef int take_over(self, int64_t[::1] flow, int64_t[::1] pot) except -1:
+        """Take over an optimum, by arc and node id; room has been made by `ready_for_all`."""
+        cdef int32_t v, a, i
+        cdef int64_t delta
         for v in range(self.n):
             if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
                 self.set_pot(v, pot[v])
@@ -1945,7 +1936,12 @@ cdef class Network:
         return np.where(self.living(), _whole(self.sup)[:self.n], 0)
 
     cdef object basis_of_all(self, bint warm, bint kept):
-        """The network as the simplex takes it; arc ids that are free become arcs of capacity 0."""
+        tail, head, capacity, cost, flow, lower = self.columns()
+        none = self.none64
+        return _ns.Simplex(tail, head, capacity, cost, self.supplies(), lower, flow if warm else none, self.pot[:self.n] if warm else none, kept)
+
+    cdef object columns(self):
+        """The network as the kernels for whole ones take it: tail, head, capacity, cost, flow, lower; arc ids that are free become arcs of capacity 0."""
         cdef int32_t[::1] tail = _zeros(self.m, np.int32), head = _zeros(self.m, np.int32)
         cdef int64_t[::1] cost = _zeros(self.m, np.int64), flow = _zeros(self.m, np.int64), capacity = _zeros(self.m, np.int64)
         cdef int32_t v, i, a
@@ -1955,10 +1951,7 @@ cdef class Network:
                     a = self.half[i].code >> 1
                     tail[a], head[a], cost[a], flow[a] = v, self.half[i].head, self.half[i].cost, self.flow_of(a)
                     capacity[a] = self.res[2 * a] + flow[a]
-        none = self.none64
-        return _ns.Simplex(
-            tail, head, capacity, cost, self.supplies(), _copy(self.low[:self.m]) if self.low.shape[0] else none,
-            flow if warm else none, self.pot[:self.n] if warm else none, kept)
+        return tail, head, capacity, cost, flow, _copy(self.low[:self.m]) if self.low.shape[0] else self.none64
 
     cdef int centre(self) except -1 nogil:
         """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""

@@ -11,7 +11,18 @@ from click.testing import CliRunner
 
 from flowsched import cli, experiments
 from flowsched.experiments.rows import Outcome, Row
-from flowsched.experiments.solver import changes, cold, failures, general, lemon, peers, plots, warm, warm_general
+from flowsched.experiments.solver import (
+    changes,
+    cold,
+    failures,
+    general,
+    lemon,
+    peers,
+    plots,
+    scaling,
+    warm,
+    warm_general,
+)
 from flowsched.experiments.solver.findings import Findings, Goal
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
 from flowsched.network import min_cost_flow
@@ -126,7 +137,6 @@ def test_warm_rows(findings: Findings) -> None:
 def test_other_rows(findings: Findings, tmp_path: Path) -> None:
     warm.growth(findings, [40, 80], seed=1, rounds=2, repeats=1, check=True)
     warm.spread(findings, 40, seed=1, rounds=4, repeats=1)
-    warm.sirius(findings, 100, [200], seed=1, rounds=2)
     failures.measure(findings, 40, 150, [2], seed=1, rounds=3)
     cold.sched(findings, [(40, 4, 160)], seed=1, repeats=2)
     cold.reduced(findings, 20, seed=1)
@@ -140,6 +150,40 @@ def test_other_rows(findings: Findings, tmp_path: Path) -> None:
     names = [path.name for path in plots.draw(outcome, tmp_path)]
     assert names == ["round_by_size.svg", "cold.svg"]
     assert (tmp_path / "cold.svg").read_text().startswith("<?xml")
+
+
+def test_rows_of_cost_scaling(findings: Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: lambda seed, name=name: GENERAL[name] for name in ("goto", "transport")}
+    monkeypatch.setattr(general, "families", lambda quick: few)
+    scaling.cold(findings, [(40, 4, 160)], seed=1, repeats=2, quick=True, data=None)
+    scaling.incremental(findings, [(40, 4, 150)], seed=1, rounds=4)
+    assert findings.wrong == []
+    assert [row.metric for row in findings.goals] == [
+        "worst ratio",
+        "geometric mean of the ratios",
+        *["ICS (solve only)"] * 2,
+    ]
+    best = [row for row in findings.details if row.metric == "build included" and row.note.startswith("best peer")]
+    assert [row.setting for row in best] == [
+        f"{name}, cost scaling, cold" for name in ("40 x 4, 160 tasks", "goto", "transport")
+    ]
+    assert all("phases" in row.note for row in best)
+
+
+def test_the_random_queue_fills_slots_and_no_more() -> None:
+    family = SchedFamily(30, slots=3, tasks=80, seed=4)
+    queue = scaling.RandomQueue(family, seed=1)
+    rng = np.random.default_rng(2)
+    for size in (0, 5, 80, 20):
+        queue.round(rng.choice(80, size, replace=False))
+        used = np.bincount([machine for machine in queue.machine if machine >= 0], minlength=30)
+        assert (used + queue.free == 3).all()
+        assert sorted(queue.open) == np.flatnonzero(used < 3).tolist()
+        assert len(queue.waiting) == 0 and sum(used) == 80
+    crowd = scaling.RandomQueue(SchedFamily(30, slots=2, tasks=80, seed=4), seed=1)
+    crowd.round(np.arange(40))
+    assert len(crowd.waiting) == 20 and not crowd.open
+    assert sorted(crowd.waiting) == [task for task in range(80) if crowd.machine[task] < 0]
 
 
 def test_a_wrong_optimum_is_told(findings: Findings) -> None:

@@ -19,7 +19,7 @@ from netmodel import ALGORITHMS, from_problem, mutate
 from strategies import random_problem
 
 import flowsched as fs
-from flowsched import _cs, _ns
+from flowsched import _cs, _ns, _scaling
 
 HOOKED = _cs.fail_at(0, 0) is not None
 
@@ -216,7 +216,7 @@ def _at_point(module, kind):
 
 @pytest.mark.skipif(not HOOKED, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 @pytest.mark.parametrize("kind", ["allocation", "signal"])
-@pytest.mark.parametrize("module", [_cs, _ns], ids=["_cs", "_ns"])
+@pytest.mark.parametrize("module", [_cs, _ns, _scaling], ids=["_cs", "_ns", "_scaling"])
 def test_every_fault_point(module, kind, capsys):
     found = Counter()
     for name, call in EACH:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import flowsched._ns as _ns
+import flowsched._scaling as _scaling
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import (
     EMPTY,
@@ -74,8 +75,8 @@ def min_cost_flow(
     _, seconds = checked_options(algorithm, time_limit)
     if partial:
         return _partial(tail, head, capacity, cost, supply, lower, algorithm, time_limit)
-    if algorithm in ("auto", "network_simplex"):
-        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds)
+    if algorithm != "repair":
+        result = _whole(tail, head, capacity, cost, supply, lower, algorithm, seconds)
         if result:
             return result
     if time_limit is not None:
@@ -127,16 +128,17 @@ def _partial(
     return FlowResult(result.flow[:m], result.cost - kept, result.potential[:n], result.stats, unshipped)
 
 
-def _by_simplex(
+def _whole(
     tail: ArrayLike,
     head: ArrayLike,
     capacity: ArrayLike,
     cost: ArrayLike,
     supply: ArrayLike,
     lower: ArrayLike | None,
+    algorithm: str,
     time_limit: float,
 ) -> FlowResult | None:
-    """Solve by the simplex without building a network; None if the simplex declines the problem, or there is no optimum."""
+    """Solve by a kernel for whole networks without building one; None if it declines the problem, or there is no optimum."""
     start = perf_counter()
     supplies = supply_vector(supply)
     n = len(supplies)
@@ -156,13 +158,16 @@ def _by_simplex(
     if len(lowers) and (lowers.min() < 0 or (lowers > rooms).any()):
         return None
     np.minimum(rooms, INF, out=rooms)
-    status, flow, potential, stats = _ns.solve(
-        tails32, heads32, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY
-    )
-    if status != _ns.OK:
+    columns = (tails32, heads32, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
+    if algorithm == "cost_scaling":
+        status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
+    else:
+        algorithm = "network_simplex"
+        status, flow, potential, stats = _ns.solve(*columns)
+    if status != 0:  # OK, the same for both
         return None
-    stats |= dict.fromkeys(("pushes", "relabels", "augmentations"), 0)  # the simplex makes none
-    stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
+    stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
+    stats |= {"algorithm": algorithm, "warm": False, "gap": 0, "seconds": perf_counter() - start}
     return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
 
 

@@ -22,6 +22,7 @@ from flowsched.experiments.solver import (
     lemon,
     peers,
     plots,
+    scaling,
     warm,
     warm_general,
 )
@@ -60,7 +61,8 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         warm.measure(findings, warm.cases(quick=True), seed, repeats=1)
         warm.growth(findings, [1_000, 10_000], seed, rounds=30, repeats=2, check=False)
         warm.spread(findings, 2_000, seed, rounds=100, repeats=2)
-        warm.sirius(findings, 1_000, [1_000], seed, rounds=2)
+        scaling.cold(findings, [(1_000, 4, 3_900)], seed, 1, quick, data)
+        scaling.incremental(findings, [(1_000, 24, 2_000)], seed, rounds=3)
         failures.measure(findings, 1_000, 3_900, [10], seed, rounds=10)
         cold.sched(findings, [(10_000, 4, 20_000)], seed, repeats=1)
         warm_general.measure(findings, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
@@ -68,10 +70,18 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         warm.measure(findings, warm.cases(quick=False), seed, repeats=1)
         warm.growth(findings, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
         warm.spread(findings, 10_000, seed, rounds=500, repeats=3)
-        warm.sirius(findings, 10_000, [10_000, 20_000], seed, rounds=5)
         failures.measure(findings, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
         cold.sched(findings, sizes, seed, repeats=3)
+        scaling.cold(findings, sizes, seed, 2, quick, data)
+        ics = [
+            (10_000, 4, 10_000),
+            (10_000, 4, 20_000),
+            (10_000, 4, 39_000),
+            (10_000, 24, 10_000),
+            (10_000, 24, 20_000),
+        ]
+        scaling.incremental(findings, [*ics, (5_000, 24, 10_000), (5_000, 24, 20_000)], seed, rounds=9)
         peer_like = general.families(quick=False).get("netgen 8k/64k")
         if peer_like:
             warm_general.measure(findings, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 from flowsched.experiments.solver import peers
 from flowsched.experiments.solver.findings import Findings, Goal, median
 from flowsched.experiments.solver.instances import LiveNetwork, Rounds, SchedFamily
-from flowsched.network.results import Algorithm
 
-__all__ = ["WarmCase", "cases", "growth", "measure", "sirius", "spread"]
-
-_COMPARED: tuple[Algorithm, ...] = ("cost_scaling", "auto")
+__all__ = ["WarmCase", "cases", "growth", "measure", "spread"]
 
 Times = NDArray[np.float64]
 PHASES = ("mutate", "solve", "read")
@@ -112,31 +109,6 @@ def spread(findings: Findings, machines: int, seed: int, rounds: int, repeats: i
     p99 = float(np.percentile(total, 99))
     note = f"median {median(total) * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms, {rounds} rounds"
     findings.figure(setting, "p99 over median", p99 / median(total), "", Goal(10, 4, most=True), note)
-
-
-def sirius(findings: Findings, machines: int, tasks: list[int], seed: int, rounds: int) -> None:
-    """Measure the source's claim: cost scaling that starts from the last flow and prices against cost scaling from nothing."""
-    for count in tasks:
-        k = count // 100
-        drawn = Rounds(SchedFamily(machines, tasks=count, seed=seed), k, rounds)
-        lives = {name: LiveNetwork(drawn.family, drawn.first, drawn.first_jobs) for name in _COMPARED}
-        for live in lives.values():
-            live.net.solve()
-        setting = f"{machines:,} x 4, {count:,} tasks, 1 % change"
-        warm: dict[str, list[float]] = {name: [] for name in lives}
-        cold: list[float] = []
-        for number, change in enumerate(drawn.changes):
-            scratch = peers.flowsched_network(drawn.family.problem(drawn.tasks_after(number + 1)), "cost_scaling")
-            cold.append(scratch.seconds["solve"])
-            for name, live in lives.items():
-                live.apply(live.prepare(change))
-                begin = thread_time()
-                solution = live.net.solve(algorithm=name)
-                warm[name].append(thread_time() - begin)
-                findings.check(f"{setting} ({name})", int(solution.cost), {"cold cost scaling": scratch})
-        own = {"our cost scaling from nothing": median(cold)}
-        findings.compare(setting, "warm cost scaling (solve only)", median(warm["cost_scaling"]), own, Goal(10, 100))
-        findings.compare(setting, "incremental repair (solve only)", median(warm["auto"]), own)
 
 
 def _timed(live: LiveNetwork, number: int, rounds: Rounds) -> tuple[tuple[float, float, float], int]:

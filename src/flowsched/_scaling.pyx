@@ -1,0 +1,694 @@
+# cython: embedsignature=False
+"""The kernel for whole networks, by cost scaling: push-relabel with look-ahead and global updates, arrays in, arrays out.
+
+The problem
+-----------
+Nodes v with supply b(v) (> 0 sends), arcs a = (u, v) with bounds l(a) <= f(a) <= c(a) and cost w(a); wanted is a flow
+that balances every node at least cost.  Lower bounds are moved into the supplies at once, so that below 0 <= f <= c.
+
+Symbols
+-------
+An arc is two *half-arcs*, one in the block of each end; the block of v is first[v] .. first[v + 1].  Half-arc h has the residual capacity ``room[h]``;
+``room`` of h and of its mate sum to ``both[h]``.  Costs are multiplied by 2**shift, so that all below is in integers.  p is the potential,
+rc(h) = cost(h) + p(tail) - p(head) the *reduced cost*.  The *excess* of v is what arrives there, supply included, and does not leave; a node with a negative
+one is *in want*.  A flow without excess is *epsilon-optimal* if rc(h) >= -epsilon wherever room(h) > 0.
+
+Successive approximation (Goldberg and Tarjan)
+----------------------------------------------
+Any flow is C-optimal, C the largest |w|.  `refine` makes an epsilon-optimal flow of one that is not:
+
+(R)  At every step of `refine` rc(h) >= -epsilon wherever room(h) > 0.
+
+It begins by filling all half-arcs with rc < 0.  Then excesses are discharged, first come, first served: along *admissible* half-arcs (room > 0, rc < 0); a node
+without one is *relabelled*: its potential falls until its best half-arc has rc = -epsilon.  Admissible half-arcs never form a cycle, so every excess arrives.
+
+look-ahead      before flow is pushed to a node that is not in want, the node must have an admissible half-arc, too, or it is relabelled first:
+                flow is not pushed to where it would come back from.
+`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after as many relabels as
+                there are nodes.  An excess from which no node in want can be reached proves the network infeasible; the nodes that reach none are a cut, for
+                all half-arcs out of them are full.
+`prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
+                epsilon < 1/n.
+
+The end
+-------
+With 2**shift > n a 1-optimal flow is optimal: a cycle of residual half-arcs costs at least -n, so in whole costs at least 0.  So `prove` must then succeed.  It is a shortest-path
+search from all nodes at once that starts at the half-arcs of negative reduced cost.  Before, it stops after ``proof`` scans for each half-arc.
+
+Capacities
+----------
+If no arc of negative cost is unlimited, an optimum sends more than B = all supplies + all capacities of negative arcs through an arc only along cycles of cost 0,
+so capacities are clipped to B + 1.
+Otherwise a negative cycle of unlimited arcs is looked for first (`endless`); without one every negative cycle has a limited arc, and B = all supplies + all limited capacities.
+
+Range
+-----
+All capacities in the network together and all supplies are less than 2**61, so no excess overflows; costs are below 2**COST_BITS and potentials stay above
+-2**60, which `update` and `relabel` check, so no reduced cost overflows.  Costs for which 2**shift would be too small are declined (RANGE).
+
+What a stop leaves: with a time limit, flow and potentials are copied before a phase (`keep`), and LATE gives the last that were whole.  An exception gives nothing.
+
+Who calls whom: network/one_shot.py and _cs.pyx -> `solve` -> `Scaling.run` -> `survey`, `endless`, `fill`; `refine` -> `update`, `barren` -> `relabel`; `prove`.
+References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990); A. V. Goldberg, An efficient implementation of a scaling
+minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient implementation of the Goldberg-Tarjan minimum-cost flow algorithm (1998).
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+import time
+
+import numpy as np
+
+include "_faults.pxi"
+
+cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
+cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
+cdef int64_t POT_MAX = <int64_t> 1 << 60
+cdef int64_t NEVER = 9223372036854775807
+cdef int64_t FUEL = FS_FUEL                # half-arcs to scan between two looks at clock and signals: some milliseconds
+
+cdef enum:
+    CHUNK = 65536      # arcs between two looks at clock and signals
+    COST_BITS = 57
+    FIRST_BITS = 8     # the first epsilon is about C / 2**FIRST_BITS: what a coarser phase finds out costs more than it saves
+    STEP_BITS = 5      # from phase to phase epsilon is divided by 2**STEP_BITS
+    SHIFT_MIN = 6      # fewer bits than that below one unit of cost prove little
+    PROOF = 2          # half-arcs that `prove` may scan for each one
+    C_OK = 0
+    C_INFEASIBLE = 1
+    C_UNBOUNDED = 2
+    C_RANGE = 3
+    C_LATE = 4
+
+cdef enum:
+    FAR = 2147483647   # a distance that is not known
+
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
+
+
+@cython.final
+cdef class Scaling:
+    """One solve; see the head of this file."""
+
+    cdef const int32_t[::1] tail, head                 # the caller's arcs
+    cdef const int64_t[::1] capacity, cost, lower      # lower may have length 0
+    cdef const int64_t[::1] before                     # the flow to start from, or of length 0
+    cdef int32_t n, m
+    # -- by node -------------------------------------------------------------------------------------------------
+    cdef int64_t[::1] pot          # scaled; whole costs after `prove`
+    cdef int64_t[::1] exc          # excess
+    cdef int32_t[::1] first        # half-arcs of v: first[v] .. first[v + 1]
+    cdef int32_t[::1] at           # the half-arc where the search for an admissible one goes on: none before it is
+    cdef int32_t[::1] ring         # queue: ring[front .. front + queued], circular
+    cdef unsigned char[::1] listed # 1 if in the ring
+    cdef int32_t[::1] dist         # scratch of `update`: distance to the nearest node in want
+    cdef int32_t[::1] after        # neighbours in a bucket of `update`; after[v] == v once v is settled
+    cdef int32_t[::1] ahead
+    cdef int64_t[::1] whole        # scratch of `prove`: potentials in whole costs
+    # -- by half-arc ---------------------------------------------------------------------------------------------
+    cdef int32_t[::1] to           # the node where it ends
+    cdef int32_t[::1] mate         # mate[mate[h]] == h
+    cdef int64_t[::1] price        # cost, scaled
+    cdef int64_t[::1] room         # residual capacity
+    cdef int64_t[::1] both         # room[h] + room[mate[h]], which never changes
+    # -- by arc ---------------------------------------------------------------------------------------------------
+    cdef int32_t[::1] place        # its half-arc at the tail, -1 if its flow is fixed
+    # --------------------------------------------------------------------------------------------------------------
+    cdef int32_t[::1] bucket       # of `update`: the first node by distance, -1 without one
+    cdef int64_t[::1] kept_room, kept_pot              # of the last whole flow, of length 0 without one
+    cdef int32_t front, queued
+    cdef int32_t halves
+    cdef int32_t shift
+    cdef int64_t top_cost          # C
+    cdef int64_t wide              # capacity of arcs that never bind
+    cdef int64_t volume, limited   # sum of |b|; of all limited capacities
+    cdef bint has_endless          # an arc of negative cost is unlimited
+    cdef int64_t since             # relabels since the last `update`
+    cdef bint worn                 # a potential left its range
+    cdef int64_t fuel
+    cdef int64_t proof             # half-arcs that `prove` may scan for each one, before it must succeed
+    cdef double deadline
+    cdef int32_t cycle_arc         # arc of the unlimited cycle
+    cdef int32_t[::1] by           # of `endless`: arc by which a path comes to the node
+    cdef int64_t pushes, relabels, scans, updates, refines, proofs
+
+    def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+                 const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential):
+        n, m = supply.shape[0], tail.shape[0]
+        self.tail, self.head, self.capacity, self.cost, self.lower, self.before = tail, head, capacity, cost, lower, flow
+        self.n, self.m = n, m
+        self.exc = _copy(supply)
+        self.pot = _copy(potential) if potential.shape[0] else _zeros(n, np.int64)
+        self.first = _zeros(n + 1, np.int32)
+        self.place = _empty(m, np.int32)
+        self.at, self.ring, self.dist = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
+        self.after, self.ahead, self.listed = _empty(n, np.int32), _empty(n, np.int32), _zeros(n, np.uint8)
+        self.whole = _empty(n, np.int64)
+        self.bucket = _empty(4 * n + 64, np.int32)
+        self.bucket[:] = -1
+        self.kept_room = self.kept_pot = _zeros(0, np.int64)
+        self.by = _zeros(0, np.int32)
+        self.fuel, self.proof = FUEL, PROOF
+
+    cdef int poll(self) except -1 nogil:
+        self.fuel = FUEL
+        with gil:
+            fs_look()
+            if self.deadline >= 0 and time.monotonic() >= self.deadline:
+                return C_LATE
+        return C_OK
+
+    # == loading ====================================================================================================
+
+    cdef int survey(self) except -1 nogil:
+        """One pass over the arcs: ranges, degrees, flows that are fixed."""
+        cdef int32_t a, u, v
+        cdef int64_t lo = 0, cap, w, lowers_sum = 0, negative = 0
+        cdef bint lowers = self.lower.shape[0] > 0
+        for a in range(self.m):
+            u, v, cap, w = self.tail[a], self.head[a], self.capacity[a], self.cost[a]
+            if lowers:
+                lo = self.lower[a]
+                if lo:
+                    if lo > VOLUME_MAX or lowers_sum > VOLUME_MAX:
+                        return C_RANGE
+                    lowers_sum += lo
+                    self.exc[u] -= lo
+                    self.exc[v] += lo
+            if w >= POT_MAX or w <= -POT_MAX:
+                return C_RANGE
+            self.top_cost = max(self.top_cost, w if w > 0 else -w)
+            if cap >= CINF:
+                self.has_endless |= w < 0
+            else:
+                self.limited = min(self.limited + (cap - lo), CINF)
+                if w < 0:
+                    negative = min(negative + (cap - lo), CINF)
+            if cap == lo or u == v:
+                continue
+            self.first[u] += 1
+            self.first[v] += 1
+            self.halves += 2
+        for v in range(self.n):
+            w = self.exc[v]
+            if w > VOLUME_MAX or w < -VOLUME_MAX:
+                return C_RANGE
+            self.volume += w if w > 0 else -w
+            if self.volume > VOLUME_MAX:
+                return C_RANGE
+        self.wide = self.volume + (self.limited if self.has_endless else negative) + 1
+        if self.wide > VOLUME_MAX:
+            return C_RANGE
+        while self.shift < 62 and (<int64_t> 1 << self.shift) <= self.n:
+            self.shift += 1
+        while self.shift and (max(self.top_cost, 1) >= (<int64_t> 1 << COST_BITS) >> self.shift
+                              or max(self.top_cost, 1) >= (POT_MAX >> self.shift) // (16 * (<int64_t>self.n + 1))):
+            self.shift -= 1
+        if self.shift < SHIFT_MIN and (<int64_t> 1 << self.shift) <= self.n:
+            return C_RANGE
+        return C_OK if self.top_cost < (POT_MAX >> self.shift) // (16 * (<int64_t>self.n + 1)) else C_RANGE
+
+    cdef int fill(self) except -1 nogil:
+        """Lay the half-arcs out by node, in the order of the arcs, with the flow to start from if there is one."""
+        cdef int32_t a, u, v, h, k
+        cdef int64_t lo = 0, cap, flow = 0, w, total = 0
+        cdef bint lowers = self.lower.shape[0] > 0, loaded = self.before.shape[0] > 0
+        cdef int64_t far = POT_MAX >> self.shift
+        for v in range(1, self.n):
+            self.first[v] += self.first[v - 1]
+        self.first[self.n] = self.halves
+        with gil:
+            self.to, self.mate = _empty(self.halves, np.int32), _empty(self.halves, np.int32)
+            self.price, self.room, self.both = _empty(self.halves, np.int64), _empty(self.halves, np.int64), _empty(self.halves, np.int64)
+        for a in range(self.m - 1, -1, -1):
+            if a % CHUNK == 0 and self.poll() != C_OK:
+                return C_LATE
+            u, v, cap = self.tail[a], self.head[a], self.capacity[a]
+            if lowers:
+                lo = self.lower[a]
+            self.place[a] = -1
+            if cap == lo or u == v:
+                continue
+            cap = self.wide if cap >= CINF else min(cap - lo, self.wide)
+            total += cap
+            if total > VOLUME_MAX:
+                return C_RANGE
+            w = self.cost[a] << self.shift
+            self.first[u] -= 1
+            self.first[v] -= 1
+            h, k = self.first[u], self.first[v]
+            self.place[a] = h
+            if loaded:
+                flow = max(min(self.before[a] - lo, cap), 0)
+                self.exc[u] -= flow
+                self.exc[v] += flow
+            self.to[h], self.mate[h], self.price[h], self.room[h], self.both[h] = v, k, w, cap - flow, cap
+            self.to[k], self.mate[k], self.price[k], self.room[k], self.both[k] = u, h, -w, flow, cap
+        for v in range(self.n):
+            if not -far < self.pot[v] < far:
+                return C_RANGE
+            self.pot[v] <<= self.shift
+        return C_OK
+
+    cdef int endless(self) except -1 nogil:
+        """Look for a negative cycle of unlimited arcs, by Bellman and Ford; C_UNBOUNDED with one that the arcs ``by`` lead back along."""
+        cdef int32_t a, v, u, turn = 0
+        cdef int64_t[::1] dist = self.whole
+        cdef bint better = True
+        with gil:
+            self.by = _empty(self.n, np.int32)
+        for v in range(self.n):
+            dist[v], self.by[v] = 0, -1
+        while better:
+            better = False
+            for a in range(self.m):
+                if self.capacity[a] < CINF:
+                    continue
+                u, v = self.tail[a], self.head[a]
+                if u == v and self.cost[a] < 0:
+                    self.cycle_arc, self.by[v] = a, a
+                    return C_UNBOUNDED
+                if dist[u] + self.cost[a] < dist[v]:
+                    dist[v] = dist[u] + self.cost[a]
+                    self.by[v] = a
+                    better = True
+            if self.poll() != C_OK:
+                return C_LATE
+            turn += 1
+            if turn & turn - 1 == 0:        # after 1, 2, 4, ... turns: do the arcs `by` form a cycle?
+                for v in range(self.n):
+                    self.dist[v] = -1
+                for v in range(self.n):
+                    u = v
+                    while self.dist[u] < 0 and self.by[u] >= 0:
+                        self.dist[u] = v
+                        u = self.tail[self.by[u]]
+                    if self.by[u] >= 0 and self.dist[u] == v:
+                        self.cycle_arc = self.by[u]
+                        return C_UNBOUNDED
+        return C_OK
+
+    # == one phase ====================================================================================================
+
+    cdef inline int enqueue(self, int32_t v) except -1 nogil:
+        cdef int32_t i
+        if not self.listed[v]:
+            self.listed[v] = 1
+            i = self.front + self.queued
+            self.ring[i if i < self.n else i - self.n] = v
+            self.queued += 1
+        return 0
+
+    cdef inline int32_t dequeue(self) except -1 nogil:
+        cdef int32_t v = self.ring[self.front]
+        self.front += 1
+        if self.front == self.n:
+            self.front = 0
+        self.queued -= 1
+        self.listed[v] = 0
+        return v
+
+    cdef inline int send(self, int32_t h, int32_t u, int32_t v, int64_t amount) except -1 nogil:
+        self.room[h] -= amount
+        self.room[self.mate[h]] += amount
+        self.exc[u] -= amount
+        self.exc[v] += amount
+        self.pushes += 1
+        return 0
+
+    cdef int fill_admissible(self) except -1 nogil:
+        """Fill all half-arcs of negative reduced cost: a flow that is 0-optimal, with excesses."""
+        cdef int32_t h, v
+        cdef int64_t p
+        cdef const int32_t[::1] first = self.first, to = self.to
+        cdef const int64_t[::1] price = self.price, pot = self.pot
+        for v in range(self.n):
+            p = pot[v]
+            for h in range(first[v], first[v + 1]):
+                if self.room[h] > 0 and price[h] + p - pot[to[h]] < 0:
+                    self.send(h, v, to[h], self.room[h])
+        return 0
+
+    cdef int update(self, int bits) except -1 nogil:
+        """Lower potentials by eps = 2**bits times the distance to a node in want, by half-arcs of length 0 if admissible, else rc / eps + 1, rounded down.
+
+        The search ends when it has settled every excess; farther nodes fall as far as the last settled one.
+        """
+        cdef int32_t v, u, h, d, e, b = 0, settled = 0, top = <int32_t>self.bucket.shape[0]
+        cdef int64_t left = 0, rc, p, length
+        cdef int32_t highest = 0
+        cdef const int32_t[::1] first = self.first, to = self.to
+        cdef const int64_t[::1] price = self.price, room = self.room, both = self.both, exc = self.exc
+        cdef int64_t[::1] pot = self.pot
+        cdef int32_t[::1] dist = self.dist, bucket = self.bucket, after = self.after, ahead = self.ahead
+        self.updates += 1
+        self.since = 0
+        for v in range(self.n):
+            dist[v] = FAR
+            if exc[v] > 0:
+                left += 1
+            elif exc[v] < 0:
+                dist[v], after[v], ahead[v] = 0, bucket[0], -1
+                if bucket[0] >= 0:
+                    ahead[bucket[0]] = v
+                bucket[0] = v
+        while left and b <= highest:
+            v = bucket[b]
+            if v < 0:
+                b += 1
+                continue
+            bucket[b] = after[v]
+            if after[v] >= 0:
+                ahead[after[v]] = -1
+            after[v] = v                # settled
+            settled = b
+            if exc[v] > 0:
+                left -= 1
+            p = pot[v]
+            self.fuel -= first[v + 1] - first[v]
+            self.scans += first[v + 1] - first[v]
+            for h in range(first[v], first[v + 1]):
+                if both[h] > room[h]:   # the mate has room
+                    u = to[h]
+                    e = dist[u]
+                    if e <= b:
+                        continue
+                    rc = pot[u] - price[h] - p
+                    length = b if rc < 0 else b + (rc >> bits) + 1
+                    if length >= e or length >= top:
+                        continue
+                    d = <int32_t>length
+                    if e != FAR:
+                        if ahead[u] >= 0:
+                            after[ahead[u]] = after[u]
+                        else:
+                            bucket[e] = after[u]
+                        if after[u] >= 0:
+                            ahead[after[u]] = ahead[u]
+                    dist[u], after[u], ahead[u] = d, bucket[d], -1
+                    if bucket[d] >= 0:
+                        ahead[bucket[d]] = u
+                    bucket[d] = u
+                    highest = max(highest, d)
+        for d in range(b, highest + 1):
+            bucket[d] = -1
+        if left:
+            settled = top
+            if not self.reachable():
+                return C_INFEASIBLE
+        for v in range(self.n):
+            pot[v] -= <int64_t>min(dist[v], settled) << bits
+            if pot[v] <= -POT_MAX:
+                return C_RANGE
+            self.at[v] = first[v]
+        return C_LATE if self.fuel < 0 and self.poll() != C_OK else C_OK
+
+    cdef bint reachable(self) except -1 nogil:
+        """True if a node in want can be reached from every excess; otherwise `listed` is 1 for the nodes from which none can be."""
+        cdef int32_t v, h, i = 0, found = 0
+        self.front = self.queued = 0        # the ring is scratch: `refine` fills it anew after an update
+        for v in range(self.n):
+            self.listed[v] = self.exc[v] >= 0
+            if self.exc[v] < 0:
+                self.ring[found] = v
+                found += 1
+        while i < found:
+            v = self.ring[i]
+            i += 1
+            for h in range(self.first[v], self.first[v + 1]):
+                if self.listed[self.to[h]] and self.both[h] > self.room[h]:
+                    self.listed[self.to[h]] = 0
+                    self.ring[found] = self.to[h]
+                    found += 1
+        for v in range(self.n):
+            if self.listed[v] and self.exc[v] > 0:
+                return False
+        for v in range(self.n):
+            self.listed[v] = 0
+        return True
+
+    cdef int list_active(self) except -1 nogil:
+        """Let the ring hold all excesses."""
+        cdef int32_t v
+        self.front = self.queued = 0
+        for v in range(self.n):
+            self.listed[v] = 0
+        for v in range(self.n):
+            if self.exc[v] > 0:
+                self.enqueue(v)
+        return 0
+
+    cdef int32_t relabel(self, int32_t v, int64_t eps) except? -1 nogil:
+        """Lower v's potential until its best half-arc has rc = -eps, and return that; -1 without any: then the next `update` comes at once if v has an excess."""
+        cdef int32_t h, best_half = -1
+        cdef int64_t best = NEVER, p = self.pot[v], rc
+        for h in range(self.first[v], self.first[v + 1]):
+            if self.room[h] > 0:
+                rc = self.price[h] + p - self.pot[self.to[h]]
+                if rc < best:
+                    best, best_half = rc, h
+        self.fuel -= self.first[v + 1] - self.first[v]
+        self.scans += self.first[v + 1] - self.first[v]
+        self.relabels += 1
+        if best_half < 0:
+            best = self.top_cost << self.shift
+        self.since += self.n if best_half < 0 < self.exc[v] else 1
+        self.at[v] = self.first[v]
+        if p - eps - best > -POT_MAX:
+            self.pot[v] = p - eps - best
+        else:
+            self.worn = True
+        return best_half
+
+    cdef inline bint barren(self, int32_t v) except -1 nogil:
+        """True if v has no admissible half-arc."""
+        cdef int32_t h
+        cdef int64_t p = self.pot[v]
+        for h in range(self.at[v], self.first[v + 1]):
+            if self.room[h] > 0 and self.price[h] + p - self.pot[self.to[h]] < 0:
+                self.at[v] = h
+                return False
+        self.at[v] = self.first[v + 1]
+        return True
+
+    cdef int discharge(self, int32_t v, int64_t eps) except -1 nogil:
+        """Push v's excess away, relabelling v as often as that takes."""
+        cdef int32_t h, w
+        cdef int64_t amount
+        while self.exc[v] > 0:
+            if self.barren(v):
+                h = self.relabel(v, eps)
+                if h < 0 or self.since >= self.n:
+                    return C_OK
+            else:
+                h = self.at[v]
+            w = self.to[h]
+            if self.exc[w] >= 0 and self.barren(w):
+                self.relabel(w, eps)
+                if self.price[h] + self.pot[v] - self.pot[w] >= 0:
+                    continue
+            amount = min(self.exc[v], self.room[h])
+            self.send(h, v, w, amount)
+            if self.exc[w] > 0:
+                self.enqueue(w)
+        return C_OK
+
+    cdef int refine(self, int bits) except -1 nogil:
+        """Make the flow eps-optimal, eps = 2**bits."""
+        cdef int64_t eps = <int64_t> 1 << bits
+        cdef int status
+        cdef int32_t v
+        self.refines += 1
+        self.fill_admissible()
+        self.since = self.n
+        while True:
+            if self.since >= self.n:
+                status = self.update(bits)
+                if status != C_OK:
+                    return status
+                self.list_active()
+            if not self.queued:
+                return C_OK
+            v = self.dequeue()
+            self.discharge(v, eps)
+            if self.exc[v] > 0:
+                self.enqueue(v)
+            if self.worn:
+                return C_RANGE
+            if self.fuel < 0 and self.poll() != C_OK:
+                return C_LATE
+
+    # == the end ========================================================================================================
+
+    cdef bint even(self) except -1 nogil:
+        """True if no node has an excess or is in want."""
+        cdef int32_t v
+        for v in range(self.n):
+            if self.exc[v]:
+                return False
+        return True
+
+    cdef int prove(self, int64_t budget) except -1 nogil:
+        """Look for potentials in whole costs that prove the flow optimal, within `budget` scans; C_OK if they are found, C_RANGE if not, C_LATE."""
+        cdef int32_t v, h, w, shift = self.shift
+        cdef int64_t p, q
+        cdef int64_t[::1] whole = self.whole
+        self.proofs += 1
+        self.front = self.queued = 0
+        for v in range(self.n):
+            whole[v], self.listed[v] = self.pot[v] >> shift, 0
+        for v in range(self.n):
+            p = whole[v]
+            for h in range(self.first[v], self.first[v + 1]):
+                if self.room[h] > 0 and (self.price[h] >> shift) + p - whole[self.to[h]] < 0:
+                    self.enqueue(v)
+                    break
+        while self.queued:
+            v = self.dequeue()
+            budget -= self.first[v + 1] - self.first[v]
+            self.fuel -= self.first[v + 1] - self.first[v]
+            self.scans += self.first[v + 1] - self.first[v]
+            if budget < 0:
+                return C_RANGE
+            if self.fuel < 0 and self.poll() != C_OK:
+                return C_LATE
+            p = whole[v]
+            for h in range(self.first[v], self.first[v + 1]):
+                if self.room[h] > 0:
+                    w, q = self.to[h], (self.price[h] >> shift) + p
+                    if q < whole[w]:
+                        whole[w] = q
+                        self.enqueue(w)
+        for v in range(self.n):
+            self.pot[v] = whole[v]
+        return C_OK
+
+    cdef int keep(self) except -1 nogil:
+        """Copy the flow, which is whole, and its potentials."""
+        cdef int64_t[::1] room, pot
+        with gil:
+            room, pot = _copy(self.room), _copy(self.pot)
+        self.kept_room, self.kept_pot = room, pot
+        return 0
+
+    cdef int run(self, int64_t eps, int64_t stop) except -1 nogil:
+        """From an `eps`-optimal flow to one that is `stop`-optimal, in whole costs; without excess or with."""
+        cdef int status = self.survey()
+        cdef bint even, sure
+        cdef int step, bits = 0
+        if status == C_OK and self.has_endless:
+            status = self.endless()
+        if status == C_OK:
+            status = self.fill()
+        if status != C_OK:
+            return status
+        step = STEP_BITS if eps > 0 else FIRST_BITS
+        eps = (min(eps, self.top_cost) if eps > 0 else self.top_cost) << self.shift
+        while bits < 62 and eps >> bits:
+            bits += 1
+        even = self.even()
+        while True:
+            if even:
+                if self.deadline >= 0:
+                    self.keep()
+                if stop and eps >> self.shift < stop:
+                    return self.lay_down()
+                if bits <= self.shift:
+                    sure = bits == 0 and <int64_t> 1 << self.shift > self.n
+                    status = self.prove(NEVER if sure else self.proof * <int64_t>self.halves)
+                    if status != C_RANGE or bits == 0:
+                        return status
+            bits = max(bits - step, 0)
+            eps = <int64_t> 1 << bits
+            status = self.refine(bits)
+            if status != C_OK:
+                return status
+            even, step = True, STEP_BITS
+
+    cdef int lay_down(self) except -1 nogil:
+        """Round the potentials down to whole costs."""
+        cdef int32_t v
+        for v in range(self.n):
+            self.pot[v] >>= self.shift
+        return C_OK
+
+    # == the answer =======================================================================================================
+
+    cdef object flow(self):
+        """The flow by arc."""
+        cdef int32_t a
+        out = _empty(self.m, np.int64)
+        cdef int64_t[::1] flow = out
+        for a in range(self.m):
+            flow[a] = self.lower[a] if self.lower.shape[0] else 0
+            if self.place[a] >= 0:
+                flow[a] += self.room[self.mate[self.place[a]]]
+            elif self.tail[a] == self.head[a] and self.cost[a] < 0:
+                flow[a] = self.capacity[a]
+        return out
+
+    cdef int64_t worst(self) except -1 nogil:
+        """The least epsilon for which flow and potentials, in whole costs, are epsilon-optimal."""
+        cdef int32_t v, h
+        cdef int64_t least = 0
+        for v in range(self.n):
+            for h in range(self.first[v], self.first[v + 1]):
+                if self.room[h] > 0:
+                    least = min(least, (self.price[h] >> self.shift) + self.pot[v] - self.pot[self.to[h]])
+        return -least
+
+    cdef object cycle(self):
+        """The arcs of the unlimited cycle, each where the one before it ends."""
+        cdef int32_t a = self.cycle_arc, v
+        arcs = [a]
+        v = self.tail[a]
+        while v != self.head[self.cycle_arc]:
+            a = self.by[v]
+            arcs.append(a)
+            v = self.tail[a]
+        return np.array(arcs[::-1], np.int64)
+
+    def set_budget(self, int64_t proof):
+        """Let `prove` scan so many half-arcs for each one of the network, but for the last time."""
+        self.proof = proof
+
+    def solve(self, int64_t epsilon, int64_t stop, double time_limit):
+        """See `solve` below."""
+        cdef int status
+        cdef int64_t left = 0
+        self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
+        with nogil:
+            status = self.run(epsilon, stop)
+        answer = proof = None
+        if status == C_LATE and self.kept_room.shape[0]:
+            self.room, self.pot = self.kept_room, self.kept_pot
+            self.lay_down()
+        if status == C_OK or status == C_LATE and self.kept_room.shape[0]:
+            left = self.worst()
+            answer, proof = self.flow(), self.pot.base
+        elif status == C_INFEASIBLE:
+            answer = self.listed.base.view(bool)
+        elif status == C_UNBOUNDED:
+            answer = self.cycle()
+        return status, answer, proof, {
+            "pushes": self.pushes, "relabels": self.relabels, "scans": self.scans, "updates": self.updates,
+            "refines": self.refines, "proofs": self.proofs, "epsilon": left}
+
+
+def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential,
+          int64_t epsilon, int64_t stop):
+    """Solve one problem, from nothing or from any flow within the bounds and potentials; return (status, answer, proof, stats).
+
+    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
+    seconds, negative for none.  Flow and potentials to start from are taken to be `epsilon`-optimal (0: not known); wanted is a flow that is `stop`-optimal, 0 an optimum.
+    ``stats["epsilon"]`` is the largest -rc that the answer leaves, 0 if it is optimal.  The answer is, by status,
+
+    OK            the flow by arc; `proof` holds the potentials, it is None otherwise
+    INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
+    UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
+    RANGE         None: exact arithmetic could overflow
+    LATE          the flow of the last phase that was whole, with its potentials; None if there was none
+    """
+    return Scaling(tail, head, capacity, cost, supply, lower, flow, potential).solve(epsilon, stop, time_limit)
