@@ -110,6 +110,7 @@ cdef int32_t PATIENCE = 10               # one in so many slots is looked at bef
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
+cdef double SCARCE = 0.35               # of the sum of |b|: see `congested`
 cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -121,7 +122,22 @@ cdef enum:
     C_LATE = 4
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
+cdef enum:             # the first tree: see `crash`
+    START_ANY = 0
+    START_PATHS = 1
+    START_COARSE = 2
+    START_FLOW = 3
+
+_START = ("nothing", "shortest_paths", "coarse", "flow")
+STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE}     # `start` of `solve`
+
 OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
+
+
+cdef class Simplex
+
+
+include "_coarse.pxi"
 
 
 @cython.final
@@ -169,7 +185,8 @@ cdef class Simplex:
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
-    cdef int64_t pivots, degenerate, scanned, moved
+    cdef int64_t pivots, degenerate, scanned, moved, sketched
+    cdef int start                 # how the first tree is to be found; then, how it was
 
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
@@ -198,6 +215,7 @@ cdef class Simplex:
         self.anchor = n
         self.kept = kept
         self.fuel = FUEL
+        self.start = START_ANY
 
     # == loading ===============================================================================================
 
@@ -354,7 +372,46 @@ cdef class Simplex:
         return 0
 
     cdef int crash(self) except -1 nogil:
-        """The first tree: shortest paths to the nodes in want, on residual slots, and what flow they have room for.
+        """The first tree, from nothing or from the flow given; where paths would hold little of all flow, from that of `Coarse`."""
+        cdef int status = self.forest(-1)
+        if status != C_OK:
+            return status
+        self.rank()
+        if self.load.shape[0]:
+            self.start = START_FLOW
+        elif self.wide >= CINF:
+            self.start = START_PATHS
+        elif self.start == START_ANY:
+            self.start = START_COARSE if self.slots < self.n * (7 + self.n / 1500.) and self.congested() else START_PATHS
+        if self.start == START_COARSE:
+            with gil:
+                status = self.sketch()
+            if status != C_OK:
+                return status
+            self.rank()
+        return self.graft()
+
+    cdef int sketch(self) except -1:
+        """Let `Coarse` find a flow and potentials, and look for paths again."""
+        cdef Coarse coarse = Coarse(self)
+        cdef int32_t v, sink = 0
+        cdef int status
+        self.load = _zeros(self.slots, np.int64)
+        with nogil:
+            for v in range(self.n):
+                if self.b[v] < self.b[sink]:
+                    sink = v
+            coarse.load(self)
+            status = coarse.refine(self)
+            self.sketched = coarse.scanned
+            if status == C_OK:
+                coarse.hand_over(self)
+                self.level()
+                status = self.forest(sink)
+        return status
+
+    cdef int forest(self, int32_t goal) except -1 nogil:
+        """Shortest paths to the nodes in want, if there are none to `goal`, on residual slots.
 
         A node that a path reaches hangs from the next one on it, by a slot with room in that direction, so (S) holds; all others hang from
         the root.  With a flow to start from, slots strictly between their bounds come first: they should be in the tree.
@@ -373,6 +430,10 @@ cdef class Simplex:
                 self.kind[v] = 1        # it is in the ring
                 ring[back] = v
                 back += 1
+        if not back and goal >= 0:
+            self.dist[goal] = 0
+            self.kind[goal] = 1
+            ring[0], back = goal, 1
         queued = back
         if queued:
             self.list_residual()
@@ -410,7 +471,7 @@ cdef class Simplex:
             if self.dist[v] < CINF:
                 self.step = max(self.step, self.dist[v])
         self.step = self.step // 10 + 1
-        return self.graft()
+        return C_OK
 
     cdef bint dearer(self) except -1 nogil:
         """Raise the price of all that is missing; False if nothing is, or no price will help."""
@@ -455,11 +516,9 @@ cdef class Simplex:
         at[0] = 0
         return 0
 
-    cdef int graft(self) except -1 nogil:
-        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
-        cdef int32_t root = self.n, v, u, e, i, found = 0
-        cdef int64_t x, up, down
-        cdef bint loaded = self.load.shape[0] > 0, upward
+    cdef int rank(self) except -1 nogil:
+        """Order the nodes, in ``next``, so that each comes before its parent."""
+        cdef int32_t root = self.n, v, u, i, found = 0
         cdef int32_t[::1] children = self.first, order = self.next
         for v in range(root + 1):
             children[v] = 0
@@ -478,12 +537,40 @@ cdef class Simplex:
                 if not children[u]:
                     order[found] = u
                     found += 1
-        for i in range(found - 1, -1, -1):
+        return 0
+
+    cdef bint congested(self) except -1 nogil:
+        """True if most of the supplies finds no room on the way up the tree, from nothing, and that at as many nodes as there are sources."""
+        cdef int32_t v, e, i, jams = 0
+        cdef int64_t x, most, left = 0
+        cdef int32_t[::1] order = self.next
+        cdef int64_t[::1] excess = self.dist
+        for v in range(self.n):
+            excess[v] = self.b[v]
+            jams -= excess[v] > 0
+        for i in range(self.n):
+            v = order[i]
+            e, x = self.node[v].aim, excess[v]
+            most = max(min(x, self.room[e]), 0) if e >= 0 else 0
+            if x > most:
+                left += x - most
+                jams += 1
+            if e >= 0:
+                excess[self.link[v].parent] += most
+        return left > SCARCE * self.volume and jams >= 0
+
+    cdef int graft(self) except -1 nogil:
+        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
+        cdef int32_t root = self.n, v, u, e, i
+        cdef int64_t x, up, down
+        cdef bint loaded = self.load.shape[0] > 0, upward
+        cdef int32_t[::1] order = self.next
+        for i in range(root - 1, -1, -1):
             v = order[i]
             e = self.node[v].aim
             if e >= 0:
                 self.pot[v] = self.pot[self.link[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
-        for i in range(found):
+        for i in range(root):
             v = order[i]
             u, e, x = self.link[v].parent, self.node[v].aim, self.b[v]
             if e < 0:
@@ -1007,7 +1094,7 @@ cdef class Simplex:
     def solve(self, double time_limit):
         """From nothing, or from the flow given; see `solve` below."""
         cdef int status
-        self.start(time_limit)
+        self.begin(time_limit)
         with nogil:
             status = self.run()
         # what only the start needs
@@ -1022,7 +1109,7 @@ cdef class Simplex:
         cdef int status = C_RANGE
         if not self.kept:
             return None
-        self.start(time_limit)
+        self.begin(time_limit)
         with nogil:
             if self.change(arcs, cost, capacity, nodes, added):
                 status = self.loop(WARM_BLOCK)
@@ -1030,9 +1117,9 @@ cdef class Simplex:
                     status = self.finish()
         return None if status == C_RANGE else self.outcome(status, True)
 
-    cdef int start(self, double time_limit) except -1:
+    cdef int begin(self, double time_limit) except -1:
         self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
-        self.pivots = self.degenerate = self.scanned = self.moved = 0
+        self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = 0
         return 0
 
     cdef object outcome(self, int status, bint resumed):
@@ -1050,7 +1137,8 @@ cdef class Simplex:
             answer = self.cycle()
         self.kept &= status == C_OK
         return status, answer, proof, {
-            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed}
+            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
+            "start": "basis" if resumed else _START[self.start], "sketched": self.sketched}
 
     cdef list arrays(self):
         """All that a solved one still needs."""
@@ -1289,7 +1377,7 @@ _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_
 
 
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential):
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
     The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
@@ -1300,4 +1388,6 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     RANGE, LATE   None: exact arithmetic could overflow; out of time
     """
-    return Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False).solve(time_limit)
+    cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
+    simplex.start = start
+    return simplex.solve(time_limit)
