@@ -14,7 +14,7 @@
 # References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
 # minimum-cost flow algorithms (2012).
 
-cdef struct Half:      # half-arcs of one node lie side by side
+cdef struct Half:      # half-arcs of one node lie side by side, forward ones first
     int64_t cost
     int32_t head
     int32_t mate       # where the other half-arc of the arc is
@@ -27,7 +27,7 @@ cdef enum:
     SPREAD = 4         # the farthest distance for each node in a global update
     SKETCHES = 250     # half-arcs that may be scanned for each arc
 
-cdef double GRAIN = 1.0                  # of epsilon, in units of the mean cost by arcs at a node; it is rounded down to a power of 2
+cdef double GRAIN = 3.4                  # of epsilon: times the mean cost by (arcs at a node) ** 1.5, rounded down to a power of 2
 
 
 @cython.final
@@ -43,6 +43,9 @@ cdef class Coarse:
     cdef int64_t[::1] pot          # >= floor
     cdef int64_t[::1] exc          # supply + inflow - outflow
     cdef int32_t[::1] first        # half[first[v] : first[v + 1]] are v's
+    cdef int32_t[::1] middle       # those from here on are backward
+    cdef int32_t[::1] backs        # how many backward ones have room: mostly none, and then they are passed over
+    cdef int32_t[::1] fed          # how many forward ones carry flow
     cdef int32_t[::1] now          # no half-arc of v before it has rc < 0 and room
     cdef int32_t[::1] queue        # a ring: nodes of excess, each once
     cdef unsigned char[::1] queued
@@ -61,6 +64,7 @@ cdef class Coarse:
         self.n = n
         self.pot, self.exc = _zeros(n, np.int64), _copy(owner.b)[:n]
         self.first, self.now, self.queue = _zeros(n + 2, np.int32), _empty(n, np.int32), _empty(n, np.int32)
+        self.middle, self.backs, self.fed = _zeros(n, np.int32), _zeros(n, np.int32), _zeros(n, np.int32)
         self.queued = _zeros(n, np.uint8)
         self.dist, self.later, self.sooner = _empty(n, np.int32), _empty(n, np.int32), _empty(n, np.int32)
         self.bucket = _empty(min(SPREAD * <int64_t>n, 1 << 30) + 1, np.int32)
@@ -73,30 +77,36 @@ cdef class Coarse:
         """Lay out the half-arcs, with no flow except on arcs of negative cost, which are full."""
         cdef int32_t e, u, v, i, j
         cdef int64_t room, cost
-        cdef double total = 0
+        cdef double total = 0, sparse
         for e in range(owner.slots):
             if owner.code[e] >= 0:
                 self.first[owner.slot[e].tail + 1] += 1
+                self.middle[owner.slot[e].tail] += 1
                 self.first[owner.slot[e].head + 1] += 1
         for v in range(self.n):
             self.first[v + 1] += self.first[v]
             self.now[v] = self.first[v]
+            self.middle[v] += self.first[v]
+            self.later[v] = self.middle[v]
         for e in range(owner.slots):
             if owner.code[e] >= 0:
                 u, v, room, cost = owner.slot[e].tail, owner.slot[e].head, owner.room[e], owner.slot[e].cost
                 i = self.now[u]
                 self.now[u] += 1
-                j = self.now[v]
-                self.now[v] += 1
+                j = self.later[v]
+                self.later[v] += 1
                 self.place[e] = i
                 self.half[i].head, self.half[i].mate, self.half[i].cost, self.room[i] = v, j, cost, room
                 self.half[j].head, self.half[j].mate, self.half[j].cost, self.room[j] = u, i, -cost, 0
                 total += cost if cost > 0 else -cost
                 if cost < 0:
                     self.room[i], self.room[j] = 0, room
+                    self.fed[u] += 1
+                    self.backs[v] += 1
                     self.exc[u] -= room
                     self.exc[v] += room
-        total = GRAIN * total * self.n / owner.slots / owner.slots
+        sparse = self.n / <double>max(owner.slots, 1)
+        total *= GRAIN * sparse * sqrt(sparse) / max(owner.slots, 1)
         while 2 * self.eps <= total:
             self.eps *= 2
             self.grain += 1
@@ -106,9 +116,9 @@ cdef class Coarse:
         """Route excesses until there are none, or it is given up; C_LATE if time is up."""
         cdef Half[::1] half = self.half
         cdef int64_t[::1] pot = self.pot, exc = self.exc, room = self.room
-        cdef int32_t[::1] first = self.first, now = self.now
+        cdef int32_t[::1] first = self.first, now = self.now, middle = self.middle, backs = self.backs, fed = self.fed
         cdef int32_t path[REACH]
-        cdef int32_t s, v, i, k, length, end, best
+        cdef int32_t s, u, v, i, j, k, length, end, best
         cdef int64_t limit = SKETCHES * <int64_t>owner.slots, seen = 0, stale = STALE * <int64_t>self.n, p, rc, least, amount
         for v in range(self.n):
             now[v] = first[v]
@@ -127,11 +137,11 @@ cdef class Coarse:
                 # a path of half-arcs of rc < 0
                 v, length = s, 0
                 while length < REACH and (exc[v] >= 0 or not length):
-                    p, i, end = pot[v], now[v], first[v + 1]
+                    p, i, end = pot[v], now[v], first[v + 1] if backs[v] else middle[v]
                     while i < end and not (room[i] > 0 and half[i].cost + p < pot[half[i].head]):
                         i += 1
                     self.scanned += i - now[v] + 1
-                    if i == end:
+                    if i >= end:
                         least, best = CINF, -1
                         for i in range(first[v], end):
                             rc = half[i].cost + p - pot[half[i].head]
@@ -160,13 +170,20 @@ cdef class Coarse:
                 v = s
                 for k in range(length):
                     i = path[k]
+                    u, j = half[i].head, half[i].mate
                     amount = min(exc[v], room[i])
+                    if i < middle[v] and not room[j]:
+                        fed[v] += 1
+                        backs[u] += 1
                     room[i] -= amount
-                    room[half[i].mate] += amount
+                    room[j] += amount
+                    if i >= middle[v] and not room[i]:
+                        fed[u] -= 1
+                        backs[v] -= 1
                     exc[v] -= amount
                     if exc[v] > 0 and k:
                         self.append(v)
-                    v = half[i].head
+                    v = u
                     exc[v] += amount
                 if exc[v] > 0:
                     self.append(v)
@@ -228,8 +245,9 @@ cdef class Coarse:
             self.delist(v)
             missed -= self.exc[v] > 0
             p = pot[v]
-            self.scanned += self.first[v + 1] - self.first[v]
-            for i in range(self.first[v], self.first[v + 1]):
+            i = self.first[v] if self.fed[v] else self.middle[v]
+            self.scanned += self.first[v + 1] - i
+            for i in range(i, self.first[v + 1]):
                 u = half[i].head
                 if dist[u] > d and room[half[i].mate] > 0:
                     rc = pot[u] - p - half[i].cost

@@ -32,7 +32,12 @@ right from the start.  Then `loop` pivots, and `dearer` raises the price of all 
 may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
-A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
+Where paths would hold little of all flow, because they jam nearly everywhere (`congested`), this tree says little about the optimum.  Then one coarse phase of
+push-relabel (_coarse.pxi) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
+and not dense.
+
+A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.  Most are in the tree from the start, as paths
+prefer them.
 
 The last basis
 --------------
@@ -60,13 +65,13 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
-`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`,
+`settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
 cimport cython
-from libc.math cimport sqrt
+from libc.math cimport fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import time
@@ -111,6 +116,8 @@ cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: t
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
 cdef double SCARCE = 0.35               # of the sum of |b|: see `congested`
+cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
+cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
 cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -235,6 +242,8 @@ cdef class Simplex:
                     limited += lo
                     self.b[u] -= lo
                     self.b[v] += lo
+            if cap < lo or lo < 0:
+                return C_RANGE
             self.flow[a] = lo
             if w > RISE_MAX or w < -RISE_MAX:
                 return C_RANGE
@@ -382,7 +391,7 @@ cdef class Simplex:
         elif self.wide >= CINF:
             self.start = START_PATHS
         elif self.start == START_ANY:
-            self.start = START_COARSE if self.slots < self.n * (7 + self.n / 1500.) and self.congested() else START_PATHS
+            self.start = START_COARSE if self.slots < self.n * (THIN + self.n / LARGE) and self.congested() else START_PATHS
         if self.start == START_COARSE:
             with gil:
                 status = self.sketch()
@@ -1376,17 +1385,43 @@ _ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
 _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
+def narrowed(const int64_t[::1] ids, int64_t count):
+    """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
+    cdef Py_ssize_t i
+    cdef int64_t v
+    cdef int32_t[::1] out = _empty(ids.shape[0], np.int32)
+    if count >= 2**31:
+        return None
+    for i in range(ids.shape[0]):
+        v = ids[i]
+        if v < 0 or v >= count:
+            return None
+        out[i] = <int32_t>v
+    return out.base
+
+
+def total_cost(const int64_t[::1] cost, const int64_t[::1] flow):
+    """The sum of their products, of any size."""
+    cdef Py_ssize_t i
+    cdef int64_t total = 0
+    cdef double about = 0
+    for i in range(cost.shape[0]):
+        about += fabs(<double>cost[i]) * <double>flow[i]
+        total = <int64_t>(<uint64_t>total + <uint64_t>cost[i] * <uint64_t>flow[i])
+    return total if about < 2.0**62 else int((np.asarray(cost).astype(object) * np.asarray(flow)).sum())
+
+
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
-    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
+    The supplies must sum to 0 and node ids must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
     seconds, negative for none.  The answer is, by status,
 
     OK            the flow by arc; `proof` holds potentials that prove it optimal, it is None otherwise
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
-    RANGE, LATE   None: exact arithmetic could overflow; out of time
+    RANGE, LATE   None: exact arithmetic could overflow, or not 0 <= lower <= capacity; out of time
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
     simplex.start = start

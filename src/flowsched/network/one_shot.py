@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import flowsched._ns as _ns
 from flowsched.network.arguments import EMPTY, checked_options, integers, lower_bounds
 from flowsched.network.flow_network import FlowNetwork
-from flowsched.network.results import INF, FlowResult, Int64Array
+from flowsched.network.results import FlowResult, Int64Array
 
 __all__ = ["min_cost_flow"]
 
@@ -87,38 +88,34 @@ def _by_simplex(
     start = perf_counter()
     supplies = np.atleast_1d(integers("supply", supply))
     n = len(supplies)
-    tails = integers("tail", tail)
+    tails = _ids("tail", tail, None, n)
     m = len(tails)
-    fits = 0 < m < 2**30 - 2 and n < 2**30 - 2 and _among(tails, n)
-    tails32 = tails.astype(np.int32)
-    del tails  # its memory serves again
-    heads = integers("head", head, m)
-    fits = fits and _among(heads, n)
-    heads32 = heads.astype(np.int32)
-    del heads
+    heads = _ids("head", head, m, n)
     lowers = lower_bounds(0 if lower is None else lower, m)
     costs, capacities = integers("cost", cost, m), integers("capacity", capacity, m)
-    if not fits or supplies.sum() or capacities.min() < 0:
+    if not 0 < m < 2**30 - 2 or n >= 2**30 - 2 or tails.dtype != np.int32 or heads.dtype != np.int32 or supplies.sum():
         return None
-    if len(lowers) and (lowers.min() < 0 or (lowers > capacities).any()):
-        return None
-    np.minimum(capacities, INF, out=capacities)
     status, flow, potential, stats = _ns.solve(
-        tails32, heads32, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY
+        tails, heads, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY
     )
     if status != _ns.OK:
         return None
     stats |= dict.fromkeys(("pushes", "relabels", "augmentations"), 0)  # the simplex makes none
     stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
-    return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
+    return FlowResult(flow, _ns.total_cost(costs, flow), potential, stats)
 
 
-def _among(ids: Int64Array, count: int) -> bool:
-    return len(ids) == 0 or (int(ids.min()) >= 0 and int(ids.max()) < count)
-
-
-def _exact_cost(cost: Int64Array, flow: Int64Array) -> int:
-    """The sum of their products, of any size."""
-    if float(np.abs(cost.astype(float)) @ flow.astype(float)) < 2.0**62:
-        return int(cost @ flow)
-    return int((cost.astype(object) * flow).sum())
+def _ids(name: str, values: ArrayLike, size: int | None, count: int) -> NDArray[Any]:
+    """Return node ids in 32 bits, or as they are if one of them is not below `count`; each is read once."""
+    if (
+        type(values) is np.ndarray
+        and values.dtype == np.int64
+        and values.ndim == 1
+        and values.flags.c_contiguous
+        and size in (None, len(values))
+    ):
+        ids: Int64Array = values
+    else:
+        ids = integers(name, values, size)
+    narrow = _ns.narrowed(ids, count)
+    return ids if narrow is None else narrow

@@ -55,6 +55,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
         failures.measure(findings, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
         cold.sched(findings, sizes, seed, repeats=3)
+        cold.sched(findings, [(100_000, 4, 390_000)], seed, repeats=2)
         peer_like = general.families(quick=False).get("netgen 8k/64k")
         if peer_like:
             warm_general.measure(findings, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))
