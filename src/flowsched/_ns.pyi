@@ -20,6 +20,7 @@ INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
 RANGE: Final[int]
 LATE: Final[int]
+EASY: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 
@@ -54,4 +55,5 @@ def solve(
     flow: _Ints,
     potential: _Ints,
     start: int = ...,
+    bulk: int = ...,
 ) -> tuple[int, Any, Any, dict[str, Any]]: ...

@@ -32,7 +32,7 @@ right from the start.  Then `loop` pivots, and `dearer` raises the price of all 
 may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
-Where paths would hold little of all flow, because they jam nearly everywhere (`congested`), this tree says little about the optimum.  Then one coarse phase of
+Where paths would hold little of all flow, because they jam nearly everywhere (`trace`), this tree says little about the optimum.  Then one coarse phase of
 push-relabel (_coarse.pxi) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
 and not dense.
 
@@ -115,7 +115,8 @@ cdef int32_t PATIENCE = 10               # one in so many slots is looked at bef
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
-cdef double SCARCE = 0.35               # of the sum of |b|: see `congested`
+cdef double SCARCE = 0.35               # of the sum of |b|: a network is congested if more than so much is `unplaced`, at as many nodes as there are sources
+cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
 cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
@@ -127,6 +128,7 @@ cdef enum:
     C_UNBOUNDED = 2
     C_RANGE = 3
     C_LATE = 4
+    C_EASY = 6
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
 cdef enum:             # the first tree: see `crash`
@@ -138,7 +140,7 @@ cdef enum:             # the first tree: see `crash`
 _START = ("nothing", "shortest_paths", "coarse", "flow")
 STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE}     # `start` of `solve`
 
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY
 
 
 cdef class Simplex
@@ -193,6 +195,9 @@ cdef class Simplex:
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
     cdef int64_t pivots, degenerate, scanned, moved, sketched
+    cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
+    cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
+    cdef int64_t bulk              # from so many slots on an easy network may be declined
     cdef int start                 # how the first tree is to be found; then, how it was
 
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
@@ -223,6 +228,7 @@ cdef class Simplex:
         self.kept = kept
         self.fuel = FUEL
         self.start = START_ANY
+        self.bulk = CINF
 
     # == loading ===============================================================================================
 
@@ -383,6 +389,7 @@ cdef class Simplex:
     cdef int crash(self) except -1 nogil:
         """The first tree, from nothing or from the flow given; where paths would hold little of all flow, from that of `Coarse`."""
         cdef int status = self.forest(-1)
+        cdef bint congested
         if status != C_OK:
             return status
         self.rank()
@@ -391,7 +398,11 @@ cdef class Simplex:
         elif self.wide >= CINF:
             self.start = START_PATHS
         elif self.start == START_ANY:
-            self.start = START_COARSE if self.slots < self.n * (THIN + self.n / LARGE) and self.congested() else START_PATHS
+            self.trace()
+            if self.slots >= self.bulk and self.unplaced < EASE * self.volume:
+                return C_EASY
+            congested = self.unplaced > SCARCE * self.volume and self.jams >= self.sources
+            self.start = START_COARSE if congested and self.slots < self.n * (THIN + self.n / LARGE) else START_PATHS
         if self.start == START_COARSE:
             with gil:
                 status = self.sketch()
@@ -548,25 +559,27 @@ cdef class Simplex:
                     found += 1
         return 0
 
-    cdef bint congested(self) except -1 nogil:
-        """True if most of the supplies finds no room on the way up the tree, from nothing, and that at as many nodes as there are sources."""
-        cdef int32_t v, e, i, jams = 0
-        cdef int64_t x, most, left = 0
+    cdef int trace(self) except -1 nogil:
+        """Look, from nothing, how much of the supplies finds no room on the way up the tree, and where."""
+        cdef int32_t v, e, i
+        cdef int64_t x, most
         cdef int32_t[::1] order = self.next
         cdef int64_t[::1] excess = self.dist
+        self.sources = self.jams = 0
+        self.unplaced = 0
         for v in range(self.n):
             excess[v] = self.b[v]
-            jams -= excess[v] > 0
+            self.sources += excess[v] > 0
         for i in range(self.n):
             v = order[i]
             e, x = self.node[v].aim, excess[v]
             most = max(min(x, self.room[e]), 0) if e >= 0 else 0
             if x > most:
-                left += x - most
-                jams += 1
+                self.unplaced += x - most
+                self.jams += 1
             if e >= 0:
                 excess[self.link[v].parent] += most
-        return left > SCARCE * self.volume and jams >= 0
+        return 0
 
     cdef int graft(self) except -1 nogil:
         """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
@@ -1412,7 +1425,8 @@ def total_cost(const int64_t[::1] cost, const int64_t[::1] flow):
 
 
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY):
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY,
+          int64_t bulk=CINF):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
     The supplies must sum to 0 and node ids must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
@@ -1422,7 +1436,8 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
     RANGE, LATE   None: exact arithmetic could overflow, or not 0 <= lower <= capacity; out of time
+    EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
-    simplex.start = start
+    simplex.start, simplex.bulk = start, bulk
     return simplex.solve(time_limit)

@@ -13,7 +13,8 @@ from strategies import any_problems, random_problem
 import flowsched._ns as _ns
 from flowsched.exceptions import InfeasibleError, TimeLimitError
 from flowsched.experiments.solver import general
-from flowsched.network import FlowNetwork, min_cost_flow
+from flowsched.experiments.solver.instances import SchedFamily
+from flowsched.network import FlowNetwork, min_cost_flow, one_shot
 from flowsched.network.arguments import EMPTY
 from flowsched.network.problem import FlowProblem
 
@@ -139,6 +140,20 @@ def test_the_phase_is_short():
     """One phase looks at each arc some dozens of times, not hundreds of times."""
     problem = general.grid(48, 48, 1)
     assert judge(problem, "coarse")["sketched"] < 120 * len(problem.tail)
+
+
+@pytest.mark.parametrize("tasks", [400, 760, 1200])
+def test_large_easy_problems_go_to_repair(tasks, monkeypatch):
+    """Where nearly all tasks find room on their shortest paths; not where the cluster is oversubscribed."""
+    problem = SchedFamily(200, tasks=tasks, seed=1).problem()
+    columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
+    plain = min_cost_flow(*columns)
+    monkeypatch.setattr(one_shot, "_BULK", 1)
+    large = min_cost_flow(*columns)
+    assert plain.cost == large.cost == oracles.optimum(problem).cost
+    assert plain.stats["algorithm"] == "network_simplex"
+    assert large.stats["algorithm"] == ("network_simplex" if tasks == 1200 else "repair")
+    assert min_cost_flow(*columns, algorithm="network_simplex").stats["algorithm"] == "network_simplex"
 
 
 def test_stats_tell_the_start():

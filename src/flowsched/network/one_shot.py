@@ -11,9 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 import flowsched._ns as _ns
 from flowsched.network.arguments import EMPTY, checked_options, integers, lower_bounds
 from flowsched.network.flow_network import FlowNetwork
-from flowsched.network.results import FlowResult, Int64Array
+from flowsched.network.results import INF, FlowResult, Int64Array
 
 __all__ = ["min_cost_flow"]
+
+_BULK = 600_000
+"""Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
 
 
 def min_cost_flow(
@@ -63,7 +66,8 @@ def min_cost_flow(
     start = perf_counter()
     _, seconds = checked_options(algorithm, time_limit)
     if algorithm in ("auto", "network_simplex"):
-        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds)
+        bulk = _BULK if algorithm == "auto" else INF
+        result = _by_simplex(tail, head, capacity, cost, supply, lower, seconds, bulk)
         if result:
             return result
     if time_limit is not None:
@@ -83,8 +87,12 @@ def _by_simplex(
     supply: ArrayLike,
     lower: ArrayLike | None,
     time_limit: float,
+    bulk: int,
 ) -> FlowResult | None:
-    """Solve by the simplex without building a network; None if the simplex declines the problem, or there is no optimum."""
+    """Solve by the simplex without building a network; None if the simplex declines the problem, or there is no optimum.
+
+    It declines an easy problem of at least `bulk` arcs.
+    """
     start = perf_counter()
     supplies = np.atleast_1d(integers("supply", supply))
     n = len(supplies)
@@ -96,7 +104,7 @@ def _by_simplex(
     if not 0 < m < 2**30 - 2 or n >= 2**30 - 2 or tails.dtype != np.int32 or heads.dtype != np.int32 or supplies.sum():
         return None
     status, flow, potential, stats = _ns.solve(
-        tails, heads, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY
+        tails, heads, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY, bulk=bulk
     )
     if status != _ns.OK:
         return None
