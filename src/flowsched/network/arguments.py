@@ -159,6 +159,8 @@ def lower_bounds(lower: ArrayLike, size: int) -> Int64Array:
     """Return the lower bounds of so many arcs; `EMPTY` if all are 0, which takes neither memory nor time."""
     if type(lower) is int and lower == 0:
         return EMPTY
+    if type(lower) is np.ndarray and lower.dtype is _INT64 and lower.shape == (size,) and not lower.any():
+        return EMPTY
     lowers = integers("lower", lower, size)
     return lowers if lowers.any() else EMPTY
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import flowsched._ns as _ns
 import flowsched._scaling as _scaling
@@ -24,6 +25,9 @@ from flowsched.network.results import INF, Algorithm, FlowResult, Int64Array
 from flowsched.network.slack import price_of, slack_arcs
 
 __all__ = ["min_cost_flow"]
+
+_BULK = 600_000
+"""Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
 
 
 def min_cost_flow(
@@ -103,7 +107,7 @@ def _partial(
     n, m = len(supplies), common_size(tail, head, capacity, cost, 0 if lower is None else lower)
     tails, heads, costs = integers("tail", tail, m), integers("head", head, m), integers("cost", cost, m)
     for name, ids in (("tail", tails), ("head", heads)):
-        if not _among(ids, n):
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
             i = int(np.argmax((ids < 0) | (ids >= n)))
             raise InputError(f"{name}[{i}]: no node {ids[i]}; ids are 0..{n - 1}")
     price = price_of(n, max(int(costs.max(initial=0)), -int(costs.min(initial=0))))
@@ -135,48 +139,47 @@ def _whole(
     cost: ArrayLike,
     supply: ArrayLike,
     lower: ArrayLike | None,
-    algorithm: str,
+    algorithm: Algorithm,
     time_limit: float,
 ) -> FlowResult | None:
-    """Solve by a kernel for whole networks without building one; None if it declines the problem, or there is no optimum."""
+    """Solve by a kernel for whole networks without building one; None if it declines the problem, or has no answer.
+
+    For ``auto`` the simplex declines an easy problem of at least `_BULK` arcs.
+    """
     start = perf_counter()
     supplies = supply_vector(supply)
-    n = len(supplies)
-    m = common_size(tail, head, capacity, cost, 0 if lower is None else lower)
-    tails = integers("tail", tail, m)
-    fits = 0 < m < 2**30 - 2 and n < 2**30 - 2 and _among(tails, n)
-    tails32 = tails.astype(np.int32)
-    del tails  # its memory serves again
-    heads = integers("head", head, m)
-    fits = fits and _among(heads, n)
-    heads32 = heads.astype(np.int32)
-    del heads
+    n, m = len(supplies), common_size(tail, head, capacity, cost, 0 if lower is None else lower)
+    tails, heads = _ids("tail", tail, m, n), _ids("head", head, m, n)
     lowers = lower_bounds(0 if lower is None else lower, m)
     costs, rooms = integers("cost", cost, m), capacities("capacity", capacity, m)
-    if not fits or supplies.sum() or rooms.min() < 0:
+    if not 0 < m < 2**30 - 2 or n >= 2**30 - 2 or tails.dtype != np.int32 or heads.dtype != np.int32 or supplies.sum():
         return None
-    if len(lowers) and (lowers.min() < 0 or (lowers > rooms).any()):
-        return None
-    np.minimum(rooms, INF, out=rooms)
-    columns = (tails32, heads32, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
+    columns = (tails, heads, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
     if algorithm == "cost_scaling":
+        if rooms.min() < 0 or len(lowers) and (lowers.min() < 0 or (lowers > rooms).any()):
+            return None
         status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
     else:
+        status, flow, potential, stats = _ns.solve(*columns, bulk=_BULK if algorithm == "auto" else INF)
         algorithm = "network_simplex"
-        status, flow, potential, stats = _ns.solve(*columns)
     if status != 0:  # OK, the same for both
         return None
     stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
     stats |= {"algorithm": algorithm, "warm": False, "gap": 0, "seconds": perf_counter() - start}
-    return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
+    return FlowResult(flow, _ns.total_cost(costs, flow), potential, stats)
 
 
-def _among(ids: Int64Array, count: int) -> bool:
-    return len(ids) == 0 or (int(ids.min()) >= 0 and int(ids.max()) < count)
-
-
-def _exact_cost(cost: Int64Array, flow: Int64Array) -> int:
-    """The sum of their products, of any size."""
-    if float(np.abs(cost.astype(float)) @ flow.astype(float)) < 2.0**62:
-        return int(cost @ flow)
-    return int((cost.astype(object) * flow).sum())
+def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
+    """Return node ids in 32 bits, or as they are if one of them is not below `count`; each is read once."""
+    if (
+        type(values) is np.ndarray
+        and values.dtype == np.int64
+        and values.ndim == 1
+        and values.flags.c_contiguous
+        and len(values) == size
+    ):
+        ids: Int64Array = values
+    else:
+        ids = integers(name, values, size)
+    narrow = _ns.narrowed(ids, count)
+    return ids if narrow is None else narrow

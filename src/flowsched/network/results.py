@@ -37,7 +37,9 @@ class FlowResult:
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
-        simplex pivots, ..., and ``resumed``: True if it went on from its last basis).
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis). ``start`` names where the simplex began:
+        ``"shortest_paths"``, ``"coarse"`` (one phase of push-relabel at a coarse epsilon), ``"flow"`` (that of another
+        algorithm) or ``"basis"``; ``sketched`` counts what the coarse phase scanned.
     unshipped : ndarray of int64, shape (n,)
         With ``partial=True``: the supply that each node keeps (> 0), or the demand that is not met (< 0).  ``supply - unshipped`` is what the flow ships;
         the potentials prove that it is optimal for these supplies.  Of length 0 without ``partial``.

@@ -73,6 +73,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         failures.measure(findings, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
         cold.sched(findings, sizes, seed, repeats=3)
+        cold.sched(findings, [(100_000, 4, 390_000)], seed, repeats=2)
         scaling.cold(findings, sizes, seed, 2, quick, data)
         ics = [
             (10_000, 4, 10_000),
