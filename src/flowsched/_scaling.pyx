@@ -24,8 +24,8 @@ without one is *relabelled*: its potential falls until its best half-arc has rc 
 
 look-ahead      before flow is pushed to a node that is not in want, the node must have an admissible half-arc, too, or it is relabelled first:
                 flow is not pushed to where it would come back from.
-`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after as many relabels as
-                there are nodes.  An excess from which no node in want can be reached proves the network infeasible; the nodes that reach none are a cut, for
+`update`        lowers every potential by epsilon times the distance to the nearest node in want, in units of epsilon: at the start, and after one and a half times
+                as many relabels as there are nodes.  An excess from which no node in want can be reached proves the network infeasible; the nodes that reach none are a cut, for
                 all half-arcs out of them are full.
 `prove`         looks for potentials that prove the flow optimal, in whole costs, once epsilon is at most one unit of cost: most flows are optimal long before
                 epsilon < 1/n.
@@ -124,7 +124,7 @@ cdef class Scaling:
     cdef int64_t wide              # capacity of arcs that never bind
     cdef int64_t volume, limited   # sum of |b|; of all limited capacities
     cdef bint has_endless          # an arc of negative cost is unlimited
-    cdef int64_t since             # relabels since the last `update`
+    cdef int64_t since, often      # relabels since the last `update`, and how many there may be
     cdef bint worn                 # a potential left its range
     cdef int64_t fuel
     cdef int64_t proof             # half-arcs that `prove` may scan for each one, before it must succeed
@@ -149,7 +149,7 @@ cdef class Scaling:
         self.bucket[:] = -1
         self.kept_room = self.kept_pot = _zeros(0, np.int64)
         self.by = _zeros(0, np.int32)
-        self.fuel, self.proof = FUEL, PROOF
+        self.fuel, self.proof, self.often = FUEL, PROOF, n + n // 2 + 1
 
     cdef int poll(self) except -1 nogil:
         self.fuel = FUEL
@@ -453,7 +453,7 @@ cdef class Scaling:
         self.relabels += 1
         if best_half < 0:
             best = self.top_cost << self.shift
-        self.since += self.n if best_half < 0 < self.exc[v] else 1
+        self.since += self.often if best_half < 0 < self.exc[v] else 1
         self.at[v] = self.first[v]
         if p - eps - best > -POT_MAX:
             self.pot[v] = p - eps - best
@@ -479,7 +479,7 @@ cdef class Scaling:
         while self.exc[v] > 0:
             if self.barren(v):
                 h = self.relabel(v, eps)
-                if h < 0 or self.since >= self.n:
+                if h < 0 or self.since >= self.often:
                     return C_OK
             else:
                 h = self.at[v]
@@ -501,9 +501,9 @@ cdef class Scaling:
         cdef int32_t v
         self.refines += 1
         self.fill_admissible()
-        self.since = self.n
+        self.since = self.often
         while True:
-            if self.since >= self.n:
+            if self.since >= self.often:
                 status = self.update(bits)
                 if status != C_OK:
                     return status

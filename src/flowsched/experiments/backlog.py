@@ -190,7 +190,10 @@ _MIXES: dict[str, Callable[[random.Random, int], Workload]] = {
 
 
 def _openb(trace: Workload, tasks: int) -> Workload:
-    """Return the first tasks of the trace that fit on every 20th of its machines, all of them at once."""
+    """Return the first tasks of the trace that fit on every 20th of its machines, all at once and of one priority.
+
+    The other schedulers know no priorities.
+    """
     machines = trace.machines[::20]
     known = fs.Resources(trace.resources)
     able = [(known.demand("machine", m.capacity), dict(m.labels)) for m in machines]
@@ -203,7 +206,7 @@ def _openb(trace: Workload, tasks: int) -> Workload:
         )
 
     kept = [a for a in trace.arrivals if all(map(fits, a.job.tasks)) and max(a.durations) < math.inf][:tasks]
-    kept = [replace(a, time=0.0) for a in kept]
+    kept = [replace(a, time=0.0, job=replace(a.job, priority=0)) for a in kept]
     return replace(trace, arrivals=kept, machines=machines, machine_events=(), horizon=None)
 
 

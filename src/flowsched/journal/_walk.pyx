@@ -6,6 +6,7 @@
 (M)  No comprehensions, and no string put together of two parts alone: see `_words`.
 """
 
+cimport cython
 from cpython.ref cimport PyObject
 
 from enum import Enum
@@ -45,6 +46,7 @@ cdef list slots_of(kind):
     return names
 
 
+@cython.auto_pickle(False)
 cdef class Walk:
     """One walk through objects, which fills the tables of a graph."""
 
