@@ -307,6 +307,10 @@ cdef class Network:
     cdef int32_t[::1] news         # what has changed since: arc ids, ~v for the supply of v; repeated, too
     cdef int32_t nnews
     cdef int64_t[::1] known        # the supplies that it knows
+    cdef int32_t[::1] astray       # arcs whose flow in the last solution may not be that of the basis, in astray[:nastray]
+    cdef int32_t nastray           # -1: any may be
+    cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
+    cdef bint alike                # flows are those of the basis
     cdef bint reshaped             # nodes or arcs came or went since the last solution
     cdef int64_t simplex_work      # estimates, in ns: of its next solve
     cdef int64_t repair_work       # and of repair for each excess
@@ -321,7 +325,7 @@ cdef class Network:
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
         self.pot = self.exc = self.sup = self.res = self.low = self.known = self.none64
-        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.none32
+        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
         self.spare = _zeros(CLASSES, np.int32)
@@ -681,7 +685,7 @@ cdef class Network:
     cdef int drop_basis(self) except -1:
         if self.based:
             self.basis, self.based, self.nnews = None, False, 0
-            self.news, self.known = self.none32, self.none64
+            self.news, self.astray, self.known = self.none32, self.none32, self.none64
         return 0
 
     cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
@@ -1705,6 +1709,10 @@ cdef class Network:
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
         if algorithm != SCALING:
+            if self.eccentric:
+                status = self.centre()
+                if status != OK:
+                    return status
             if algorithm == AUTO:
                 self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
                 if self.based:
@@ -1773,6 +1781,7 @@ cdef class Network:
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Look for an optimum; or, when it is `late`, for any flow."""
         cdef int status
+        self.alike = False
         with nogil:
             status = self.run(algorithm, warm)
         if status == SPENT:
@@ -1861,6 +1870,14 @@ cdef class Network:
         stats["seconds"] = time.perf_counter() - start
         answer = self.total_cost(), out, stats
         # 2. What cannot.
+        for i in range(self.njarc if self.based and not self.alike else 0):
+            a = self.jarc[i]
+            if self.nastray >= 0 and a >= 0 and self.flow_of(a) != self.jflow[i]:
+                if self.nastray == self.astray.shape[0]:
+                    self.nastray = -1
+                    break
+                self.astray[self.nastray] = a
+                self.nastray += 1
         if self.solved:
             for i in range(self.njarc):
                 if self.jarc[i] >= 0:
@@ -1885,9 +1902,9 @@ cdef class Network:
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
-        cdef int64_t[::1] flow, pot, known
-        cdef int32_t v, a, i
-        cdef int64_t delta, work
+        cdef int64_t[::1] known
+        cdef int32_t[::1] astray
+        cdef int64_t work
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
         basis = self.basis
         outcome = self.resume(limit) if self.based else None
@@ -1903,41 +1920,80 @@ cdef class Network:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
         if status == _ns.UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
-        known = self.supplies() if kept else self.none64
+        if told["resumed"]:
+            known, astray = self.known, self.astray
+        else:
+            known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
         work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
-        flow, pot = answer, potential
-        self.ready_for_all()
-        # Nothing can fail from here on.
+        self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told = told
         if kept:
-            self.basis, self.based, self.known, self.simplex_work = basis, True, known, work
+            self.basis, self.based, self.known, self.astray, self.simplex_work = basis, True, known, astray, work
+        self.allowance = FAR
+        self.eccentric = True
+        return self.centre() if self.reshaped or not kept else OK
+
+    cdef int take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
+        """Let flow and potentials be these, which are optimal; only flows that the journal, ``astray`` and the `basis` name can be others, if it is not None.
+
+        The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
+        """
+        cdef const int32_t[::1] arcs = self.none32
+        cdef int32_t v, i, a, before = -1
+        cdef int64_t delta, count = self.m
+        cdef bint named = self.nastray >= 0 and basis is not None and self.solved and (altered := basis.changes()) is not None
+        if named:
+            fs_allocate()
+            arcs = np.sort(np.concatenate([altered, _whole(self.astray)[:self.nastray], _whole(self.jarc)[:self.njarc]]))
+            count = arcs.shape[0]
+        if self.solved:
+            self.grow_journal(min(count, self.live_arcs), self.live_nodes)
+        # Nothing can fail from here on.
         for v in range(self.n):
             if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
                 self.set_pot(v, pot[v])
-        for a in range(self.m):
-            if self.pos[2 * a] >= 0:
+        for i in range(<int32_t>count):
+            a = arcs[i] if named else i
+            if a > before and self.pos[2 * a] >= 0:
                 delta = flow[a] - self.flow_of(a)
                 if delta > 0:
                     self.move(2 * a, delta)
                 elif delta < 0:
                     self.move(2 * a + 1, -delta)
+            before = a
+        self.nastray, self.alike = 0, True
+        if basis is not None:
+            basis.told()
         for i in range(self.nactive):       # all is even now
             self.exc[self.active[i]] = 0
         self.overflown = False
         self.clear_active()
         self.nunsaturable = 0
-        self.allowance = FAR
-        self.settle_hub()
-        return OK if self.hub < 0 else self.centre()
+        return 0
 
     cdef object resume(self, double limit):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
-        basis, known = self.basis, _whole(self.known)
+        cdef int32_t[::1] news
+        cdef int64_t[::1] known = self.known, nodes, arcs, added
+        cdef int32_t i, v, many = 0, few = 0
+        basis, astray = self.basis, self.astray
         fs_allocate()
-        changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
+        news = np.sort(_whole(self.news)[:self.nnews])
+        nodes, arcs, added = _empty(self.nnews, np.int64), _empty(self.nnews, np.int64), _empty(self.nnews, np.int64)
+        for i in range(self.nnews):
+            if i and news[i] == news[i - 1]:
+                continue
+            if news[i] >= 0:
+                arcs[many] = news[i]
+                many += 1
+            else:
+                v = ~news[i]
+                nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
+                few += 1
         self.drop_basis()
-        nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes, (self.supplies() - known)[nodes], limit)
+        self.known, self.astray = known, astray
+        arcs = arcs[:many]
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -1964,7 +2020,12 @@ cdef class Network:
         """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
         cdef int32_t i, v, k
         cdef int64_t radius, before = self.count[SETTLED]
-        cdef int status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
+        cdef int status
+        self.eccentric = False
+        self.settle_hub()
+        if self.hub < 0:
+            return OK
+        status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
         if status != INFEASIBLE:
             return status
         k = <int32_t>(self.count[SETTLED] - before)
@@ -2219,7 +2280,7 @@ cdef class Network:
     cdef object weight(self):
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
-                  self.news, self.known]
+                  self.news, self.known, self.astray]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
 
     def set_budget(self, int64_t budget, int64_t patience):
@@ -2282,7 +2343,7 @@ cdef class Network:
             "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
-            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped),
+            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
             "cold_solves": self.solves[0], "warm_solves": self.solves[1], "simplex_work": self.simplex_work, "repair_work": self.repair_work,
             "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
             "known": np.array(known), "basis_kept": int(kept),
@@ -2455,7 +2516,7 @@ cdef class Network:
                 if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
                     return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not in bent"
         # -- the last solution
-        self.solved, self.reshaped = state["solved"], state["reshaped"]
+        self.solved, self.reshaped, self.eccentric = state["solved"], state["reshaped"], state["eccentric"]
         self.njarc, self.njnode = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
         if not self.solved and (self.njarc or self.njnode):
             return "moved_arcs, moved_nodes: none expected before the first solution"
@@ -2524,6 +2585,7 @@ cdef class Network:
                     if room[a] != cap or (placed[a] and cost[a] != self.half[self.pos[2 * a]].cost):
                         return f"basis_room[{a}], basis_cost: another capacity or cost, which is not among the news"
         self.basis, self.based, self.news, self.nnews, self.known = basis, True, np.array(news), <int32_t>news.shape[0], np.array(known)
+        self.astray, self.nastray = np.zeros(self.m // 8 + 64, np.int32), -1
         return None
 
     def __reduce__(self):

@@ -151,6 +151,8 @@ cdef class Simplex:
     cdef int64_t[::1] load         # flow in the slot's direction, while starting from a given flow; else of length 0
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
+    cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, maybe more than once, in altered[:naltered]
+    cdef int32_t naltered          # -1: any may have
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
     cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
     cdef int32_t slots
@@ -194,7 +196,8 @@ cdef class Simplex:
         self.dist = _empty(n, np.int64)
         self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
         self.code = _empty(m + 3, np.int32)
-        self.cycle_slot = self.spare = -1
+        self.cycle_slot = self.spare = self.naltered = -1
+        self.altered = self.code[:0]
         self.anchor = n
         self.kept = kept
         self.fuel = FUEL
@@ -525,9 +528,21 @@ cdef class Simplex:
     cdef inline int note(self, int32_t e) except -1 nogil:
         """Write down the flow of the arc in slot e, which is at a bound."""
         cdef int32_t a = self.code[e] >> 1
-        self.flow[a] = (self.lower[a] if self.lower.shape[0] else 0) + (self.room[e] if self.code[e] & 1 else 0)
+        self.write(a, self.room[e] if self.code[e] & 1 else 0)
         if self.placed:
             self.place[a] = e
+        return 0
+
+    cdef inline int write(self, int32_t a, int64_t load) except -1 nogil:
+        """Write down the flow of an arc above its lower bound."""
+        cdef int64_t flow = load + (self.lower[a] if self.lower.shape[0] else 0)
+        if self.naltered >= 0 and self.flow[a] != flow:
+            if self.naltered < self.altered.shape[0]:
+                self.altered[self.naltered] = a
+                self.naltered += 1
+            else:
+                self.naltered = -1
+        self.flow[a] = flow
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -812,14 +827,12 @@ cdef class Simplex:
 
     cdef int finish(self) except -1 nogil:
         """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries some."""
-        cdef int32_t v, a
+        cdef int32_t v
         cdef int status = C_OK
-        cdef bint lowers = self.lower.shape[0] > 0
         for v in range(self.n):
             self.pot[v] -= self.pot[self.n]
             if self.node[v].code >= 0:
-                a = self.node[v].code >> 1
-                self.flow[a] = (self.lower[a] if lowers else 0) + (self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
+                self.write(self.node[v].code >> 1, self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
             elif self.slack[v].up < HUGE:
                 status = C_INFEASIBLE
         self.pot[self.n] = 0
@@ -915,7 +928,7 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place, self.ours = _empty(self.m, np.int32), _empty(self.n + 1, np.int32)
+            self.place, self.ours, self.altered = _empty(self.m, np.int32), _empty(self.n + 1, np.int32), _empty(self.m // 8 + 64, np.int32)
         for e in range(self.m):
             self.place[e] = NOWHERE
         for e in range(self.slots):
@@ -1055,11 +1068,19 @@ cdef class Simplex:
     cdef list arrays(self):
         """All that a solved one still needs."""
         views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
-        return [view.base for view in (views + [self.place, self.ours] if self.placed else views)]
+        return [view.base for view in (views + [self.place, self.ours, self.altered] if self.placed else views)]
 
     def nbytes(self):
         """Memory of all arrays."""
         return sum([array.nbytes for array in self.arrays()])
+
+    def told(self):
+        """The caller knows all flows; `changes` begins anew."""
+        self.naltered = 0
+
+    def changes(self):
+        """Arcs whose flow may differ from what it was when the caller was `told`, some of them twice; None if any may."""
+        return None if self.naltered < 0 else self.altered.base[:self.naltered]
 
     def reusable(self):
         """True if `resume` may be called."""

@@ -31,6 +31,7 @@ its tail and from its head.
 ``cost_bound``         no |cost| is above it
 ``broken``             largest negative reduced cost that a change has caused since the last solution
 ``reshaped``           1 if nodes or arcs were added or removed since
+``eccentric``          1 if the potentials are the simplex's choice
 ``cold_solves``, ``warm_solves``, ``simplex_work``, ``repair_work``, ``budget``, ``patience``: counts, and what choices between algorithms go by
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not
 ``news``               what has changed since it was made: arcs, and ~v for the supply of node v, as often as it changed
@@ -79,6 +80,7 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "cost_bound": (0, 2**59 - 1),
     "broken": (0, 2**61),
     "reshaped": _FLAG,
+    "eccentric": _FLAG,
     "cold_solves": _COUNT,
     "warm_solves": _COUNT,
     "simplex_work": _COUNT,
