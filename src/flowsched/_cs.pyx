@@ -167,11 +167,21 @@ cdef int64_t SCANS_RESHAPED = 16
 cdef int64_t SCANS_COLD = 9
 cdef int64_t SCANS_WARM = 4
 cdef int64_t SCANS_SCALING = 250     # by cost scaling in all its phases
-cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose between ways that all lead to the optimum
-cdef int64_t SEARCH_NS = 10
+# What things cost, in about ns: only ratios matter, and only for choices between ways that all lead to the optimum.
+cdef int64_t WALK_NS = 3         # a half-arc that `walk` scans
+cdef int64_t SEARCH_NS = 2       # that `search` scans
+cdef int64_t SETTLE_NS = 40      # a node that it settles
+cdef int64_t SLOT_NS = 1         # a slot that the simplex prices
+cdef int64_t MOVE_NS = 2         # a potential that it changes
+cdef int64_t PIVOT_NS = 500
+cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
+cdef int64_t ARC_NS = 60         # each arc, to make a basis
 
 cdef enum:
     CLASSES = 240      # of block sizes
+    SIZES = 32         # of changes: by the bits of the number of excesses
+    TRY_FIRST = 8      # solves until the way that seems worse is tried again, at first and at most
+    TRY_LAST = 1024
     AHEAD = 4          # nodes whose memory is fetched before their turn
 
 cdef enum:
@@ -183,6 +193,11 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
+
+cdef enum:             # of `record`, by size of the change; 0 is unknown
+    BY_REPAIR = 0      # what repair took, for each excess
+    BY_SIMPLEX = 1     # what the simplex took
+    WAYS = 2
 
 cdef enum:
     AUTO = 0
@@ -312,8 +327,11 @@ cdef class Network:
     cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
     cdef bint alike                # flows are those of the basis
     cdef bint reshaped             # nodes or arcs came or went since the last solution
-    cdef int64_t simplex_work      # estimates, in ns: of its next solve
-    cdef int64_t repair_work       # and of repair for each excess
+    # -- the choice of `auto` (`prefers_simplex`): by the size of a change, record[WAYS * size + .] -----------------
+    cdef int64_t[::1] record
+    cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
+    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis and nothing came or went
+    cdef int64_t size              # of the change: nodes that may have an excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
     cdef bint loose                # (I) may be broken; room for restoring it has been made
@@ -328,6 +346,8 @@ cdef class Network:
         self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
+        self.record = _zeros(WAYS * SIZES, np.int64)
+        self.until = TRY_FIRST
         self.spare = _zeros(CLASSES, np.int32)
         for i in range(CLASSES):
             self.spare[i] = -1
@@ -679,7 +699,7 @@ cdef class Network:
 
     cdef int reshape(self) except -1:
         """Nodes or arcs come or go."""
-        self.reshaped = True
+        self.reshaped, self.regret = True, 0
         return self.drop_basis()
 
     cdef int drop_basis(self) except -1:
@@ -1696,12 +1716,67 @@ cdef class Network:
         self.clear_active()
         return False
 
+    # -- the choice of `auto`: what both ways took lately, for changes of the same size ---------------------------------
+
+    cdef int64_t* recorded(self) except NULL nogil:
+        """What is known of changes as large as this one."""
+        return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
+
+    cdef double expected(self, int way) except -1 nogil:
+        """What a way will take, by what it took for the change that is nearest in size; 0 if that is unknown."""
+        cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
+        for i in range(SIZES):
+            for side in range(2):
+                at = bits - i if side == 0 else bits + i
+                if 0 <= at < SIZES and self.record[WAYS * at + way]:
+                    return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
+        return 0
+
+    cdef bint prefers_simplex(self) except -1 nogil:
+        """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
+
+        The way that was worse is tried again from time to time, each time after twice as many solves.
+        """
+        cdef bint better
+        if not self.size:
+            return False
+        if not self.based:
+            return self.regret > ARC_NS * <int64_t>self.live_arcs
+        better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
+        self.since += 1
+        if self.since < self.until:
+            return better
+        self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+        return not better
+
+    cdef int learn(self, int way, int64_t work) except -1 nogil:
+        """Half of what is known of a way is what it took the last time."""
+        cdef int64_t *known = self.recorded()
+        cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
+        known[way] = (known[way] + work) // 2 + 1 if known[way] else work + 1
+        if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
+            self.since, self.until = 0, TRY_FIRST
+        return 0
+
+    cdef int learn_repair(self, bint spent) except -1 nogil:
+        cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
+        cdef double simplex
+        if not self.size:
+            return 0
+        if spent:
+            work *= 2
+        self.learn(BY_REPAIR, work // self.size)
+        if not self.based and not self.reshaped and self.solved:
+            simplex = self.expected(BY_SIMPLEX)
+            if not simplex:
+                simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
+            self.regret += <int64_t>max(work - simplex, 0)
+        return 0
+
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         cdef int status
-        cdef int32_t excesses = self.nactive
-        cdef int64_t work
-        self.allowance = FAR
-        if self.based and algorithm == AUTO and <double>excesses * <double>self.repair_work > <double>self.simplex_work:
+        self.allowance, self.size = FAR, self.nactive
+        if algorithm == AUTO and self.prefers_simplex():
             return SPENT
         status = self.cancel_unsaturable()
         if status != OK:
@@ -1709,22 +1784,18 @@ cdef class Network:
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
         if algorithm != SCALING:
-            if self.eccentric:
+            if self.eccentric and self.reshaped:
                 status = self.centre()
                 if status != OK:
                     return status
             if algorithm == AUTO:
                 self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
                 if self.based:
-                    self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
+                    self.allowance = min(self.allowance, <int64_t>min(self.expected(BY_SIMPLEX) / (2 * WALK_NS), 1e18))
                 if self.patience >= 0:
                     self.allowance = self.patience
             status = self.repair()
-            if excesses:
-                work = (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS]) // excesses + 1
-                if status == SPENT:
-                    work *= 2
-                self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
+            self.learn_repair(status == SPENT)
             return status
         self.settle_hub()
         with gil:
@@ -1924,11 +1995,13 @@ cdef class Network:
             known, astray = self.known, self.astray
         else:
             known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
-        work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
+        work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
         self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told = told
         if kept:
-            self.basis, self.based, self.known, self.astray, self.simplex_work = basis, True, known, astray, work
+            self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
+            if told["resumed"] or not self.recorded()[BY_SIMPLEX]:
+                self.learn(BY_SIMPLEX, work)
         self.allowance = FAR
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
@@ -1950,7 +2023,7 @@ cdef class Network:
             self.grow_journal(min(count, self.live_arcs), self.live_nodes)
         # Nothing can fail from here on.
         for v in range(self.n):
-            if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
+            if self.pot[v] != pot[v] and self.node[v].d[3] >= 0:
                 self.set_pot(v, pot[v])
         for i in range(<int32_t>count):
             a = arcs[i] if named else i
@@ -2344,8 +2417,8 @@ cdef class Network:
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
             "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
-            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "simplex_work": self.simplex_work, "repair_work": self.repair_work,
-            "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
+            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "regret": self.regret, "since": self.since, "until": self.until,
+            "record": np.array(self.record), "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
             "known": np.array(known), "basis_kept": int(kept),
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
@@ -2538,7 +2611,12 @@ cdef class Network:
             return "hub: no such node"
         self.hub, self.hub_seen, self.cost_bound, self.broken = state["hub"], state["hub_seen"], state["cost_bound"], state["broken"]
         self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
-        self.simplex_work, self.repair_work = state["simplex_work"], state["repair_work"]
+        self.regret, self.since, self.until, self.record = state["regret"], state["since"], state["until"], np.array(state["record"])
+        if self.record.shape[0] != WAYS * SIZES:
+            return "record: wrong length"
+        for i in range(WAYS * SIZES):
+            if not 0 <= self.record[i] < 2 * POT_MAX:
+                return f"record[{i}]: {self.record[i]} is out of range"
         self.low, self.label, self.mark, self.order = np.array(lower), np.zeros(2 * n, LABEL), np.zeros(n, np.int32), np.zeros(n + 2, np.int32)
         self.n, self.m = n, m
         return None
