@@ -1996,7 +1996,7 @@ cdef class Network:
         else:
             known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
         work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
-        self.take_over(answer, potential, basis if told["resumed"] else None)
+        told["compared"] = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told = told
         if kept:
             self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
@@ -2006,10 +2006,10 @@ cdef class Network:
         self.eccentric = True
         return self.centre() if self.reshaped or not kept else OK
 
-    cdef int take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
+    cdef int64_t take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
         """Let flow and potentials be these, which are optimal; only flows that the journal, ``astray`` and the `basis` name can be others, if it is not None.
 
-        The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
+        Return how many flows were compared.  The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
         """
         cdef const int32_t[::1] arcs = self.none32
         cdef int32_t v, i, a, before = -1
@@ -2042,7 +2042,7 @@ cdef class Network:
         self.overflown = False
         self.clear_active()
         self.nunsaturable = 0
-        return 0
+        return count
 
     cdef object resume(self, double limit):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""

@@ -32,7 +32,8 @@ class FlowResult:
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
-        simplex pivots, ..., and ``resumed``: True if it went on from its last basis).
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis, ``local``: True if it
+        did so without a look at all arcs; ``compared``: arcs whose flow was compared).
     """
 
     flow: Int64Array
