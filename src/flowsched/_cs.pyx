@@ -160,6 +160,7 @@ cdef int64_t BIG = <int64_t> 1 << 31
 cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
+cdef int64_t SAVED = 4           # walks in vain may take one part in so many of what searches take
 cdef int64_t ALPHA = 8
 # Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
 # from nothing; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
@@ -311,6 +312,8 @@ cdef class Network:
     cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double deadline           # time.monotonic, 0 without
+    cdef int64_t savings           # half-arcs that walks may scan in vain beyond their budget: a part of what searches took in this solve
+    cdef int64_t longest           # that the last walk scanned for one path
     cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
@@ -1210,6 +1213,7 @@ cdef class Network:
         cdef int32_t i, v, status
         cdef int sign
         self.settle_hub()
+        self.savings = 0
         for sign in range(1, -2, -2):
             for i in range(self.nactive):
                 v = self.active[i]
@@ -1232,10 +1236,16 @@ cdef class Network:
     cdef int route(self, int32_t s, int sign) except -1 nogil:
         """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
         cdef int status
+        cdef int64_t work
         while self.exc[s]:
-            status = self.walk(s, sign, 0, self.budget)
+            self.longest = 0
+            status = self.walk(s, sign, 0, self.budget + self.savings)
             if status == HANDOVER:
+                self.savings -= max(self.longest - self.budget, 0)
+                work = SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
                 status = self.search(s, sign, -1, FAR)
+                work = SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED] - work
+                self.savings += work // (SAVED * WALK_NS)
                 if status == INFEASIBLE:
                     self.stuck, self.stuck_sign = s, sign
             if status != OK:
@@ -1297,6 +1307,7 @@ cdef class Network:
                 self.order[depth] = self.half[onward].code
                 if self.ends(v, sign):
                     self.augment_walk(&tip, &depth, s, sign)
+                    self.longest = max(self.longest, budget - left)
                     status = self.spend(WALK_SCANS, budget - left)
                     left = budget
                     if status != OK:
@@ -1321,6 +1332,7 @@ cdef class Network:
                 if depth:
                     depth -= 1
                     tip = self.tail(self.order[depth])
+        self.longest = max(self.longest, budget - left)
         status = self.spend(WALK_SCANS, budget - left)
         return HANDOVER if status == OK and self.exc[s] else status
 
@@ -1429,13 +1441,14 @@ cdef class Network:
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil:
         """Augment once along a shortest path on reduced costs from s to an end (or to `goal`, if it is >= 0).
 
-        Side 0 searches from s; after ``budget`` scanned half-arcs side 1 searches from all ends as well (never for a `goal`).  With
+        Side 0 searches from s; after ``budget`` scanned half-arcs, and as many as the hub has, side 1 searches from all ends as well (never for a
+        `goal`).  With
         F and B radii within which all nodes of a side are settled, and F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
         makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes:
         pruning with the other side's radius would leave nodes inside F or B unlabelled, and break (I).
         With a `limit`, a path of that length or more is not wanted: the potentials move as if it had it.
         """
-        cdef int64_t length = limit, d, rc, radius, other, scanned = 0
+        cdef int64_t length = limit, d, rc, radius, other, scanned = 0, enough = self.budget
         cdef int64_t top[2]
         cdef int64_t work[2]
         cdef int32_t settled[2]
@@ -1447,12 +1460,15 @@ cdef class Network:
         work[0] = work[1] = settled[0] = settled[1] = 0
         self.clear_heap(0)
         self.enter(0, s, 0, -1)
+        if self.hub >= 0:
+            self.ways(self.hub, -sign, &lo, &hi)
+            enough += hi - lo
         while True:
             top[0] = self.nearest(0)
             top[1] = self.nearest(1) if sides == 2 else 0
             if top[0] == FAR or top[1] == FAR or top[0] + top[1] >= length:
                 break
-            if sides == 1 and goal < 0 and scanned > self.budget:
+            if sides == 1 and goal < 0 and scanned > enough:
                 sides = 2
                 self.clear_heap(1)
                 if self.hub >= 0:
