@@ -160,7 +160,6 @@ cdef int64_t BIG = <int64_t> 1 << 31
 cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
-cdef int64_t SAVED = 4           # walks in vain may take one part in so many of what searches take
 cdef int64_t ALPHA = 8
 # Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
 # from nothing; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
@@ -312,8 +311,6 @@ cdef class Network:
     cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double deadline           # time.monotonic, 0 without
-    cdef int64_t savings           # half-arcs that walks may scan in vain beyond their budget: a part of what searches took in this solve
-    cdef int64_t longest           # that the last walk scanned for one path
     cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
@@ -1213,7 +1210,6 @@ cdef class Network:
         cdef int32_t i, v, status
         cdef int sign
         self.settle_hub()
-        self.savings = 0
         for sign in range(1, -2, -2):
             for i in range(self.nactive):
                 v = self.active[i]
@@ -1236,16 +1232,10 @@ cdef class Network:
     cdef int route(self, int32_t s, int sign) except -1 nogil:
         """Send s's excess to deficits (sign 1), or draw its deficit from excesses (sign -1)."""
         cdef int status
-        cdef int64_t work
         while self.exc[s]:
-            self.longest = 0
-            status = self.walk(s, sign, 0, self.budget + self.savings)
+            status = self.walk(s, sign, 0, self.budget)
             if status == HANDOVER:
-                self.savings -= max(self.longest - self.budget, 0)
-                work = SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
                 status = self.search(s, sign, -1, FAR)
-                work = SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED] - work
-                self.savings += work // (SAVED * WALK_NS)
                 if status == INFEASIBLE:
                     self.stuck, self.stuck_sign = s, sign
             if status != OK:
@@ -1307,7 +1297,6 @@ cdef class Network:
                 self.order[depth] = self.half[onward].code
                 if self.ends(v, sign):
                     self.augment_walk(&tip, &depth, s, sign)
-                    self.longest = max(self.longest, budget - left)
                     status = self.spend(WALK_SCANS, budget - left)
                     left = budget
                     if status != OK:
@@ -1332,7 +1321,6 @@ cdef class Network:
                 if depth:
                     depth -= 1
                     tip = self.tail(self.order[depth])
-        self.longest = max(self.longest, budget - left)
         status = self.spend(WALK_SCANS, budget - left)
         return HANDOVER if status == OK and self.exc[s] else status
 
