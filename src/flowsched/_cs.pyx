@@ -323,6 +323,7 @@ cdef class Network:
     cdef int32_t nnews
     cdef int64_t[::1] known        # the supplies that it knows
     cdef int32_t[::1] astray       # arcs whose flow in the last solution may not be that of the basis, in astray[:nastray]
+    cdef int64_t compared          # flows that were compared with those of the basis the last time
     cdef int32_t nastray           # -1: any may be
     cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
     cdef bint alike                # flows are those of the basis
@@ -2000,7 +2001,7 @@ cdef class Network:
         else:
             known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
         work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
-        told["compared"] = self.take_over(answer, potential, basis if told["resumed"] else None)
+        self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told = told
         if kept:
             self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
@@ -2359,6 +2360,10 @@ cdef class Network:
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
                   self.news, self.known, self.astray]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
+
+    def arcs_compared(self):
+        """How many flows the last hand-over from the simplex compared: a copy compares all, where the original knows which."""
+        return self.compared
 
     def set_budget(self, int64_t budget, int64_t patience):
         self.take()

@@ -38,7 +38,11 @@ The last basis
 --------------
 It may serve again after changes of costs, capacities and supplies (`resume`).  A new cost of a tree arc shifts the potentials of a subtree; a new
 supply, and flow that a capacity has no more room for, goes up the tree as far as there is room, and what finds none hangs from the root as in the first tree.  So (T),
-(S) and (P) hold again before `loop` goes on.  What the bounds of the first solve do not cover (below) needs a new basis.
+(S) and (P) hold again before pivots go on.  What the bounds of the first solve do not cover (below) needs a new basis.
+
+After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While nodes are few whose potentials change, `inspect` looks at
+their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` sends what is too much or missing along shortest ways: the subtree below
+an artificial arc moves its potentials just as far as lets one slot of its cut enter at rc = 0.  What is too much to look at so is left to `loop`.
 
 Capacities
 ----------
@@ -61,7 +65,7 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
-`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
+`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `nearby` -> `pivot`, `redeem`; `loop` if that is not enough, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -957,7 +961,7 @@ cdef class Simplex:
 
     cdef int find_arcs(self) except -1 nogil:
         """Note the arcs of every node."""
-        cdef int32_t e, v, u, a, i
+        cdef int32_t e, v, u, a
         with gil:
             self.at, self.seen, self.owing = _zeros(self.n + 2, np.int32), _zeros(self.n + 1, np.int32), _empty(self.n + 1, np.int32)
             self.suspect = _empty(SUSPECTS, np.int32)
@@ -980,11 +984,8 @@ cdef class Simplex:
             elif e != NOWHERE:
                 u, v = ~e, self.link[~e].parent
             if e != NOWHERE and u != v:
-                for i in range(2):
-                    u = self.name[u]
-                    self.around[self.at[u + 1]] = a
-                    self.at[u + 1] += 1
-                    u = v
+                self.enlist(self.name[u], a)
+                self.enlist(self.name[v], a)
         return 0
 
     cdef int find_nodes(self) except -1 nogil:
@@ -994,6 +995,11 @@ cdef class Simplex:
             self.ours[self.name[v]] = v
             if self.node[v].code >= 0:
                 self.place[self.node[v].code >> 1] = ~v
+        return 0
+
+    cdef inline int enlist(self, int32_t u, int32_t a) except -1 nogil:
+        self.around[self.at[u + 1]] = a
+        self.at[u + 1] += 1
         return 0
 
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,

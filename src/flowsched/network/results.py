@@ -33,7 +33,7 @@ class FlowResult:
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
         simplex pivots, ..., and ``resumed``: True if it went on from its last basis, ``local``: True if it
-        did so without a look at all arcs; ``compared``: arcs whose flow was compared).
+        did so without a look at all arcs).
     """
 
     flow: Int64Array
