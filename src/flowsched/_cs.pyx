@@ -165,11 +165,21 @@ cdef int32_t LOW_DEGREE = 32
 cdef int64_t SCANS_RESHAPED = 16
 cdef int64_t SCANS_COLD = 9
 cdef int64_t SCANS_WARM = 4
-cdef int64_t WALK_NS = 4         # what a scan costs, about: only to choose between ways that all lead to the optimum
-cdef int64_t SEARCH_NS = 10
+# What things cost, in about ns: only ratios matter, and only for choices between ways that all lead to the optimum.
+cdef int64_t WALK_NS = 3         # a half-arc that `walk` scans
+cdef int64_t SEARCH_NS = 2       # that `search` scans
+cdef int64_t SETTLE_NS = 40      # a node that it settles
+cdef int64_t SLOT_NS = 1         # a slot that the simplex prices
+cdef int64_t MOVE_NS = 2         # a potential that it changes
+cdef int64_t PIVOT_NS = 500
+cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
+cdef int64_t ARC_NS = 60         # each arc, to make a basis
 
 cdef enum:
     CLASSES = 240      # of block sizes
+    SIZES = 32         # of changes: by the bits of the number of excesses
+    TRY_FIRST = 8      # solves until the way that seems worse is tried again, at first and at most
+    TRY_LAST = 1024
     AHEAD = 4          # nodes whose memory is fetched before their turn
 
 cdef enum:
@@ -181,6 +191,11 @@ cdef enum:
     INTERRUPTED = 5
     HANDOVER = 6
     SPENT = 7
+
+cdef enum:             # of `record`, by size of the change; 0 is unknown
+    BY_REPAIR = 0      # what repair took, for each excess
+    BY_SIMPLEX = 1     # what the simplex took
+    WAYS = 2
 
 cdef enum:
     AUTO = 0
@@ -307,9 +322,17 @@ cdef class Network:
     cdef int32_t[::1] news         # what has changed since: arc ids, ~v for the supply of v; repeated, too
     cdef int32_t nnews
     cdef int64_t[::1] known        # the supplies that it knows
+    cdef int32_t[::1] astray       # arcs whose flow in the last solution may not be that of the basis, in astray[:nastray]
+    cdef int64_t compared          # flows that were compared with those of the basis the last time
+    cdef int32_t nastray           # -1: any may be
+    cdef bint eccentric            # the simplex chose the potentials: `centre` before `repair`
+    cdef bint alike                # flows are those of the basis
     cdef bint reshaped             # nodes or arcs came or went since the last solution
-    cdef int64_t simplex_work      # estimates, in ns: of its next solve
-    cdef int64_t repair_work       # and of repair for each excess
+    # -- the choice of `auto` (`prefers_simplex`): by the size of a change, record[WAYS * size + .] -----------------
+    cdef int64_t[::1] record
+    cdef int64_t since, until      # solves since the way that seemed worse was tried, and until it will be
+    cdef int64_t regret            # what repair took more than the simplex would have, since there is no basis and nothing came or went
+    cdef int64_t size              # of the change: nodes that may have an excess
     cdef int64_t solves[2]         # cold and warm ones so far
     cdef object pending            # what a signal handler raised
     cdef bint loose                # (I) may be broken; room for restoring it has been made
@@ -321,9 +344,11 @@ cdef class Network:
         cdef int i
         self.none32, self.none64 = _zeros(0, np.int32), _zeros(0, np.int64)
         self.pot = self.exc = self.sup = self.res = self.low = self.known = self.none64
-        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.none32
+        self.mark = self.active = self.plog = self.pos = self.alog = self.cycle = self.news = self.astray = self.none32
         self.node, self.label, self.half, self.listed = _zeros(0, NODE), _zeros(0, LABEL), _zeros(0, HALF), _zeros(0, np.uint8)
         self.order = _zeros(2, np.int32)
+        self.record = _zeros(WAYS * SIZES, np.int64)
+        self.until = TRY_FIRST
         self.spare = _zeros(CLASSES, np.int32)
         for i in range(CLASSES):
             self.spare[i] = -1
@@ -675,13 +700,13 @@ cdef class Network:
 
     cdef int reshape(self) except -1:
         """Nodes or arcs come or go."""
-        self.reshaped = True
+        self.reshaped, self.regret = True, 0
         return self.drop_basis()
 
     cdef int drop_basis(self) except -1:
         if self.based:
             self.basis, self.based, self.nnews = None, False, 0
-            self.news, self.known = self.none32, self.none64
+            self.news, self.astray, self.known = self.none32, self.none32, self.none64
         return 0
 
     cdef int check_nodes(self, const int64_t[::1] ids, str name) except -1:
@@ -1405,13 +1430,14 @@ cdef class Network:
     cdef int search(self, int32_t s, int sign, int32_t goal, int64_t limit) except -1 nogil:
         """Augment once along a shortest path on reduced costs from s to an end (or to `goal`, if it is >= 0).
 
-        Side 0 searches from s; after ``budget`` scanned half-arcs side 1 searches from all ends as well (never for a `goal`).  With
+        Side 0 searches from s; after ``budget`` scanned half-arcs, and as many as the hub has, side 1 searches from all ends as well (never for a
+        `goal`).  With
         F and B radii within which all nodes of a side are settled, and F + B = the path's length D, moving potentials by F - dist and B - dist keeps (I) and
         makes the path's reduced costs 0.  A label is worth keeping only below the best meeting value so far, and *only* this prunes:
         pruning with the other side's radius would leave nodes inside F or B unlabelled, and break (I).
         With a `limit`, a path of that length or more is not wanted: the potentials move as if it had it.
         """
-        cdef int64_t length = limit, d, rc, radius, other, scanned = 0
+        cdef int64_t length = limit, d, rc, radius, other, scanned = 0, enough = self.budget
         cdef int64_t top[2]
         cdef int64_t work[2]
         cdef int32_t settled[2]
@@ -1423,12 +1449,15 @@ cdef class Network:
         work[0] = work[1] = settled[0] = settled[1] = 0
         self.clear_heap(0)
         self.enter(0, s, 0, -1)
+        if self.hub >= 0:
+            self.ways(self.hub, -sign, &lo, &hi)
+            enough += hi - lo
         while True:
             top[0] = self.nearest(0)
             top[1] = self.nearest(1) if sides == 2 else 0
             if top[0] == FAR or top[1] == FAR or top[0] + top[1] >= length:
                 break
-            if sides == 1 and goal < 0 and scanned > self.budget:
+            if sides == 1 and goal < 0 and scanned > enough:
                 sides = 2
                 self.clear_heap(1)
                 if self.hub >= 0:
@@ -1658,36 +1687,91 @@ cdef class Network:
         self.clear_active()
         return False
 
+    # -- the choice of `auto`: what both ways took lately, for changes of the same size ---------------------------------
+
+    cdef int64_t* recorded(self) except NULL nogil:
+        """What is known of changes as large as this one."""
+        return &self.record[WAYS * (fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0)]
+
+    cdef double expected(self, int way) except -1 nogil:
+        """What a way will take, by what it took for the change that is nearest in size; 0 if that is unknown."""
+        cdef int bits = fs_high_bit(<uint64_t>self.size) + 1 if self.size else 0, i, side, at
+        for i in range(SIZES):
+            for side in range(2):
+                at = bits - i if side == 0 else bits + i
+                if 0 <= at < SIZES and self.record[WAYS * at + way]:
+                    return <double>self.record[WAYS * at + way] * (self.size if way == BY_REPAIR else 1)
+        return 0
+
+    cdef bint prefers_simplex(self) except -1 nogil:
+        """True if the simplex is likely to be faster.  Without a basis it is where making one would have paid already.
+
+        The way that was worse is tried again from time to time, each time after twice as many solves.
+        """
+        cdef bint better
+        if not self.size:
+            return False
+        if not self.based:
+            return self.regret > ARC_NS * <int64_t>self.live_arcs
+        better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
+        self.since += 1
+        if self.since < self.until:
+            return better
+        self.since, self.until = 0, min(2 * self.until, TRY_LAST)
+        return not better
+
+    cdef int learn(self, int way, int64_t work) except -1 nogil:
+        """Half of what is known of a way is what it took the last time."""
+        cdef int64_t *known = self.recorded()
+        cdef bint better = known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size
+        known[way] = (known[way] + work) // 2 + 1 if known[way] else work + 1
+        if known[BY_SIMPLEX] and known[BY_REPAIR] and better != (known[BY_SIMPLEX] < <double>known[BY_REPAIR] * self.size):
+            self.since, self.until = 0, TRY_FIRST
+        return 0
+
+    cdef int learn_repair(self, bint spent) except -1 nogil:
+        cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
+        cdef double simplex
+        if not self.size:
+            return 0
+        if spent:
+            work *= 2
+        self.learn(BY_REPAIR, work // self.size)
+        if not self.based and not self.reshaped and self.solved:
+            simplex = self.expected(BY_SIMPLEX)
+            if not simplex:
+                simplex = 2 * SLOT_NS * <int64_t>self.live_arcs + NODE_NS * <int64_t>self.live_nodes
+            self.regret += <int64_t>max(work - simplex, 0)
+        return 0
+
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over."""
         cdef int status
-        cdef int32_t excesses = self.nactive
-        cdef int64_t work
-        self.allowance = FAR
+        self.allowance, self.size = FAR, self.nactive
         self.way = SCALING if algorithm == SCALING else REPAIR
         if algorithm == SCALING and not warm:
             return SPENT
-        if self.based and algorithm == AUTO and <double>excesses * <double>self.repair_work > <double>self.simplex_work:
+        if algorithm == AUTO and self.prefers_simplex():
             return SPENT
         status = self.cancel_unsaturable()
         if status != OK:
             return status
         if algorithm == SIMPLEX:
             return SPENT if self.uneven() else OK
+        if self.eccentric and self.reshaped:
+            status = self.centre()
+            if status != OK:
+                return status
         if algorithm == SCALING:
             self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
             self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
             if self.based:
-                self.allowance = min(self.allowance, self.simplex_work // SEARCH_NS)
+                self.allowance = min(self.allowance, <int64_t>min(self.expected(BY_SIMPLEX) / (2 * WALK_NS), 1e18))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
         status = self.repair()
-        if excesses:
-            work = (WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS]) // excesses + 1
-            if status == SPENT:
-                work *= 2
-            self.repair_work = (self.repair_work + work) // 2 if self.repair_work else work
+        self.learn_repair(status == SPENT)
         return status
 
     def solve(self, int algorithm, double time_limit):
@@ -1735,6 +1819,7 @@ cdef class Network:
     cdef int attempt(self, int algorithm, bint warm, bint *late) except -1:
         """Look for an optimum; or, when it is `late`, for any flow."""
         cdef int status
+        self.alike = False
         with nogil:
             status = self.run(algorithm, warm)
         if status == SPENT:
@@ -1823,6 +1908,14 @@ cdef class Network:
         stats["seconds"] = time.perf_counter() - start
         answer = self.total_cost(), out, stats
         # 2. What cannot.
+        for i in range(self.njarc if self.based and not self.alike else 0):
+            a = self.jarc[i]
+            if self.nastray >= 0 and a >= 0 and self.flow_of(a) != self.jflow[i]:
+                if self.nastray == self.astray.shape[0]:
+                    self.nastray = -1
+                    break
+                self.astray[self.nastray] = a
+                self.nastray += 1
         if self.solved:
             for i in range(self.njarc):
                 if self.jarc[i] >= 0:
@@ -1847,7 +1940,8 @@ cdef class Network:
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
-        cdef int64_t[::1] flow, pot, known
+        cdef int64_t[::1] known
+        cdef int32_t[::1] astray
         cdef int64_t work
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
         basis = self.basis
@@ -1864,22 +1958,26 @@ cdef class Network:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
         if status == _ns.UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
-        known = self.supplies() if kept else self.none64
-        work = 5 * self.m + told["priced"] + 3 * told["moved"] + 500 * told["pivots"]
-        flow, pot = answer, potential
-        self.ready_for_all()
-        # Nothing can fail from here on.
+        if told["resumed"]:
+            known, astray = self.known, self.astray
+        else:
+            known, astray = self.supplies() if kept else self.none64, _empty(self.m // 8 + 64 if kept else 0, np.int32)
+        work = SLOT_NS * told["priced"] + MOVE_NS * told["moved"] + PIVOT_NS * told["pivots"] + NODE_NS * self.live_nodes
+        self.compared = self.take_over(answer, potential, basis if told["resumed"] else None)
         self.told, self.way = told, SIMPLEX
         if kept:
-            self.basis, self.based, self.known, self.simplex_work = basis, True, known, work
-        return self.take_over(flow, pot)
+            self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
+            if told["resumed"] or not self.recorded()[BY_SIMPLEX]:
+                self.learn(BY_SIMPLEX, work)
+        self.allowance = FAR
+        self.eccentric = True
+        return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling(self) except -1:
         """Solve the network by cost scaling from nothing; take over its optimum.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
-        cdef int64_t[::1] flow, pot
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
         tail, head, capacity, cost, _, lower = self.columns()
         status, answer, potential, told = _scaling.solve(
@@ -1892,43 +1990,71 @@ cdef class Network:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
         if status == _scaling.UNBOUNDED:
             raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
-        flow, pot = answer, potential
-        self.ready_for_all()
-        # Nothing can fail from here on.
-        self.told = told
-        return self.take_over(flow, pot)
+        self.take_over(answer, potential, None)
+        self.told, self.nastray, self.allowance = told, -1, FAR      # a basis that is kept has other flows
+        return self.centre()
 
-    cdef int take_over(self, int64_t[::1] flow, int64_t[::1] pot) except -1:
-        """Take over an optimum, by arc and node id; room has been made by `ready_for_all`."""
-        cdef int32_t v, a, i
-        cdef int64_t delta
+    cdef int64_t take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
+        """Let flow and potentials be these, which are optimal; only flows that the journal, ``astray`` and the `basis` name can be others, if it is not None.
+
+        Return how many flows were compared.  The arcs are taken in ascending order whether they are named or not, as their order in the adjacency comes from it.
+        """
+        cdef const int32_t[::1] arcs = self.none32
+        cdef int32_t v, i, a, before = -1
+        cdef int64_t delta, count = self.m
+        cdef bint named = self.nastray >= 0 and basis is not None and self.solved and (altered := basis.changes()) is not None
+        if named:
+            fs_allocate()
+            arcs = np.sort(np.concatenate([altered, _whole(self.astray)[:self.nastray], _whole(self.jarc)[:self.njarc]]))
+            count = arcs.shape[0]
+        if self.solved:
+            self.grow_journal(min(count, self.live_arcs), self.live_nodes)
+        # Nothing can fail from here on.
         for v in range(self.n):
-            if self.node[v].d[3] >= 0 and self.pot[v] != pot[v]:
+            if self.pot[v] != pot[v] and self.node[v].d[3] >= 0:
                 self.set_pot(v, pot[v])
-        for a in range(self.m):
-            if self.pos[2 * a] >= 0:
+        for i in range(<int32_t>count):
+            a = arcs[i] if named else i
+            if a > before and self.pos[2 * a] >= 0:
                 delta = flow[a] - self.flow_of(a)
                 if delta > 0:
                     self.move(2 * a, delta)
                 elif delta < 0:
                     self.move(2 * a + 1, -delta)
+            before = a
+        self.nastray, self.alike = 0, True
+        if basis is not None:
+            basis.told()
         for i in range(self.nactive):       # all is even now
             self.exc[self.active[i]] = 0
         self.overflown = False
         self.clear_active()
         self.nunsaturable = 0
-        self.allowance = FAR
-        self.settle_hub()
-        return OK if self.hub < 0 else self.centre()
+        return count
 
     cdef object resume(self, double limit):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
-        basis, known = self.basis, _whole(self.known)
+        cdef int32_t[::1] news
+        cdef int64_t[::1] known = self.known, nodes, arcs, added
+        cdef int32_t i, v, many = 0, few = 0
+        basis, astray = self.basis, self.astray
         fs_allocate()
-        changed = np.unique(_whole(self.news)[:self.nnews]).astype(np.int64)
+        news = np.sort(_whole(self.news)[:self.nnews])
+        nodes, arcs, added = _empty(self.nnews, np.int64), _empty(self.nnews, np.int64), _empty(self.nnews, np.int64)
+        for i in range(self.nnews):
+            if i and news[i] == news[i - 1]:
+                continue
+            if news[i] >= 0:
+                arcs[many] = news[i]
+                many += 1
+            else:
+                v = ~news[i]
+                nodes[few], added[few], known[v] = v, self.sup[v] - known[v], self.sup[v]
+                few += 1
         self.drop_basis()
-        nodes, arcs = ~changed[changed < 0], changed[changed >= 0]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes, (self.supplies() - known)[nodes], limit)
+        self.known, self.astray = known, astray
+        arcs = arcs[:many]
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -1957,7 +2083,12 @@ cdef class Network:
         """Among the optimal potentials take those that measure the distance to the hub: from a corner of them `repair` starts badly."""
         cdef int32_t i, v, k
         cdef int64_t radius, before = self.count[SETTLED]
-        cdef int status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
+        cdef int status
+        self.eccentric = False
+        self.settle_hub()
+        if self.hub < 0:
+            return OK
+        status = self.search(self.hub, -1, self.n, FAR)      # of no goal: it comes to an end where nothing is left to settle
         if status != INFEASIBLE:
             return status
         k = <int32_t>(self.count[SETTLED] - before)
@@ -2212,8 +2343,12 @@ cdef class Network:
     cdef object weight(self):
         arrays = [self.pot, self.exc, self.sup, self.node, self.label, self.mark, self.order, self.active, self.plog, self.listed,
                   self.res, self.pos, self.alog, self.low, self.half, self.spare, self.jarc, self.jflow, self.jnode, self.jpot, self.unsaturable,
-                  self.news, self.known]
+                  self.news, self.known, self.astray]
         return sum([_whole(a).nbytes for a in arrays]) + (self.basis.nbytes() if self.based else 0)
+
+    def arcs_compared(self):
+        """How many flows the last hand-over from the simplex compared: a copy compares all, where the original knows which."""
+        return self.compared
 
     def set_budget(self, int64_t budget, int64_t patience):
         self.take()
@@ -2275,9 +2410,9 @@ cdef class Network:
             "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
-            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped),
-            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "simplex_work": self.simplex_work, "repair_work": self.repair_work,
-            "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
+            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
+            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "regret": self.regret, "since": self.since, "until": self.until,
+            "record": np.array(self.record), "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
             "known": np.array(known), "basis_kept": int(kept),
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
@@ -2448,7 +2583,7 @@ cdef class Network:
                 if self.half[i].cost + potential[v] - potential[self.half[i].head] < 0 and not seen[self.half[i].code]:
                     return f"potential: half-arc {self.half[i].code} has room and a negative reduced cost, and is not in bent"
         # -- the last solution
-        self.solved, self.reshaped = state["solved"], state["reshaped"]
+        self.solved, self.reshaped, self.eccentric = state["solved"], state["reshaped"], state["eccentric"]
         self.njarc, self.njnode = <int32_t>arcs.shape[0], <int32_t>nodes.shape[0]
         if not self.solved and (self.njarc or self.njnode):
             return "moved_arcs, moved_nodes: none expected before the first solution"
@@ -2470,7 +2605,12 @@ cdef class Network:
             return "hub: no such node"
         self.hub, self.hub_seen, self.cost_bound, self.broken = state["hub"], state["hub_seen"], state["cost_bound"], state["broken"]
         self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
-        self.simplex_work, self.repair_work = state["simplex_work"], state["repair_work"]
+        self.regret, self.since, self.until, self.record = state["regret"], state["since"], state["until"], np.array(state["record"])
+        if self.record.shape[0] != WAYS * SIZES:
+            return "record: wrong length"
+        for i in range(WAYS * SIZES):
+            if not 0 <= self.record[i] < 2 * POT_MAX:
+                return f"record[{i}]: {self.record[i]} is out of range"
         self.low, self.label, self.mark, self.order = np.array(lower), np.zeros(2 * n, LABEL), np.zeros(n, np.int32), np.zeros(n + 2, np.int32)
         self.n, self.m = n, m
         return None
@@ -2517,6 +2657,7 @@ cdef class Network:
                     if room[a] != cap or (placed[a] and cost[a] != self.half[self.pos[2 * a]].cost):
                         return f"basis_room[{a}], basis_cost: another capacity or cost, which is not among the news"
         self.basis, self.based, self.news, self.nnews, self.known = basis, True, np.array(news), <int32_t>news.shape[0], np.array(known)
+        self.astray, self.nastray = np.zeros(self.m // 8 + 64, np.int32), -1
         return None
 
     def __reduce__(self):

@@ -43,7 +43,11 @@ The last basis
 --------------
 It may serve again after changes of costs, capacities and supplies (`resume`).  A new cost of a tree arc shifts the potentials of a subtree; a new
 supply, and flow that a capacity has no more room for, goes up the tree as far as there is room, and what finds none hangs from the root as in the first tree.  So (T),
-(S) and (P) hold again before `loop` goes on.  What the bounds of the first solve do not cover (below) needs a new basis.
+(S) and (P) hold again before pivots go on.  What the bounds of the first solve do not cover (below) needs a new basis.
+
+After a change a slot has rc < 0 only if its cost is new or the potential of one of its ends has changed.  While nodes are few whose potentials change, `inspect` looks at
+their arcs, so all slots with rc < 0 are in ``suspect`` (`nearby`).  When there are none, `redeem` sends what is too much or missing along shortest ways: the subtree below
+an artificial arc moves its potentials just as far as lets one slot of its cut enter at rc = 0.  What is too much to look at so is left to `loop`.
 
 Capacities
 ----------
@@ -66,7 +70,8 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`,
-`settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
+`settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`;
+`nearby` -> `pivot`, `redeem`; `loop` if that is not enough, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -122,6 +127,7 @@ cdef double LARGE = 1500                # and of one more for each so many nodes
 cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
+    SUSPECTS = 256     # as many slots are looked through for every pivot
     CHUNK = 65536      # arcs between two looks at clock and signals
     C_OK = 0
     C_INFEASIBLE = 1
@@ -176,6 +182,20 @@ cdef class Simplex:
     cdef int64_t[::1] load         # flow in the slot's direction, while starting from a given flow; else of length 0
     cdef int32_t[::1] place        # by arc, once a basis has been changed: its slot, or ~v in the tree below v, or NOWHERE
     cdef bint placed
+    cdef int32_t[::1] altered      # arcs whose flow may have changed since `told`, maybe more than once, in altered[:naltered]
+    cdef int32_t naltered          # -1: any may have
+    # -- the look at what a change reaches (`nearby`) -------------------------------------------------------------
+    cdef int32_t[::1] around       # the caller's node u has the arcs around[at[u] : at[u + 1]]: those in the basis, without loops
+    cdef int32_t[::1] at
+    cdef int32_t[::1] seen         # by node: in the subtree that `gate` looks at, if it equals `look`
+    cdef int32_t look
+    cdef int32_t[::1] owing        # scratch of `redeem`: nodes
+    cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`
+    cdef int32_t nsuspect
+    cdef bint unsure               # slots with rc < 0 may be anywhere
+    cdef bint watch                # look at the arcs of nodes whose potential changes
+    cdef int64_t purse             # arcs that may be looked at so
+    cdef int64_t trust             # how many are next time: twice as many where that was enough, half as many where it was not
     cdef int32_t[::1] entry        # slots by the node where they end, while the first tree is looked for
     cdef int32_t[::1] code         # 2 * arc | 1 if it stands swapped; -1 dead
     cdef int32_t slots
@@ -223,7 +243,10 @@ cdef class Simplex:
         self.dist = _empty(n, np.int64)
         self.load = _zeros(m + 3 if flow.shape[0] else 0, np.int64)
         self.code = _empty(m + 3, np.int32)
-        self.cycle_slot = self.spare = -1
+        self.cycle_slot = self.spare = self.naltered = -1
+        self.altered = self.code[:0]
+        self.unsure = True
+        self.trust = m // 4
         self.anchor = n
         self.kept = kept
         self.fuel = FUEL
@@ -634,9 +657,21 @@ cdef class Simplex:
     cdef inline int note(self, int32_t e) except -1 nogil:
         """Write down the flow of the arc in slot e, which is at a bound."""
         cdef int32_t a = self.code[e] >> 1
-        self.flow[a] = (self.lower[a] if self.lower.shape[0] else 0) + (self.room[e] if self.code[e] & 1 else 0)
+        self.write(a, self.room[e] if self.code[e] & 1 else 0)
         if self.placed:
             self.place[a] = e
+        return 0
+
+    cdef inline int write(self, int32_t a, int64_t load) except -1 nogil:
+        """Write down the flow of an arc above its lower bound."""
+        cdef int64_t flow = load + (self.lower[a] if self.lower.shape[0] else 0)
+        if self.naltered >= 0 and self.flow[a] != flow:
+            if self.naltered < self.altered.shape[0]:
+                self.altered[self.naltered] = a
+                self.naltered += 1
+            else:
+                self.naltered = -1
+        self.flow[a] = flow
         return 0
 
     cdef int settle(self) except -1 nogil:
@@ -865,7 +900,7 @@ cdef class Simplex:
             self.anchor = begin
         self.moved += moved
         self.fuel -= moved
-        return 0
+        return self.inspect(begin, end, amount) if self.watch and amount else 0
 
     cdef int regraft(self, int32_t out, int32_t near, int32_t far, int64_t up, int64_t down, int32_t code) except -1 nogil:
         """Cut off the subtree of `out`, make `near` its root and hang it from `far` by the arc (up, down, code); `shift` puts the depths right."""
@@ -921,14 +956,12 @@ cdef class Simplex:
 
     cdef int finish(self) except -1 nogil:
         """Write the flow in the tree; INFEASIBLE if an artificial arc root -> v carries some."""
-        cdef int32_t v, a
+        cdef int32_t v
         cdef int status = C_OK
-        cdef bint lowers = self.lower.shape[0] > 0
         for v in range(self.n):
             self.pot[v] -= self.pot[self.n]
             if self.node[v].code >= 0:
-                a = self.node[v].code >> 1
-                self.flow[a] = (self.lower[a] if lowers else 0) + (self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
+                self.write(self.node[v].code >> 1, self.slack[v].up if self.node[v].code & 1 else self.slack[v].down)
             elif self.slack[v].up < HUGE:
                 status = C_INFEASIBLE
         self.pot[self.n] = 0
@@ -984,6 +1017,8 @@ cdef class Simplex:
         cdef int32_t e = self.place[a], v = ~e, u
         if e >= 0:
             self.slot[e].cost = -cost if self.code[e] & 1 else cost
+            if self.reduced(e) < 0:
+                self.doubt(e)
         else:
             u = self.link[v].parent
             self.shift(v, v, self.pot[u] - self.pot[v] + (cost if self.node[v].code & 1 else -cost))
@@ -1024,14 +1059,44 @@ cdef class Simplex:
         """Note the place of every arc; from now on it is kept."""
         cdef int32_t e
         with gil:
-            self.place, self.ours = _empty(self.m, np.int32), _empty(self.n + 1, np.int32)
+            self.place, self.ours, self.altered = _empty(self.m, np.int32), _empty(self.n + 1, np.int32), _empty(self.m // 8 + 64, np.int32)
         for e in range(self.m):
             self.place[e] = NOWHERE
         for e in range(self.slots):
             if self.code[e] >= 0:
                 self.place[self.code[e] >> 1] = e
-        self.placed = True
-        return self.find_nodes()
+        self.placed, self.trust = True, max(self.trust, 64)
+        self.find_nodes()
+        return self.find_arcs()
+
+    cdef int find_arcs(self) except -1 nogil:
+        """Note the arcs of every node."""
+        cdef int32_t e, v, u, a
+        with gil:
+            self.at, self.seen, self.owing = _zeros(self.n + 2, np.int32), _zeros(self.n + 1, np.int32), _empty(self.n + 1, np.int32)
+            self.suspect = _empty(SUSPECTS, np.int32)
+        for e in range(self.slots):
+            if self.code[e] >= 0 and self.slot[e].tail != self.slot[e].head:
+                self.at[self.name[self.slot[e].tail] + 2] += 1
+                self.at[self.name[self.slot[e].head] + 2] += 1
+        for v in range(self.n):
+            if self.node[v].code >= 0:
+                self.at[self.name[v] + 2] += 1
+                self.at[self.name[self.link[v].parent] + 2] += 1
+        for v in range(self.n):
+            self.at[v + 2] += self.at[v + 1]
+        with gil:
+            self.around = _empty(self.at[self.n + 1], np.int32)
+        for a in range(self.m):             # at[u + 1] is where the next of u goes
+            e = self.place[a]
+            if e >= 0:
+                u, v = self.slot[e].tail, self.slot[e].head
+            elif e != NOWHERE:
+                u, v = ~e, self.link[~e].parent
+            if e != NOWHERE and u != v:
+                self.enlist(self.name[u], a)
+                self.enlist(self.name[v], a)
+        return 0
 
     cdef int find_nodes(self) except -1 nogil:
         """Note where the caller's nodes are, and the arcs in the tree."""
@@ -1040,6 +1105,11 @@ cdef class Simplex:
             self.ours[self.name[v]] = v
             if self.node[v].code >= 0:
                 self.place[self.node[v].code >> 1] = ~v
+        return 0
+
+    cdef inline int enlist(self, int32_t u, int32_t a) except -1 nogil:
+        self.around[self.at[u + 1]] = a
+        self.at[u + 1] += 1
         return 0
 
     cdef bint change(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
@@ -1051,6 +1121,7 @@ cdef class Simplex:
         cdef bint lowers = self.lower.shape[0] > 0
         if not self.placed:
             self.find_all()
+        self.nsuspect, self.unsure, self.watch, self.purse = 0, False, True, self.trust
         for i in range(arcs.shape[0]):
             a, w, cap = <int32_t>arcs[i], cost[i], capacity[i]
             if lowers:
@@ -1085,6 +1156,141 @@ cdef class Simplex:
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
         self.price, self.most, self.step = 0, 2 * far, (top - least) // 64 + 1
         return top - least <= far
+
+    # -- what a change reaches -----------------------------------------------------------------------------------
+
+    cdef inline int64_t reduced(self, int32_t e) except? -1 nogil:
+        return self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+
+    cdef int doubt(self, int32_t e) except -1 nogil:
+        if self.nsuspect < SUSPECTS:
+            self.suspect[self.nsuspect] = e
+            self.nsuspect += 1
+        else:
+            self.unsure = True
+        return 0
+
+    cdef bint pay(self, int64_t arcs) except -1 nogil:
+        """Look at so many arcs; False if that is too much."""
+        self.purse -= arcs + 1
+        self.scanned += arcs
+        self.fuel -= arcs
+        return self.purse >= 0
+
+    cdef int inspect(self, int32_t begin, int32_t end, int64_t amount) except -1 nogil:
+        """Find the slots that may enter since the potentials of nodes, from one to another in preorder, have changed."""
+        cdef int32_t v = begin, u, e, i
+        while not self.unsure:
+            u = self.name[v]
+            if u < self.n and not self.pay(self.at[u + 1] - self.at[u]):
+                self.unsure = True
+                break
+            for i in range(self.at[u], self.at[u + 1] if u < self.n else 0):
+                e = self.place[self.around[i]]
+                if e >= 0 and (self.slot[e].tail if amount < 0 else self.slot[e].head) == v and self.reduced(e) < 0:
+                    self.doubt(e)
+            if v == end:
+                break
+            v = self.next[v]
+        return 0
+
+    cdef int32_t gate(self, int32_t top, bint out) except -2 nogil:
+        """The slot of least reduced cost out of the subtree of a node (or into it), -1 if there is none or it was too much to look at."""
+        cdef int32_t v = top, end = self.node[top].last, w = self.next[end], last = self.node[top].prev, u, e, i, best = -1
+        cdef int64_t rc, least = CINF
+        cdef bint from_it = out             # flow leaves the side that is looked at
+        if self.look >= 2147483646:
+            for i in range(self.n + 1):
+                self.seen[i] = 0
+            self.look = 0
+        self.look += 2                      # the subtree is marked with it, and all the rest with one less, until one of them is whole
+        while True:
+            self.seen[v], self.seen[w] = self.look, self.look - 1
+            if v == end or w == last:
+                break
+            v, w = self.next[v], self.next[w]
+        if v == end:
+            v = top
+        else:
+            v, end, from_it = self.next[self.node[top].last], last, not out
+            self.look -= 1
+        while least > 0:
+            u = self.name[v]
+            if u < self.n:
+                if not self.pay(self.at[u + 1] - self.at[u]):
+                    best = -1
+                    break
+                for i in range(self.at[u], self.at[u + 1]):
+                    e = self.place[self.around[i]]
+                    if e >= 0 and (self.slot[e].tail if from_it else self.slot[e].head) == v:
+                        rc = self.reduced(e)
+                        if rc < least and self.seen[self.slot[e].head if from_it else self.slot[e].tail] != self.look:
+                            least, best = rc, e
+            if v == end:
+                break
+            v = self.next[v]
+        self.look += self.look & 1
+        return best
+
+    cdef int nearby(self) except -1 nogil:
+        """Pivot as far as the slots that may enter are known, then `redeem`: nothing is left to do if nothing is ``unsure``."""
+        cdef int32_t i, e, enter, kept
+        cdef int64_t rc, best
+        cdef int status
+        while not self.unsure:
+            kept, enter, best = 0, -1, 0
+            for i in range(self.nsuspect):
+                e = self.suspect[i]
+                rc = self.reduced(e)
+                if rc < 0:
+                    self.suspect[kept] = e
+                    kept += 1
+                    if rc < best:
+                        best, enter = rc, e
+            self.scanned += self.nsuspect
+            self.nsuspect = kept
+            if enter < 0:
+                break
+            status = self.pivot(enter, best, 0)
+            if status == C_CHEAP:
+                self.unsure = True
+            elif status != C_OK:
+                return status
+        return C_OK if self.unsure else self.redeem()
+
+    cdef int redeem(self) except -1 nogil:
+        """Let all artificial arcs be empty, while no slot may enter: what is too much first, into the tree, then out of it what is missing.
+
+        The potentials of the subtree that hangs from an artificial arc move just as far as to let one slot enter for nothing.  So no slot may enter after it either.
+        A pivot that sends nothing makes a subtree with an excess smaller, and one that lacks something larger, so there are no cycles.
+        """
+        cdef int32_t v, e, i, many
+        cdef int64_t rc
+        cdef int side, status
+        for side in range(2):
+            many = 0
+            v = self.next[self.n]
+            while v != self.n:
+                if self.node[v].code < 0 and (self.slack[v].down > 0 if side == 0 else True) and (self.slack[v].up >= HUGE) == (side == 0):
+                    self.owing[many] = v
+                    many += 1
+                v = self.next[self.node[v].last]
+            for i in range(many):
+                v = self.owing[i]
+                while self.node[v].code < 0 and (self.slack[v].up < HUGE or side == 0 and self.slack[v].down > 0):
+                    e = self.gate(v, side == 0)
+                    if e < 0:
+                        self.unsure = True
+                        return C_OK
+                    rc = self.reduced(e)
+                    self.watch = False
+                    if rc > 0:
+                        self.shift(v, v, rc if side else -rc)
+                    self.watch = True
+                    status = self.pivot(e, 0, 0)
+                    if status != C_OK:
+                        return status
+        return C_OK
 
     cdef object cut(self):
         """Bool by node: the node hangs from the root by an arc v -> root."""
@@ -1134,7 +1340,11 @@ cdef class Simplex:
         self.begin(time_limit)
         with nogil:
             if self.change(arcs, cost, capacity, nodes, added):
-                status = self.loop(WARM_BLOCK)
+                status = self.nearby()
+                self.watch = False
+                self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
+                if status == C_OK and self.unsure:
+                    status = self.loop(WARM_BLOCK)
                 if status == C_OK:
                     status = self.finish()
         return None if status == C_RANGE else self.outcome(status, True)
@@ -1160,16 +1370,24 @@ cdef class Simplex:
         self.kept &= status == C_OK
         return status, answer, proof, {
             "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
-            "start": "basis" if resumed else _START[self.start], "sketched": self.sketched}
+            "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched}
 
     cdef list arrays(self):
         """All that a solved one still needs."""
         views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
-        return [view.base for view in (views + [self.place, self.ours] if self.placed else views)]
+        return [view.base for view in (views + [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.suspect] if self.placed else views)]
 
     def nbytes(self):
         """Memory of all arrays."""
         return sum([array.nbytes for array in self.arrays()])
+
+    def told(self):
+        """The caller knows all flows; `changes` begins anew."""
+        self.naltered = 0
+
+    def changes(self):
+        """Arcs whose flow may differ from what it was when the caller was `told`, some of them twice; None if any may."""
+        return None if self.naltered < 0 else self.altered.base[:self.naltered]
 
     def reusable(self):
         """True if `resume` may be called."""
@@ -1214,7 +1432,7 @@ cdef class Simplex:
             "basis_name": np.array(self.name[:n]), "basis_parent": parent.base, "basis_next": np.array(self.next), "basis_tree": tree.base,
             "basis_slot": np.array(self.code[:self.slots]), "basis_spare": spare.base, "basis_potential": np.array(self.pot[:n]),
             "basis_flow": np.array(self.flow), "basis_room": room.base, "basis_cost": cost.base,
-            "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_volume": self.volume,
+            "basis_anchor": self.anchor, "basis_depth": self.link[n].depth, "basis_worn": self.worn, "basis_trust": self.trust, "basis_volume": self.volume,
             "basis_negative": self.negative, "basis_wide": self.wide, "basis_top_cost": self.top_cost}
 
     cdef object adopt(self, state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
@@ -1375,7 +1593,7 @@ cdef class Simplex:
             return "basis_volume, basis_negative: less than there is"
         if self.total >= HUGE - self.volume:
             return "basis_room: too much in all"
-        self.n, self.m, self.top_cost, self.worn = n, m, top, state["basis_worn"]
+        self.n, self.m, self.top_cost, self.worn, self.trust = n, m, top, state["basis_worn"], state["basis_trust"]
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None
@@ -1395,7 +1613,7 @@ def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int6
 
 _ARRAYS32 = ("basis_name", "basis_parent", "basis_next", "basis_tree", "basis_slot", "basis_spare")
 _ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
-_NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
+_NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_trust", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
 def narrowed(const int64_t[::1] ids, int64_t count):

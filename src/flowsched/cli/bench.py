@@ -46,6 +46,7 @@ _ABOUT = {
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
     "openb": "GPUs allocated at saturation, beside FGD and five other policies.",
     "round": "A round of a cluster of 12,500 machines and 150,000 tasks, phase by phase.",
+    "backlog": "What starts when more waits than runs, beside FIFO, first fit, EASY, SJF and DRF.",
 }
 _MORE = {
     "solver": """

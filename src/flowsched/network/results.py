@@ -37,7 +37,8 @@ class FlowResult:
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
-        simplex pivots, ..., and ``resumed``: True if it went on from its last basis). ``start`` names where the simplex began:
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis, ``local``: True if it did
+        so without a look at all arcs).  ``start`` names where the simplex began:
         ``"shortest_paths"``, ``"coarse"`` (one phase of push-relabel at a coarse epsilon), ``"flow"`` (that of another
         algorithm) or ``"basis"``; ``sketched`` counts what the coarse phase scanned.
     unshipped : ndarray of int64, shape (n,)

@@ -31,7 +31,10 @@ its tail and from its head.
 ``cost_bound``         no |cost| is above it
 ``broken``             largest negative reduced cost that a change has caused since the last solution
 ``reshaped``           1 if nodes or arcs were added or removed since
-``cold_solves``, ``warm_solves``, ``simplex_work``, ``repair_work``, ``budget``, ``patience``: counts, and what choices between algorithms go by
+``eccentric``          1 if the potentials are the simplex's choice
+``cold_solves``, ``warm_solves``, ``budget``, ``patience``: counts, and limits of a solve
+``record``             what choices between algorithms go by: see `_cs.pyx`
+``regret``, ``since``, ``until``: the same
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not
 ``news``               what has changed since it was made: arcs, and ~v for the supply of node v, as often as it changed
 ``known``              by node: the supplies that it knows
@@ -46,7 +49,7 @@ its tail and from its head.
 ``basis_flow``         by arc
 ``basis_room``         by arc: capacity above the lower bound, up to ``basis_wide``
 ``basis_cost``         by arc
-``basis_anchor``, ``basis_depth``, ``basis_worn``, ``basis_volume``, ``basis_negative``, ``basis_wide``, ``basis_top_cost``: see `_ns.pyx`
+``basis_anchor``, ``basis_depth``, ``basis_worn``, ``basis_trust``, ``basis_volume``, ``basis_negative``, ``basis_wide``, ``basis_top_cost``: see `_ns.pyx`
 =====================  =======================================================================================================
 
 `checked` looks at names, kinds and lengths.  The kernel checks the contents before it uses them (`_cs.Network.adopt`): ids, lists, bounds, balances,
@@ -79,10 +82,12 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "cost_bound": (0, 2**59 - 1),
     "broken": (0, 2**61),
     "reshaped": _FLAG,
+    "eccentric": _FLAG,
     "cold_solves": _COUNT,
     "warm_solves": _COUNT,
-    "simplex_work": _COUNT,
-    "repair_work": _COUNT,
+    "regret": _COUNT,
+    "since": (0, 2**31),
+    "until": (0, 2**31),
     "budget": (0, 10**6),
     "patience": (-1, 2**62),
     "based": _FLAG,
@@ -90,6 +95,7 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "basis_anchor": (0, 2**31 - 1),
     "basis_depth": (-(2**31), 2**31 - 1),
     "basis_worn": _COUNT,
+    "basis_trust": (0, 2**31),
     "basis_volume": _COUNT,
     "basis_negative": _COUNT,
     "basis_wide": _COUNT,
@@ -115,6 +121,7 @@ ARRAYS: Final[Mapping[str, tuple[type[np.int32] | type[np.int64], str]]] = {
     "moved_flow": (np.int64, "moved_arcs"),
     "moved_nodes": (np.int32, ""),
     "moved_potential": (np.int64, "moved_nodes"),
+    "record": (np.int64, ""),
     "news": (np.int32, ""),
     "known": (np.int64, "n if based"),
     "basis_name": (np.int32, "n if kept"),

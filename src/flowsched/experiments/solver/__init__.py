@@ -9,6 +9,7 @@ is compared.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         scaling.incremental(findings, [(1_000, 24, 2_000)], seed, rounds=3)
         failures.measure(findings, 1_000, 3_900, [10], seed, rounds=10)
         cold.sched(findings, [(10_000, 4, 20_000)], seed, repeats=1)
-        warm_general.measure(findings, "grid 32x64", general.grid(32, 64, seed), seed, rounds=10, repeats=1, goal=None)
+        for name, make in general.warm_families(quick=True).items():
+            warm_general.measure(findings, name, make(seed), seed, rounds=10, repeats=1, goal=None)
     else:
         warm.measure(findings, warm.cases(quick=False), seed, repeats=1)
         warm.growth(findings, [1_000, 3_000, 10_000, 30_000, 100_000], seed, rounds=150, repeats=3, check=True)
@@ -83,10 +85,9 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
             (10_000, 24, 20_000),
         ]
         scaling.incremental(findings, [*ics, (5_000, 24, 10_000), (5_000, 24, 20_000)], seed, rounds=9)
-        peer_like = general.families(quick=False).get("netgen 8k/64k")
-        if peer_like:
-            warm_general.measure(findings, "netgen 8k/64k", peer_like(seed), seed, 20, repeats=2, goal=Goal(1.5, 10))
-        else:
+        for name, make in general.warm_families(quick=False).items():
+            warm_general.measure(findings, name, make(seed), seed, rounds=20, repeats=2, goal=Goal(1.2, 2))
+        if not importlib.util.find_spec("pynetgen"):
             findings.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(findings, quick, seed, 3, data)
     if data is not None:

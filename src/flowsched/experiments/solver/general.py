@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from flowsched.network.dimacs import read_dimacs
 from flowsched.network.problem import FlowProblem
 
-__all__ = ["Way", "families", "netgen", "recorded", "unit_paths", "without_lower"]
+__all__ = ["Way", "families", "netgen", "recorded", "unit_paths", "warm_families", "without_lower"]
 
 Ints = NDArray[np.int64]
 Make = Callable[[int], FlowProblem]
@@ -57,6 +57,28 @@ def families(quick: bool) -> dict[str, Make]:
             "netgen 8k/64k": lambda seed: netgen(8_192, 65_536, seed),
             "netgen 1k/16k": lambda seed: netgen(1_024, 16_384, seed),
             "netgen 4k/64k": lambda seed: netgen(4_096, 65_536, seed),
+        }
+    return made
+
+
+def warm_families(quick: bool) -> dict[str, Make]:
+    """Return generators of the networks that change; each takes a seed."""
+    if quick:
+        return {
+            "grid 32x64": lambda seed: grid(32, 64, seed),
+            "transport 60x80": lambda seed: transport(60, 80, seed),
+        }
+    made: dict[str, Make] = {
+        "goto 1k/8k": lambda seed: goto(1_024, 8, seed),
+        "grid 64x64": lambda seed: grid(64, 64, seed),
+        "road 5k": lambda seed: road(64, 80, seed),
+        "assignment sparse 2k x 8": lambda seed: sparse_assignment(2_048, 8, seed),
+        "transport 200x300": lambda seed: transport(200, 300, seed),
+    }
+    if importlib.util.find_spec("pynetgen"):
+        made |= {
+            "netgen 2k/16k": lambda seed: netgen(2_048, 16_384, seed),
+            "netgen 8k/64k": lambda seed: netgen(8_192, 65_536, seed),
         }
     return made
 
