@@ -13,6 +13,7 @@ SLOT: Final[np.dtype[np.void]]
 LINK: Final[np.dtype[np.void]]
 SLACK: Final[np.dtype[np.void]]
 NODE: Final[np.dtype[np.void]]
+WAY: Final[np.dtype[np.void]]
 OK: Final[int]
 INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
@@ -26,7 +27,7 @@ class Simplex:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def solve(self, time_limit: float) -> tuple[int, Any, Any, dict[str, Any]]: ...
     def resume(
-        self, arcs: _Ints, cost: _Ints, capacity: _Ints, nodes: _Ints, added: _Ints, time_limit: float
+        self, arcs: _Ints, cost: _Ints, capacity: _Ints, nodes: _Ints, added: _Ints, time_limit: float, late: bool
     ) -> tuple[int, Any, Any, dict[str, Any]] | None: ...
     def nbytes(self) -> int: ...
     def reusable(self) -> bool: ...

@@ -1,0 +1,179 @@
+"""Time limits: a solve may stop at any look at the clock; what it gives is feasible and bounded, and the next one goes on from there.
+
+The clock is a counter here: each look at it is a second later than the one before, so that a limit of k seconds ends a solve at its k-th look.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import oracles
+import pytest
+from effort import effort
+from netmodel import ALGORITHMS, Mirror, from_problem
+from strategies import random_problem
+
+import flowsched as fs
+from flowsched.experiments.solver.instances import SchedFamily
+from flowsched.network import FlowNetwork
+from flowsched.network.problem import FlowProblem
+
+SIMPLEX = "network_simplex"
+
+
+@pytest.fixture
+def ticking(monkeypatch: pytest.MonkeyPatch) -> Iterator[itertools.count[int]]:
+    """A clock that goes on by a second with each look."""
+    ticks = itertools.count()
+    monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
+    return ticks
+
+
+def network(problem: FlowProblem) -> FlowNetwork:
+    net = FlowNetwork()
+    net.add_nodes(problem.supply)
+    net.add_arcs(problem.tail, problem.head, problem.capacity, problem.cost, problem.lower)
+    return net
+
+
+def grid(side: int, seed: int) -> FlowProblem:
+    """Sources and sinks at random on a square of streets."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(side * side).reshape(side, side)
+    ends = [(ids[:, :-1], ids[:, 1:]), (ids[:-1], ids[1:])]
+    tail = np.concatenate([x.ravel() for a, b in ends for x in (a, b)])
+    head = np.concatenate([x.ravel() for a, b in ends for x in (b, a)])
+    supply = np.zeros(side * side, np.int64)
+    order = rng.permutation(side * side)
+    some = side * side // 8
+    supply[order[:some]], supply[order[some : 2 * some]] = 10, -10
+    return FlowProblem(tail, head, rng.integers(20, 200, len(tail)), rng.integers(1, 1000, len(tail)), supply)
+
+
+def scattered(nodes: int, arcs: int, seed: int) -> FlowProblem:
+    """Arcs at random, and a ring that makes it feasible."""
+    rng = np.random.default_rng(seed)
+    tail, head = rng.integers(0, nodes, (2, arcs))
+    capacity, cost = rng.integers(1, 100, arcs), rng.integers(1, 10_000, arcs)
+    tail[:nodes], head[:nodes], capacity[:nodes] = np.arange(nodes), np.roll(np.arange(nodes), -1), 10**6
+    supply = np.zeros(nodes, np.int64)
+    order = rng.permutation(nodes)
+    some = nodes // 10
+    supply[order[:some]], supply[order[some : 2 * some]] = 40, -40
+    return FlowProblem(tail, head, capacity, cost, supply)
+
+
+def sched(machines: int, tasks: int) -> FlowProblem:
+    return SchedFamily(machines, slots=4, tasks=tasks, seed=1).problem()
+
+
+NETWORKS = {
+    "grid": grid(40, 0),
+    "scattered": scattered(1500, 12_000, 1),
+    "full cluster": sched(400, 1600),
+    "overfull cluster": sched(400, 1900),
+}
+OPTIMA = {name: network(problem).solve().cost for name, problem in NETWORKS.items()}
+
+
+def check(problem: FlowProblem, flow: np.ndarray, cost: int, gap: int, optimum: int) -> None:
+    """A feasible flow of that cost, which the gap relates to the optimum."""
+    assert (flow >= problem.lower).all()
+    assert (flow <= problem.capacity).all()
+    excess = problem.supply.copy()
+    np.subtract.at(excess, problem.tail, flow)
+    np.add.at(excess, problem.head, flow)
+    assert not excess.any()
+    assert sum(map(int, flow.astype(object) * problem.cost)) == cost
+    assert optimum <= cost <= optimum + gap
+
+
+def stops(problem: FlowProblem, algorithm: str, optimum: int, limits: list[int]) -> tuple[int, int]:
+    """Stop at each of these looks; return the numbers of late answers, and of times without any."""
+    late = without = 0
+    for limit in limits:
+        net = network(problem)
+        try:
+            solution = net.solve(algorithm=algorithm, time_limit=limit)
+        except fs.TimeLimitError:
+            without += 1
+            assert not net.flow().any()
+        else:
+            check(problem, net.flow(), solution.cost, solution.stats["gap"], optimum)
+            late += solution.stats["gap"] > 0
+        copy = net.copy()
+        assert net.solve().cost == optimum
+        net.certify()
+        assert copy.solve().cost == optimum
+        copy.certify()
+    return late, without
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_solve_may_stop_at_any_look_at_the_clock(name: str, algorithm: str, ticking: itertools.count[int]) -> None:
+    if algorithm == "repair" and name == "grid":
+        pytest.skip("repair takes minutes")
+    limits = [0, 1, 2, 3, 5, 8, 13, 21, 40, 80, 200]
+    late, _ = stops(NETWORKS[name], algorithm, OPTIMA[name], limits)
+    print(late)
+
+
+@pytest.mark.parametrize("seed", range(effort(4, 60)))
+def test_small_networks_of_all_kinds(seed: int, ticking: itertools.count[int]) -> None:
+    """Lower bounds, negative costs, arcs without limit, infeasible and unbounded ones."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, 5 + 3 * seed % 40, 20 + 12 * seed % 160)
+    answer = oracles.ortools(problem)
+    for algorithm in ALGORITHMS:
+        for limit in (0, 1, 2, 4):
+            net = network(problem)
+            try:
+                solution = net.solve(algorithm=algorithm, time_limit=limit)
+            except fs.TimeLimitError:
+                pass
+            except fs.InfeasibleError:
+                assert answer.status != oracles.OPTIMAL
+            except fs.UnboundedError:
+                assert oracles.negative_unlimited_cycle(problem)
+            else:
+                assert answer.status == oracles.OPTIMAL
+                check(problem, net.flow(), solution.cost, solution.stats["gap"], answer.cost)
+            if answer.status == oracles.OPTIMAL:
+                assert net.solve(algorithm=algorithm).cost == answer.cost
+                net.certify()
+
+
+def late_simplex(problem: FlowProblem, limit: float) -> tuple[FlowNetwork, int]:
+    """A network whose first solve by the simplex was stopped, and the pivots that it made."""
+    net = network(problem)
+    try:
+        solution = net.solve(algorithm=SIMPLEX, time_limit=limit)
+    except fs.TimeLimitError:
+        return net, -1
+    assert solution.stats["gap"] > 0, "it was stopped"
+    return net, solution.stats["pivots"]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_next_solve_goes_on(name: str, ticking: itertools.count[int]) -> None:
+    """In pivots: stopped several times, and then to the end, takes little more than at once."""
+    problem = NETWORKS[name]
+    once = network(problem).solve(algorithm=SIMPLEX).stats["pivots"]
+    net, pivots, stopped = network(problem), 0, 0
+    for _ in range(3):
+        try:
+            solution = net.solve(algorithm=SIMPLEX, time_limit=7)
+        except fs.TimeLimitError:
+            continue
+        pivots += solution.stats["pivots"]
+        stopped += solution.stats["gap"] > 0
+    solution = net.solve(algorithm=SIMPLEX)
+    pivots += solution.stats["pivots"]
+    assert solution.cost == OPTIMA[name]
+    print(name, once, pivots, stopped)
+    assert stopped
+    assert pivots <= 1.3 * once
