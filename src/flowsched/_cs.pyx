@@ -1802,7 +1802,7 @@ cdef class Network:
         """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
         cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
         cdef double now = time.monotonic()
-        return self.deadline > 0 and not self.based and (self.deadline - now) * scans < (now - self.begun) * SIMPLEX_SCANS * self.live_arcs
+        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * SIMPLEX_SCANS * self.live_arcs
 
     cdef bint worn(self, int status) except -1:
         """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""
@@ -2131,7 +2131,7 @@ cdef class Network:
             error, self.pending = self.pending, None
             raise error
         if status == LATE:
-            raise TimeLimitError("the time limit passed before any flow of finite cost was known; the network is as before")
+            raise TimeLimitError("the time limit passed before any feasible flow of bounded cost was known; the last solution is as before")
         if status == UNBOUNDED:
             # order[:stuck] leads from the head of order[stuck] to its tail, written from the far end
             cycle = [self.order[self.stuck] >> 1] + [self.order[i] >> 1 for i in range(self.stuck - 1, -1, -1)]

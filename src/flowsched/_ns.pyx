@@ -83,6 +83,12 @@ import numpy as np
 include "_faults.pxi"
 include "_wide.pxi"
 
+cdef extern from *:
+    """
+    #define FS_LONG (2 * FS_FUEL)
+    """
+    int64_t FUEL "FS_LONG"                  # work between two looks at clock and signals: some milliseconds
+
 
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
     int64_t cost       # in that direction
@@ -118,7 +124,6 @@ cdef int32_t PATIENCE = 10               # one in so many slots is looked at bef
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
-cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 cdef double RUSH = 8                     # the price of what is missing rises e**RUSH times in the course of the limit
 cdef double COMPLETING = 1.4             # how long completing a flow takes, and
 cdef double HANDING = 0.4                # handing it over, in units of what loading took
@@ -1383,15 +1388,16 @@ cdef class Simplex:
             if cost[a] < 0:
                 limited = min(limited + room[a], CINF)
             self.total = min(self.total + room[a], CINF)
-            # mod 2**64, and about: both are 0 only if the balance is
+            # mod 2**64, and about: both together are the balance, where artificial arcs carry the rest
             u, v = <int32_t>tail[a], <int32_t>head[a]
             b[u] = <int64_t>(<uint64_t>b[u] - <uint64_t>flow[a])
             b[v] = <int64_t>(<uint64_t>b[v] + <uint64_t>flow[a])
             about[u] -= <double>flow[a]
             about[v] += <double>flow[a]
+        self.n = n
         for v in range(n):
             u = ours[v]
-            if b[v] and tree[u] >= 0 or not -VOLUME_MAX <= b[v] <= VOLUME_MAX or not -4e18 < about[v] + <double>balance[v] < 4e18:
+            if b[v] and tree[u] >= 0 or not -HUGE < b[v] < HUGE or not -4e18 < about[v] + <double>balance[v] < 4e18:
                 return f"basis_flow: what arrives at node {v} is not what leaves"
             if tree[u] < 0:
                 self.hang(u, b[v])
@@ -1406,7 +1412,7 @@ cdef class Simplex:
             return "basis_volume, basis_negative: less than there is"
         if self.total >= HUGE - self.volume:
             return "basis_room: too much in all"
-        self.n, self.m, self.top_cost, self.worn = n, m, top, state["basis_worn"]
+        self.m, self.top_cost, self.worn = m, top, state["basis_worn"]
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None

@@ -160,8 +160,8 @@ class FlowNetwork:
             last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and turns
             to the simplex if that takes too long, or would by the recent cost of both.  All find the same optimal cost.
         time_limit : float, optional
-            Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
-            its cost may exceed the optimum, and the next `solve` goes on from there.
+            Seconds.  A part of them is left for making the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of what
+            its cost exceeds the optimum by.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
 
         Returns
         -------
@@ -174,7 +174,8 @@ class FlowNetwork:
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
-            The time limit passed before it was known that the cost has a minimum.  The network is as before.
+            The time limit passed before a feasible flow was found, or before it was known that the cost has a minimum.  The last
+            solution is as before; the next `solve` goes on nevertheless.
         CostRangeError
             Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
         """

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 import flowsched._ns as _ns
+from flowsched.exceptions import TimeLimitError
 from flowsched.network.arguments import EMPTY, checked_options, integers, lower_bounds
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.results import INF, FlowResult, Int64Array
 
 __all__ = ["min_cost_flow"]
+
+MOST_LATE: Final = 10_000
+"""So many arcs make a network that is built and gets a feasible flow in some milliseconds, when time is up."""
 
 
 def min_cost_flow(
@@ -83,7 +88,7 @@ def _by_simplex(
     lower: ArrayLike | None,
     time_limit: float,
 ) -> FlowResult | None:
-    """Solve by the simplex without building a network; None if the simplex declines the problem, or there is no optimum."""
+    """Solve by the simplex without building a network; None if the simplex declines the problem, or has no answer."""
     start = perf_counter()
     supplies = np.atleast_1d(integers("supply", supply))
     n = len(supplies)
@@ -106,10 +111,12 @@ def _by_simplex(
     status, flow, potential, stats = _ns.solve(
         tails32, heads32, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY
     )
-    if status != _ns.OK:
+    if status == _ns.LATE and flow is None and m > MOST_LATE:
+        raise TimeLimitError("the time limit passed before any feasible flow was known")
+    if flow is None or status not in (_ns.OK, _ns.LATE):
         return None
     stats |= dict.fromkeys(("pushes", "relabels", "augmentations"), 0)  # the simplex makes none
-    stats |= {"algorithm": "network_simplex", "warm": False, "gap": 0, "seconds": perf_counter() - start}
+    stats |= {"algorithm": "network_simplex", "warm": False, "seconds": perf_counter() - start}
     return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
 
 

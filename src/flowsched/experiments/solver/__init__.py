@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flowsched.experiments.rows import Outcome
-from flowsched.experiments.solver import changes, cold, failures, general, peers, plots, warm, warm_general
+from flowsched.experiments.solver import anytime, changes, cold, failures, general, peers, plots, warm, warm_general
 from flowsched.experiments.solver.findings import Findings, Goal, Say
 
 __all__ = ["TITLE", "plot", "run"]
@@ -61,6 +61,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
         else:
             findings.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(findings, quick, seed, 3, data)
+    anytime.measure(findings, quick, seed)
     if data is not None:
         changes.measure(findings, data / "flowlessly")
     cold.reduced(findings, 100 if quick else 500, seed)
