@@ -150,20 +150,83 @@ def test_small_networks_of_all_kinds(seed: int, ticking: itertools.count[int]) -
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_next_solve_goes_on(name: str, ticking: itertools.count[int]) -> None:
-    """In pivots: stopped several times, and then to the end, takes little more than at once."""
+    """In pivots: stopped several times, and then to the end, takes little more than at once; also from a copy."""
     problem = NETWORKS[name]
-    once = network(problem).solve(algorithm=SIMPLEX).stats["pivots"]
+    start = next(ticking)
+    once = network(problem).solve(algorithm=SIMPLEX, time_limit=10**6).stats["pivots"]
+    looks = next(ticking) - start
     net, pivots, stopped = network(problem), 0, 0
-    for _ in range(3):
+    for part in (0.5, 0.5):
         try:
-            solution = net.solve(algorithm=SIMPLEX, time_limit=7)
+            solution = net.solve(algorithm=SIMPLEX, time_limit=part * looks)
+        except fs.TimeLimitError:  # its pivots are not told
+            stopped += 1
+            continue
+        pivots += solution.stats.get("pivots", 0)
+        stopped += solution.stats["gap"] > 0
+        net = net.copy()
+    solution = net.solve(algorithm=SIMPLEX)
+    assert solution.cost == OPTIMA[name]
+    net.certify()
+    assert stopped
+    assert pivots + solution.stats.get("pivots", 0) <= 1.3 * once
+
+
+@pytest.mark.parametrize("seed", range(effort(4, 60)))
+def test_changes_after_a_stop(seed: int, ticking: itertools.count[int]) -> None:
+    """Costs, capacities and supplies change between solves that are stopped; arcs come, too, and the optimum is found."""
+    rng = np.random.default_rng(seed)
+    problem = scattered(200, 1_500, seed)
+    net = network(problem)
+    resumed = 0
+    for step in range(12):
+        try:
+            solution = net.solve(algorithm=["auto", SIMPLEX][step % 2], time_limit=int(rng.integers(1, 60)))
+        except fs.TimeLimitError:
+            pass
+        else:
+            resumed += solution.stats.get("resumed", False)
+            now = FlowProblem(net.tail(), net.head(), net.capacity(), net.cost(), net.supply(), net.lower())
+            optimum = network(now).solve().cost
+            check(now, net.flow(), solution.cost, solution.stats["gap"], optimum)
+        fs.FlowNetwork.from_state(net.state())
+        some = rng.choice(1_500, 20, replace=False)
+        net.set_cost(some, rng.integers(0, 10_000, 20))
+        net.set_capacity(some[some >= 200], rng.integers(0, 100, len(some[some >= 200])))
+        giver, taker = rng.choice(200, 2, replace=False)
+        net.set_supply([giver, taker], net.supply([giver, taker]) + [7, -7])
+        if step % 5 == 4:
+            net.add_arcs([giver], [taker], [9], [50])
+    cost = net.solve().cost
+    net.certify()
+    now = FlowProblem(net.tail(), net.head(), net.capacity(), net.cost(), net.supply(), net.lower())
+    assert cost == oracles.ortools(now).cost
+    assert resumed
+
+
+def test_one_problem_under_a_limit(ticking: itertools.count[int]) -> None:
+    problem = scattered(2_000, 16_000, 3)
+    optimum = network(problem).solve().cost
+    start = next(ticking)
+    fs.min_cost_flow(**problem.arguments(), time_limit=10**6)
+    looks = next(ticking) - start
+    late = 0
+    for part in (0, 0.1, 0.3, 0.5, 0.7, 0.9, 2):
+        try:
+            result = fs.min_cost_flow(**problem.arguments(), time_limit=part * looks)
         except fs.TimeLimitError:
             continue
-        pivots += solution.stats["pivots"]
-        stopped += solution.stats["gap"] > 0
-    solution = net.solve(algorithm=SIMPLEX)
-    pivots += solution.stats["pivots"]
-    assert solution.cost == OPTIMA[name]
-    print(name, once, pivots, stopped)
-    assert stopped
-    assert pivots <= 1.3 * once
+        check(problem, result.flow, result.cost, result.stats["gap"], optimum)
+        late += result.stats["gap"] > 0
+    assert late
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.count[int]) -> None:
+    """The first feasible flow may cost anything; at nine tenths of the looks it is close."""
+    problem = NETWORKS[name]
+    start = next(ticking)
+    network(problem).solve(algorithm=SIMPLEX, time_limit=10**6)
+    looks = next(ticking) - start
+    solution = network(problem).solve(algorithm=SIMPLEX, time_limit=0.9 * looks)
+    assert solution.cost <= 1.1 * OPTIMA[name]
