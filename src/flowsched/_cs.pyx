@@ -65,6 +65,12 @@ It takes over where repair has scanned so much that it is likely to be faster, a
 long as nodes and arcs stay: ``news`` lists what changed since, and the next solve goes to it at once if that is likely to be cheaper than repair, by
 what both have cost lately.
 
+Time limits
+-----------
+Repair stops when the rest of the time is needed for the excesses that are left: `complete` sends them by walks at a large epsilon, in a copy of the potentials, and
+`conclude` takes back what breaks (I).  The simplex hands over the best flow that it has, and its basis stays as it is: `report` makes that flow the last solution by
+writing it to the journals alone, so the present flow remains the one of repair.
+
 Complexity: `walk` and `search` look only at the adjacency of nodes that they reach; `refine` is O(V^2 E) a phase.
 References: A. V. Goldberg and R. E. Tarjan, Finding minimum-cost circulations by successive approximation (1990);
 A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); the Sirius paper (incremental cost scaling, ICS).
