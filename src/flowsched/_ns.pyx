@@ -67,7 +67,8 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`; `go_on` -> `settle`, `loop` -> `renumber`,
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`; `go_on` -> `settle`, `loop`
+-> `renumber`,
 `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `go_on`.  When time is up: `flow_so_far` -> `Completion`; `keep`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
@@ -1101,7 +1102,7 @@ cdef class Simplex:
     cdef int keep(self) except -1:
         """Let a basis that stopped half way serve again as one that was made for it: no arc has more room than its capacity but for what is unlimited."""
         cdef int32_t a, e, v
-        cdef int64_t cap, lo = 0, room
+        cdef int64_t cap, lo, room
         if self.wide >= CINF or self.load.shape[0]:
             return 0
         self.find_all()
