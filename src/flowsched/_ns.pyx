@@ -68,8 +68,7 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`; `go_on` -> `settle`, `loop`
--> `renumber`,
-`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `go_on`.  When time is up: `flow_so_far` -> `Completion`; `keep`.
+-> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `go_on`.  When time is up: `flow_so_far` -> `Completion`; `keep`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
@@ -1148,7 +1147,7 @@ cdef class Simplex:
         """The flow so far, completed if something is missing, and its gap; (None, None) if there is none."""
         cdef Completion rest
         cdef int32_t e, v, a, code
-        cdef int64_t lo = 0, x
+        cdef int64_t x
         cdef bint lowers = self.lower.shape[0] > 0, missing = False
         for v in range(self.n):
             missing = missing or (self.node[v].code < 0 and self.slack[v].up < HUGE)
