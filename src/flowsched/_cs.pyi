@@ -22,6 +22,7 @@ NODE: Final[np.dtype[np.void]]
 TAIL: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
+def look_every(work: int) -> int: ...
 
 @final
 class Network:

@@ -66,6 +66,12 @@ It takes over where repair has scanned so much that it is likely to be faster, a
 long as nodes and arcs stay: ``news`` lists what changed since, and the next solve goes to it at once if that is likely to be cheaper than repair, by
 what both have cost lately.
 
+Time limits
+-----------
+Repair stops when the rest of the time is needed for the excesses that are left: `complete` sends them by walks at a large epsilon, in a copy of the potentials, and
+`conclude` takes back what breaks (I).  The simplex hands over the best flow that it has, and its basis stays as it is: `report` makes that flow the last solution by
+writing it to the journals alone, so the present flow remains the one of repair.
+
 Complexity: `walk` and `search` look only at the adjacency of nodes that they reach.
 Reference: the Sirius paper (incremental cost scaling, ICS).
 
@@ -85,6 +91,7 @@ from flowsched import _ns, _scaling
 from flowsched.exceptions import ConcurrentUseError, CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
 
 include "_faults.pxi"
+include "_wide.pxi"
 
 cdef extern from *:
     """
@@ -96,22 +103,12 @@ cdef extern from *:
     #define fs_give(p) ((void)_InterlockedExchange((p), 0))
     static int fs_low_bit(uint64_t x) { unsigned long i; _BitScanForward64(&i, x); return (int)i; }
     static int fs_high_bit(uint64_t x) { unsigned long i; _BitScanReverse64(&i, x); return (int)i; }
-    static void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
-        int64_t h; uint64_t l = (uint64_t)_mul128(a, b, &h);
-        unsigned char carry = _addcarry_u64(0, *lo, l, lo);
-        *hi = (int64_t)((uint64_t)*hi + (uint64_t)h + carry);
-    }
     #else
     #define fs_fetch(p) __builtin_prefetch(p, 1)
     #define fs_take(p) (!__atomic_exchange_n((p), 1, __ATOMIC_ACQUIRE))
     #define fs_give(p) __atomic_store_n((p), 0, __ATOMIC_RELEASE)
     static inline int fs_low_bit(uint64_t x) { return __builtin_ctzll(x); }
     static inline int fs_high_bit(uint64_t x) { return 63 - __builtin_clzll(x); }
-    static inline void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) {
-        unsigned __int128 t = ((unsigned __int128)(uint64_t)*hi << 64) | *lo;
-        t += (unsigned __int128)((__int128)a * b);
-        *hi = (int64_t)(uint64_t)(t >> 64); *lo = (uint64_t)t;
-    }
     #endif
     """
     void fs_fetch(const void *p) nogil          # it will be written soon
@@ -119,8 +116,6 @@ cdef extern from *:
     void fs_give(long *p)
     int fs_low_bit(uint64_t x) nogil
     int fs_high_bit(uint64_t x) nogil
-    void fs_muladd(int64_t *hi, uint64_t *lo, int64_t a, int64_t b) nogil
-
 
 cdef struct Half:
     int64_t cost       # of this half-arc; the mate's is the negative
@@ -174,6 +169,9 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 60         # each arc, to make a basis
+cdef double FINISH = 0.2         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
+cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
+cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
 
 cdef enum:
     CLASSES = 240      # of block sizes
@@ -309,13 +307,17 @@ cdef class Network:
     cdef int64_t patience          # overrides how many half-arcs repair may scan before the simplex takes over; -1 does not
     cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
-    cdef double deadline           # time.monotonic, 0 without
+    cdef double begun, deadline    # time.monotonic, the latter 0 without
+    cdef double grace              # and when not even completing a flow may go on
+    cdef int32_t turn              # repair has come to active[turn]
     cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
     cdef int64_t count[COUNTERS]
     cdef Heap heap[2]
     cdef int32_t[::1] cycle        # half-arcs of the unlimited negative cycle, from the last
     cdef object told               # what the kernel for whole networks counted
     cdef int way                   # the algorithm that answers
+    cdef object sofar              # the outcome of a kernel for whole networks that was late with a flow, else None
+    cdef int halted                # the last solve was late: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
     # -- the simplex's last basis -----------------------------------------------------------------------------
     cdef object basis              # a `_ns.Simplex`, None without one
     cdef bint based                # there is one
@@ -1161,9 +1163,19 @@ cdef class Network:
             except BaseException as error:  # (I) must be restored first if scaling has broken it
                 self.pending = error
                 return INTERRUPTED
-            if self.deadline and time.monotonic() >= self.deadline:
+            if self.deadline and self.late(time.monotonic()):
                 return LATE
         return OK
+
+    cdef bint late(self, double now) except -1 nogil:
+        """True if what is left of the time is needed for completing the flow.
+
+        That takes an excess what repair has taken for one, on average.
+        """
+        cdef double spent = now - self.begun
+        if self.loose:
+            return now >= self.grace
+        return now + spent * (<double>(self.nactive - self.turn) / (self.turn + 1) + FINISH) >= self.deadline
 
     cdef int spend(self, int counter, int64_t scans) except -1 nogil:
         """Account for scanned half-arcs; anything but OK ends the solve."""
@@ -1214,6 +1226,7 @@ cdef class Network:
         for sign in range(1, -2, -2):
             for i in range(self.nactive):
                 v = self.active[i]
+                self.turn = i if sign > 0 else self.nactive
                 if i + AHEAD < self.nactive:
                     self.fetch_ends(self.active[i + AHEAD])
                 if self.exc[v] * sign > 0 and v != self.hub:
@@ -1711,6 +1724,8 @@ cdef class Network:
         cdef bint better
         if not self.size:
             return False
+        if self.based and self.halted == SIMPLEX:
+            return True
         if not self.based:
             return self.regret > ARC_NS * <int64_t>self.live_arcs
         better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
@@ -1749,7 +1764,7 @@ cdef class Network:
         cdef int status
         self.allowance, self.size = FAR, self.nactive
         self.way = SCALING if algorithm == SCALING else REPAIR
-        if algorithm == SCALING and not warm:
+        if algorithm == SCALING and (not warm or self.halted == SCALING and not self.reshaped):
             return SPENT
         if algorithm == AUTO and self.prefers_simplex():
             return SPENT
@@ -1796,9 +1811,11 @@ cdef class Network:
                 f"the supplies sum to {self.supply_sum}, not to 0", self.living() if self.supply_sum > 0 else _zeros(self.n, bool))
         for i in range(COUNTERS):
             self.count[i] = 0
-        self.deadline = time.monotonic() + time_limit if time_limit >= 0 else 0
+        self.begun, self.turn = time.monotonic(), 0
+        self.deadline = self.begun + time_limit if time_limit >= 0 else 0
+        self.grace = self.deadline + max(time_limit / 20, 0.01)
         self.fuel = FS_FUEL
-        self.told = {}
+        self.told, self.sofar = {}, None
         try:
             if self.overflown:
                 self.start_anew()
@@ -1808,6 +1825,8 @@ cdef class Network:
                 status = self.attempt(algorithm, False, &late)
                 if self.worn(status):
                     status = RANGE
+            if self.sofar is not None and self.sofar[1] is not None:
+                return self.report(warm, start)
             if status != OK:
                 self.fail(status)
             return self.conclude(late, warm, start)
@@ -1822,21 +1841,26 @@ cdef class Network:
         self.alike = False
         with nogil:
             status = self.run(algorithm, warm)
-        if status == SPENT:
-            status = self.scaling() if algorithm == SCALING else self.simplex(warm, warm or algorithm == SIMPLEX)
+        if status == SPENT and algorithm == SCALING:
+            status = self.scaling()
+        elif (status == SPENT or status == LATE and algorithm == AUTO) and not self.hopeless():
+            status = self.simplex(warm, warm or algorithm == SIMPLEX)
         if status == SPENT:
             self.allowance = FAR
             with nogil:
                 status = self.cancel_unsaturable()
                 if status == OK:
                     status = self.repair()
-        late[0] = status == LATE and self.nunsaturable == 0
+        late[0] = status == LATE and self.nunsaturable == 0 and self.sofar is None
         if late[0]:
-            self.ready_for_all()
-            self.loose = True
-            with nogil:
-                status = self.complete()
+            status = self.complete()
         return status
+
+    cdef bint hopeless(self) except -1:
+        """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
+        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
+        cdef double now = time.monotonic()
+        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * SIMPLEX_SCANS * self.live_arcs
 
     cdef bint worn(self, int status) except -1:
         """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""
@@ -1856,7 +1880,7 @@ cdef class Network:
 
     cdef object conclude(self, bint late, bint warm, double start):
         """Let the present flow be the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
-        cdef int32_t i, a, h, changed = 0, hasty = 0, wild = 0
+        cdef int32_t i, a, changed = 0, hasty = 0
         cdef int64_t gap_hi = 0
         cdef int64_t[2] solves
         cdef uint64_t gap_lo = 0
@@ -1869,10 +1893,6 @@ cdef class Network:
             if a < 0 or self.pos[2 * a] < 0:
                 continue
             changed += self.flow_of(a) != (self.jflow[i] if self.solved else 0)
-            for h in range(2 * a, 2 * a + 2 if late else 2 * a):
-                if self.res[h] > 0 and self.reduced(h) < 0:         # `complete` has no regard to cost
-                    fs_muladd(&gap_hi, &gap_lo, -self.reduced(h), self.res[h])
-                    hasty += 1
         out = _empty(changed, np.int64)
         ids = out
         changed = 0
@@ -1883,16 +1903,13 @@ cdef class Network:
                 changed += 1
         if self.solved:
             out.sort()
+        if late:
+            hasty = self.find_bent(half)         # `complete` has little regard to cost
         if hasty:
             half = _zeros(hasty, np.int32)
-            for i in range(self.njarc if self.solved else self.m):
-                a = self.jarc[i] if self.solved else i
-                if a < 0 or self.pos[2 * a] < 0:
-                    continue
-                for h in range(2 * a, 2 * a + 2):
-                    if self.res[h] > 0 and self.reduced(h) < 0:
-                        half[wild] = h
-                        wild += 1
+            self.find_bent(half)
+            for i in range(hasty):
+                fs_muladd(&gap_hi, &gap_lo, -self.reduced(half[i]), self.res[half[i]])
             self.grow_unsaturable(hasty)
         # A large round need not be paid for with memory for ever.
         if self.jarc.shape[0] > 1024 and self.jarc.shape[0] > self.m // 8 or hasty > jarc.shape[0]:
@@ -1917,21 +1934,121 @@ cdef class Network:
                 self.astray[self.nastray] = a
                 self.nastray += 1
         if self.solved:
-            for i in range(self.njarc):
-                if self.jarc[i] >= 0:
-                    self.alog[self.jarc[i]] = -1
-            for i in range(self.njnode):
-                if self.jnode[i] >= 0:
-                    self.plog[self.jnode[i]] = -1
+            self.clear_journal()
             self.broken = 0
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
-        self.njarc = self.njnode = 0
         self.solved, self.reshaped = True, False
         self.solves[0], self.solves[1] = solves[0], solves[1]
-        for i in range(wild):
+        for i in range(hasty):
             self.restore_optimality(half[i])
         self.loose = False
         return answer
+
+    cdef int32_t find_bent(self, int32_t[::1] into) except -1 nogil:
+        """Count the residual half-arcs of negative reduced cost among those that have moved since the last solution; write them down if there is room."""
+        cdef int32_t i, v, h, k = 0
+        for i in range(2 * self.njarc if self.solved else 0):
+            h = 2 * self.jarc[i >> 1] | i & 1
+            if h >= 0 and self.pos[h] >= 0 and self.pos[h ^ 1] >= 0 and self.res[h] > 0 and self.reduced(h) < 0:
+                if k < into.shape[0]:
+                    into[k] = h
+                k += 1
+        for v in range(0 if self.solved else self.n):
+            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[1], 0)):
+                if self.half[i].cost + self.pot[v] - self.pot[self.half[i].head] < 0:
+                    if k < into.shape[0]:
+                        into[k] = self.half[i].code
+                    k += 1
+        return k
+
+    cdef object report(self, bint warm, double start):
+        """Let the flow at which a kernel for whole networks was stopped be the last solution; as `conclude`.
+
+        It is written to the journals alone: the present flow and potentials are those of repair, for which (I) holds.  The simplex goes on from its basis, cost
+        scaling from this flow.
+        """
+        _, answer, potential, told = self.sofar
+        gap = self.gap(answer)
+        if gap is not None and gap < told["gap"]:
+            told["gap"], potential = gap, self.pot.base
+        cdef const int64_t[::1] flow = answer, pot = potential
+        cdef int64_t high = self.cost_hi, old
+        cdef uint64_t low = self.cost_lo
+        cdef int64_t[::1] ids, jflow, jpot
+        cdef int32_t[::1] jarc, jnode
+        cdef int32_t a, v, changed = 0, arcs = 0, nodes = 0
+        # 1. What may fail.
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                old = self.flow_of(a)
+                if flow[a] != old:
+                    arcs += 1
+                    fs_muladd(&high, &low, flow[a] - old, self.half[self.pos[2 * a]].cost)
+                changed += flow[a] != self.last_flow(a)
+        for v in range(self.n):
+            nodes += self.node[v].d[3] >= 0 and pot[v] != self.pot[v]
+        out = _empty(changed, np.int64)
+        jarc, jflow, jnode, jpot = _empty(arcs + 16, np.int32), _empty(arcs + 16, np.int64), _empty(nodes + 16, np.int32), _empty(nodes + 16, np.int64)
+        ids, changed = out, 0
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0 and flow[a] != self.last_flow(a):
+                ids[changed] = a
+                changed += 1
+        stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)} | told
+        stats["algorithm"] = _WAYS[self.way]
+        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
+        stats["seconds"] = time.perf_counter() - start
+        answer = (int(high) << 64) + int(low), out, stats
+        # 2. What cannot.
+        self.clear_journal()
+        arcs = nodes = 0
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0 and flow[a] != self.flow_of(a):
+                jarc[arcs], jflow[arcs], self.alog[a] = a, flow[a], arcs
+                arcs += 1
+        for v in range(self.n):
+            if self.node[v].d[3] >= 0 and pot[v] != self.pot[v]:
+                jnode[nodes], jpot[nodes], self.plog[v] = v, pot[v], nodes
+                nodes += 1
+        self.jarc, self.jflow, self.jnode, self.jpot, self.njarc, self.njnode = jarc, jflow, jnode, jpot, arcs, nodes
+        self.solved, self.reshaped, self.sofar = True, False, None
+        self.solves[1 if warm else 0] += 1
+        return answer
+
+    cdef object gap(self, const int64_t[::1] flow):
+        """The sum of -rc * room over the residual half-arcs of a feasible flow, by the present potentials; None if a way without limit is too cheap."""
+        cdef int32_t v, i, a
+        cdef int64_t rc, high = 0
+        cdef uint64_t low = 0
+        if self.nunsaturable:
+            return None
+        for v in range(self.n):
+            for i in range(self.node[v].first, self.node[v].first + max(self.node[v].d[3], 0)):
+                rc = self.half[i].cost + self.pot[v] - self.pot[self.half[i].head]
+                if rc and self.half[i].code & 1 == 0:
+                    a = self.half[i].code >> 1
+                    if rc > 0:
+                        fs_muladd(&high, &low, rc, flow[a] - (self.low[a] if self.low.shape[0] else 0))
+                    else:
+                        fs_muladd(&high, &low, -rc, self.res[2 * a] + self.flow_of(a) - flow[a])
+        return (int(high) << 64) + int(low)
+
+    cdef inline int64_t last_flow(self, int32_t a) except? -1 nogil:
+        """The flow of an arc in the last solution."""
+        if not self.solved:
+            return 0
+        return self.flow_of(a) if self.alog[a] < 0 else self.jflow[self.alog[a]]
+
+    cdef int clear_journal(self) except -1 nogil:
+        cdef int32_t i
+        for i in range(self.njarc if self.solved else 0):
+            if self.jarc[i] >= 0:
+                self.alog[self.jarc[i]] = -1
+        for i in range(self.njnode if self.solved else 0):
+            if self.jnode[i] >= 0:
+                self.plog[self.jnode[i]] = -1
+        self.njarc = self.njnode = 0
+        return 0
 
     cdef int simplex(self, bint warm, bint kept) except -1:
         """Let the simplex solve the network, from its last basis if it has one, else with flow and potentials as they are if `warm`; take over its optimum.
@@ -1953,6 +2070,10 @@ cdef class Network:
         if status == _ns.RANGE:
             return SPENT
         if status == _ns.LATE:
+            if basis.reusable():
+                known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
+                self.basis, self.based, self.known, self.astray, self.nastray, self.halted = basis, True, known, astray, -1, SIMPLEX
+            self.sofar, self.way = outcome, SIMPLEX
             return LATE
         if status == _ns.INFEASIBLE:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
@@ -1974,17 +2095,23 @@ cdef class Network:
         return self.centre() if self.reshaped or not kept else OK
 
     cdef int scaling(self) except -1:
-        """Solve the network by cost scaling from nothing; take over its optimum.
+        """Solve the network by cost scaling, from nothing or from where it was stopped; take over its optimum.
 
         SPENT if its arithmetic could overflow; INFEASIBLE and UNBOUNDED are raised from here.
         """
+        tail, head, capacity, cost, flow, lower = self.columns()
+        pot = None
+        if self.halted == SCALING and not self.reshaped:
+            flow, pot = self.so_far(flow, lower, capacity)
         limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
-        tail, head, capacity, cost, _, lower = self.columns()
-        status, answer, potential, told = _scaling.solve(
-            tail, head, capacity, cost, self.supplies(), lower, limit, self.none64, self.none64, 0, 0)
+        outcome = _scaling.solve(tail, head, capacity, cost, self.supplies(), lower, limit,
+                                 flow if pot is not None else self.none64, pot if pot is not None else self.none64, 0, 0)
+        status, answer, potential, told = outcome
         if status == _scaling.RANGE:
             return SPENT
         if status == _scaling.LATE:
+            if answer is not None and told["gap"] is not None:
+                self.sofar, self.halted = outcome, SCALING
             return LATE
         if status == _scaling.INFEASIBLE:
             raise InfeasibleError("no flow meets the supplies", answer & self.living())
@@ -1993,6 +2120,20 @@ cdef class Network:
         self.take_over(answer, potential, None)
         self.told, self.nastray, self.allowance = told, -1, FAR      # a basis that is kept has other flows
         return self.centre()
+
+    cdef object so_far(self, flow, lower, capacity):
+        """The flow of the last solution, within the present bounds, and its potentials."""
+        cdef int64_t[::1] last = flow, pot
+        cdef int32_t a, v
+        potential = _zeros(self.n, np.int64)
+        pot = potential
+        for a in range(self.m):
+            if self.pos[2 * a] >= 0:
+                last[a] = self.last_flow(a)
+        for v in range(self.n):
+            pot[v] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
+        fs_allocate()
+        return np.clip(flow, lower if len(lower) else 0, capacity), potential
 
     cdef int64_t take_over(self, const int64_t[::1] flow, const int64_t[::1] pot, basis) except -1:
         """Let flow and potentials be these, which are optimal; only flows that the journal, ``astray`` and the `basis` name can be others, if it is not None.
@@ -2022,7 +2163,7 @@ cdef class Network:
                 elif delta < 0:
                     self.move(2 * a + 1, -delta)
             before = a
-        self.nastray, self.alike = 0, True
+        self.nastray, self.alike, self.halted = 0, True, 0
         if basis is not None:
             basis.told()
         for i in range(self.nactive):       # all is even now
@@ -2054,7 +2195,7 @@ cdef class Network:
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, self.halted == SIMPLEX)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""
@@ -2104,77 +2245,40 @@ cdef class Network:
                 self.set_pot(v, self.pot[v] + (radius - self.label[2 * v].dist))
         return OK
 
-    cdef int complete(self) except -1 nogil:
-        """Time is up: make the flow feasible with no regard to cost, by blocking flows (Dinic), so (I) may break on their mates."""
-        cdef int32_t i, v
-        cdef int sign
+    cdef int complete(self) except -1:
+        """Time is up: make the flow feasible with little regard to cost, by walks at an epsilon of the size of costs; LATE if that takes too long.
+
+        They relabel in a copy of the potentials.  Those that stay are good for the flow before, so (I) may break where this sends flow; `conclude` takes it back there.
+        """
+        cdef int64_t[::1] pot = self.pot, labels
+        cdef int status
+        self.ready_for_all()
+        labels = _copy(pot)
+        self.loose, self.allowance, self.pot = True, FAR, labels
+        try:
+            with nogil:
+                status = self.force(self.cost_bound + 1)
+        finally:
+            self.pot = pot
+        return status
+
+    cdef int force(self, int64_t eps) except -1 nogil:
+        """Route all excesses and deficits at `eps`; LATE also if there is no way."""
+        cdef int32_t i, v, lo, hi
+        cdef int sign, status
         self.settle_hub()
         for sign in range(1, -2, -2):
-            while self.number(sign):
-                for i in range(self.nactive):
-                    if self.exc[self.active[i]] * sign > 0 and self.active[i] != self.hub:
-                        self.descend(self.active[i], sign)
             for i in range(self.nactive):
                 v = self.active[i]
-                if self.exc[v] * sign > 0 and v != self.hub:
-                    self.stuck, self.stuck_sign = v, sign
-                    return INFEASIBLE
+                while self.exc[v] * sign > 0 and v != self.hub:
+                    status = self.walk(v, sign, eps, STRIDE)
+                    if status == INTERRUPTED:
+                        return status
+                    self.ways(v, sign, &lo, &hi)
+                    if lo == hi or status != OK and status != HANDOVER:
+                        return LATE
         self.clear_active()
         return OK
-
-    cdef bint number(self, int sign) except -1 nogil:
-        """Number nodes by their distance, in half-arcs, from all excesses (sign 1) or deficits (sign -1) up to the nearest ends; true if there are any."""
-        cdef int32_t i, lo, hi, v, w, taken = 0, found = 0
-        cdef int64_t nearest = FAR
-        self.next_stamp()
-        for i in range(self.nactive):
-            v = self.active[i]
-            if self.exc[v] * sign > 0 and v != self.hub:
-                self.label[2 * v].stamp, self.label[2 * v].dist, self.node[v].hint = self.stamp, 0, 0
-                self.order[found] = v
-                found += 1
-        while taken < found:
-            v = self.order[taken]
-            taken += 1
-            if self.label[2 * v].dist >= nearest:
-                break
-            self.ways(v, sign, &lo, &hi)
-            for i in range(lo, hi):
-                w = self.half[i].head
-                if self.label[2 * w].stamp != self.stamp:
-                    self.label[2 * w].stamp, self.label[2 * w].dist, self.node[w].hint = self.stamp, self.label[2 * v].dist + 1, 0
-                    if self.ends(w, sign):
-                        nearest = self.label[2 * w].dist
-                    self.order[found] = w
-                    found += 1
-        return nearest < FAR
-
-    cdef int descend(self, int32_t s, int sign) except -1 nogil:
-        """Push from s along paths whose numbers rise by 1; a node that leads nowhere loses its number."""
-        cdef int32_t tip = s, depth = 0, i, lo, hi, v = -1
-        while self.exc[s]:
-            self.ways(tip, sign, &lo, &hi)
-            i = max(lo, self.node[tip].first + self.node[tip].hint)
-            while i < hi:
-                v = self.half[i].head
-                if self.label[2 * v].stamp == self.stamp and self.label[2 * v].dist == self.label[2 * tip].dist + 1:
-                    break
-                i += 1
-            self.node[tip].hint = i - self.node[tip].first
-            if i < hi:
-                self.order[depth] = self.half[i].code
-                if self.ends(v, sign):
-                    self.augment_walk(&tip, &depth, s, sign)
-                else:
-                    depth += 1
-                    tip = v
-            else:
-                self.label[2 * tip].stamp = 0
-                if not depth:
-                    break
-                depth -= 1
-                tip = self.tail(self.order[depth])
-        return 0
 
     cdef int fail(self, int status) except -1:
         cdef int32_t i
@@ -2182,7 +2286,7 @@ cdef class Network:
             error, self.pending = self.pending, None
             raise error
         if status == LATE:
-            raise TimeLimitError("the time limit passed before any flow of finite cost was known; the network is as before")
+            raise TimeLimitError("the time limit passed before any feasible flow of bounded cost was known; the last solution is as before")
         if status == UNBOUNDED:
             # order[:stuck] leads from the head of order[stuck] to its tail, written from the far end
             cycle = [self.order[self.stuck] >> 1] + [self.order[i] >> 1 for i in range(self.stuck - 1, -1, -1)]
@@ -2205,10 +2309,18 @@ cdef class Network:
     # == reading: the last solution, and the present data ==========================================================
 
     def cost_of_flow(self):
-        """Cost of the present flow; that of the last solution if nothing changed since."""
+        """Cost of the last solution, at the present costs; of no use if arcs were removed since."""
+        cdef int64_t high, k
+        cdef uint64_t low
+        cdef int32_t i
         self.take()
         try:
-            return self.total_cost()
+            high, low = self.cost_hi, self.cost_lo
+            for i in range(self.njarc):
+                k = self.jarc[i]
+                if k >= 0:
+                    fs_muladd(&high, &low, self.jflow[i] - self.flow_of(<int32_t>k), self.half[self.pos[2 * k]].cost)
+            return (int(high) << 64) + int(low)
         finally:
             self.give()
 
@@ -2260,7 +2372,7 @@ cdef class Network:
         if self.solved:
             for i in range(k):
                 a = <int32_t>arcs[i]
-                flow[i] = self.flow_of(a) if self.alog[a] < 0 else self.jflow[self.alog[a]]
+                flow[i] = self.last_flow(a)
         return out
 
     def potential(self, ids):
@@ -2411,7 +2523,7 @@ cdef class Network:
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
             "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
-            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "regret": self.regret, "since": self.since, "until": self.until,
+            "cold_solves": self.solves[0], "warm_solves": self.solves[1], "regret": self.regret, "since": self.since, "until": self.until, "halted": self.halted,
             "record": np.array(self.record), "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
             "known": np.array(known), "basis_kept": int(kept),
         } | (self.basis.dump() if self.based else _NO_BASIS)
@@ -2605,6 +2717,7 @@ cdef class Network:
             return "hub: no such node"
         self.hub, self.hub_seen, self.cost_bound, self.broken = state["hub"], state["hub_seen"], state["cost_bound"], state["broken"]
         self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
+        self.halted = state["halted"]
         self.regret, self.since, self.until, self.record = state["regret"], state["since"], state["until"], np.array(state["record"])
         if self.record.shape[0] != WAYS * SIZES:
             return "record: wrong length"

@@ -7,7 +7,7 @@ cdef extern from *:
     """
     #ifdef FLOWSCHED_FAULTS
     #define FS_FAULTS 1
-    #define FS_FUEL 25
+    static int fs_fuel = 25;
     static long long fs_allocations, fs_allocation, fs_signals, fs_signal;
     static int fs_allocate(void) {
         if (++fs_allocations != fs_allocation) return 0;
@@ -24,15 +24,18 @@ cdef extern from *:
     static long long fs_seen(int what) { return what ? fs_signals : fs_allocations; }
     #else
     #define FS_FAULTS 0
-    #define FS_FUEL 1000000
+    static int fs_fuel = 1000000;
     #define fs_allocate() 0
     #define fs_look() PyErr_CheckSignals()
     #define fs_plan(a, s) ((void)(a), (void)(s))
     #define fs_seen(what) ((long long)0)
     #endif
+    #define FS_FUEL ((long long)fs_fuel)
+    static int fs_every(int work) { int before = fs_fuel; fs_fuel = work; return before; }
     """
     int FS_FAULTS
-    int FS_FUEL                             # work between two looks for signals
+    int fs_every(int work)
+    long long FS_FUEL                       # work between two looks at clock and signals
     int fs_allocate() except -1             # an array is about to be allocated
     int fs_look() except -1                 # let signal handlers run
     void fs_plan(long long allocation, long long signal)
@@ -49,6 +52,11 @@ def fail_at(long long allocation, long long signal):
     counts = fs_seen(0), fs_seen(1)
     fs_plan(allocation, signal)
     return counts
+
+
+def look_every(int work):
+    """Let solves of this module look at clock and signals after so many scanned half-arcs; return the number before.  For tests."""
+    return fs_every(work)
 
 
 cdef object _empty(int64_t size, kind):

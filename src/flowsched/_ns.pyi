@@ -15,6 +15,7 @@ SLOT: Final[np.dtype[np.void]]
 LINK: Final[np.dtype[np.void]]
 SLACK: Final[np.dtype[np.void]]
 NODE: Final[np.dtype[np.void]]
+WAY: Final[np.dtype[np.void]]
 OK: Final[int]
 INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
@@ -23,13 +24,14 @@ LATE: Final[int]
 EASY: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
+def look_every(work: int) -> int: ...
 
 @final
 class Simplex:
     def __init__(self, *args: object, **kwargs: object) -> None: ...
     def solve(self, time_limit: float) -> tuple[int, Any, Any, dict[str, Any]]: ...
     def resume(
-        self, arcs: _Ints, cost: _Ints, capacity: _Ints, nodes: _Ints, added: _Ints, time_limit: float
+        self, arcs: _Ints, cost: _Ints, capacity: _Ints, nodes: _Ints, added: _Ints, time_limit: float, late: bool
     ) -> tuple[int, Any, Any, dict[str, Any]] | None: ...
     def nbytes(self) -> int: ...
     def told(self) -> None: ...

@@ -60,6 +60,13 @@ changes to come; it knows no pure sources, and cannot be kept while unlimited ar
 An artificial arc takes what is too much if its ``up`` is 2**61 or more, and gives what is missing if it is less.  Neither can come near that border: what flows in it is
 at most all supplies and capacities in the basis together, and these stay below 2**61 (``total``), or the simplex declines.
 
+Time limits
+-----------
+Between two pivots the basis is whole, so a solve may stop there, and `resume` goes on with it.  The answer so far is the flow in the tree, if nothing is missing any
+more.  So what is missing gets dearer with the clock (`hurry`), and a part of the limit is left for the end, measured by what loading took.  What is missing
+nevertheless is routed with little regard to costs (_complete.pxi), in a copy: the basis needs the flow of a tree.  For any flow and potentials, the sum of
+-rc * room over all half-arcs of rc < 0 is a *gap*: the cost is at most so much above the optimum.
+
 What a pivot costs
 ------------------
 The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
@@ -69,21 +76,28 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`,
-`settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`;
-`nearby` -> `pivot`, `redeem`; `loop` if that is not enough, `finish`.
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
+`go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` -> `pivot`,
+`redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
 cimport cython
-from libc.math cimport fabs, sqrt
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.math cimport exp, fabs, sqrt
+from libc.stdint cimport int16_t, int32_t, int64_t, uint64_t
 
 import time
 
 import numpy as np
 
 include "_faults.pxi"
+include "_wide.pxi"
+
+cdef extern from *:
+    """
+    #define FS_LONG (2 * FS_FUEL)
+    """
+    int64_t FUEL "FS_LONG"                  # work between two looks at clock and signals: some milliseconds
 
 
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
@@ -124,7 +138,9 @@ cdef double SCARCE = 0.35               # of the sum of |b|: a network is conges
 cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
-cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
+cdef double RUSH = 8                     # the price of what is missing rises e**RUSH times in the course of the limit
+cdef double COMPLETING = 1.4             # how long completing a flow takes, and
+cdef double HANDING = 0.4                # handing it over, in units of what loading took
 
 cdef enum:
     SUSPECTS = 256     # as many slots are looked through for every pivot
@@ -211,7 +227,14 @@ cdef class Simplex:
     cdef int64_t price, most       # what has been added to the cost of what is missing; enough to prove that it will be for ever
     cdef int64_t step              # how much is added next
     cdef int64_t fuel
-    cdef double deadline
+    # -- time: seconds since `begun`, by time.monotonic --------------------------------------------------------------
+    cdef double begun
+    cdef double limit              # of this solve; negative: none
+    cdef double looked             # when the clock was looked at last
+    cdef double loading            # what loading took
+    cdef bint whole                # (T), (S), (P) hold, and `load` is all that flows outside the tree between bounds
+    cdef bint short                # something may be missing
+    # ------------------------------------------------------------------------------------------------------------
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
     cdef int64_t pivots, degenerate, scanned, moved, sketched
@@ -519,17 +542,22 @@ cdef class Simplex:
     cdef bint dearer(self) except -1 nogil:
         """Raise the price of all that is missing; False if nothing is, or no price will help."""
         cdef int64_t step = min(self.step, self.most - self.price)
-        cdef int32_t v = self.next[self.n], end
-        cdef bint missing = False
-        self.price += step
         self.step += self.step // 2 + 1
+        self.charge(step)
+        return self.short and step > 0
+
+    cdef int charge(self, int64_t step) except -1 nogil:
+        """Add `step` to the price of all that is missing."""
+        cdef int32_t v = self.next[self.n], end
+        self.price += step
+        self.short = False
         while v != self.n:
             end = self.next[self.node[v].last]
             if self.node[v].code < 0 and self.slack[v].up < HUGE:
-                missing = True
+                self.short = True
                 self.shift(v, v, step)
             v = end
-        return missing and step > 0
+        return 0
 
     cdef int list_residual(self) except -1 nogil:
         """entry[first[v] : first[v + 1]]: the slots by which flow can arrive at v."""
@@ -726,12 +754,29 @@ cdef class Simplex:
         return self.find_nodes() if self.placed else 0
 
     cdef int poll(self) except -1 nogil:
+        cdef double now
         self.fuel = FUEL
         with gil:
             fs_look()
-            if self.deadline >= 0 and time.monotonic() >= self.deadline:
-                return C_LATE
+            now = time.monotonic() - self.begun
+        return self.hurry(now) if self.limit >= 0 else C_OK
+
+    cdef int hurry(self, double now) except -1 nogil:
+        """LATE if what is left of the limit is needed for the end; else let what is missing get dearer with the clock."""
+        cdef double share = (now - self.looked) / self.limit if self.limit > 0 else 0
+        cdef int64_t enough = self.most // 8        # above the cost of any path
+        self.looked = now
+        if now >= self.limit - (self.loading * (HANDING + COMPLETING * self.short) if self.whole else 0):
+            return C_LATE
+        if self.whole and self.short and not self.load.shape[0] and self.price < enough:
+            self.charge(min(<int64_t>(<double>max(self.price, self.step) * (exp(RUSH * share) - 1)), enough))
         return C_OK
+
+    cdef bint overdue(self) except -1 nogil:
+        """Let signals in; True if not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
+        with gil:
+            fs_look()
+            return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + max(self.limit / 20, 0.01)
 
     cdef int loop(self, int32_t block) except -1 nogil:
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
@@ -976,11 +1021,23 @@ cdef class Simplex:
             status = self.crash()
         if status == C_OK:
             self.plant()
-            status = self.settle()
+            with gil:
+                self.loading = self.looked = time.monotonic() - self.begun
+            status = self.go_on(1)
+        return status
+
+    cdef int go_on(self, int32_t block) except -1 nogil:
+        """Pivot from a basis that is whole, to the end of it or of the time."""
+        cdef int status
+        self.whole = self.short = True
+        status = self.settle()
         if status == C_OK:
-            status = self.loop(1)
+            self.load = self.load[:0]
+            status = self.loop(block)
         if status == C_OK:
             status = self.finish()
+        elif status == C_LATE:
+            self.finish()
         return status
 
     # == changes ====================================================================================================
@@ -1325,41 +1382,138 @@ cdef class Simplex:
         self.begin(time_limit)
         with nogil:
             status = self.run()
+        answer = self.outcome(status, False)
+        if status == C_LATE and self.whole and not self.kept:
+            self.keep()
         # what only the start needs
-        self.capacity = self.cost = self.before = self.load = self.b = self.dist = _zeros(0, np.int64)
+        if not self.load.shape[0]:
+            self.load = _zeros(0, np.int64)
+        self.capacity = self.cost = self.before = self.b = self.dist = _zeros(0, np.int64)
         self.tail = self.head = self.first = self.entry = _zeros(0, np.int32)
         self.kind = _zeros(0, np.uint8)
-        return self.outcome(status, False)
+        return answer
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
-               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit):
-        """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go."""
+               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, bint late):
+        """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go.
+
+        Time was up when the basis was made if it is `late`, so it is not optimal.
+        """
         cdef int status = C_RANGE
-        if not self.kept:
+        if not self.kept or self.load.shape[0] and arcs.shape[0] + nodes.shape[0]:
             return None
         self.begin(time_limit)
         with nogil:
             if self.change(arcs, cost, capacity, nodes, added):
-                status = self.nearby()
-                self.watch = False
-                self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
-                if status == C_OK and self.unsure:
-                    status = self.loop(WARM_BLOCK)
-                if status == C_OK:
-                    status = self.finish()
+                if late:
+                    self.watch, self.unsure = False, True
+                status = self.go_on(1) if late else self.renew()
         return None if status == C_RANGE else self.outcome(status, True)
 
+    cdef int renew(self) except -1 nogil:
+        """Go on from a basis that was optimal before it changed: first with what that reaches, with all else if that is not enough."""
+        cdef int status = self.nearby()
+        self.watch = False
+        self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
+        if status != C_OK:
+            return status
+        return self.go_on(WARM_BLOCK) if self.unsure else self.finish()
+
     cdef int begin(self, double time_limit) except -1:
-        self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
+        self.begun, self.limit, self.looked, self.whole = time.monotonic(), time_limit, 0, False
         self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = 0
         return 0
+
+    cdef int keep(self) except -1:
+        """Let a basis that stopped half way serve again as one that was made for it: no arc has more room than its capacity but for what is unlimited."""
+        cdef int32_t a, e, v
+        cdef int64_t cap, lo, room
+        if self.wide >= CINF or self.load.shape[0]:
+            return 0
+        self.find_all()
+        self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
+        for a in range(self.m):
+            e = self.place[a]
+            if e == NOWHERE:
+                continue
+            v = ~e
+            lo = self.lower[a] if self.lower.shape[0] else 0
+            cap = self.wide if self.capacity[a] >= CINF else min(self.capacity[a] - lo, self.wide)
+            room = self.room[e] if e >= 0 else self.slack[v].up + self.slack[v].down
+            if cap != room:
+                self.total += cap - room
+                if self.total >= HUGE - self.volume:
+                    return 0
+                self.widen(a, cap)
+        self.kept = True
+        return 0
+
+    cdef object gap(self, const int64_t[::1] room):
+        """The bound on the excess cost of a flow that leaves `room` (see _complete.pxi; of length 0: the flow in the basis); None if a way without limit is too cheap."""
+        cdef int32_t e
+        cdef int64_t rc, there, back, high = 0
+        cdef uint64_t low = 0
+        for e in range(self.slots):
+            if self.code[e] < 0:
+                continue
+            rc = self.slot[e].cost + self.pot[self.slot[e].tail] - self.pot[self.slot[e].head]
+            if not rc:
+                continue
+            if room.shape[0]:
+                there, back = room[2 * e], room[2 * e + 1]
+            else:
+                back = self.load[e] if self.load.shape[0] else 0
+                there = self.room[e] - back
+            if rc < 0 and there >= HUGE or rc > 0 and back >= HUGE:
+                return None
+            fs_muladd(&high, &low, rc if rc > 0 else -rc, back if rc > 0 else there)
+        return (int(high) << 64) + int(low)
+
+    cdef object flow_so_far(self):
+        """The flow so far, completed if something is missing, and its gap; (None, None) if there is none."""
+        cdef Completion rest
+        cdef int32_t e, v, a, code
+        cdef int64_t x
+        cdef bint lowers = self.lower.shape[0] > 0, missing = False
+        for v in range(self.n):
+            missing = missing or (self.node[v].code < 0 and self.slack[v].up < HUGE)
+        if not missing and not self.load.shape[0]:
+            return self.flow.base, self.gap(self.room[:0])
+        rest = Completion(self)
+        rest.load(self)
+        with nogil:
+            missing = rest.run(self) != C_OK
+        if missing:
+            return None, None
+        answer = _copy(self.flow)
+        cdef int64_t[::1] flow = answer
+        for e in range(self.slots):
+            code = self.code[e]
+            if code >= 0 and rest.room[2 * e + 1]:
+                a, x = code >> 1, rest.room[2 * e + (0 if code & 1 else 1)]
+                flow[a] = x + (self.lower[a] if lowers else 0)
+        for v in range(self.n):
+            code = self.node[v].code
+            if code >= 0:
+                a, x = code >> 1, rest.room[2 * (self.slots + v) + (0 if code & 1 else 1)]
+                flow[a] = x + (self.lower[a] if lowers else 0)
+        return answer, self.gap(rest.room)
 
     cdef object outcome(self, int status, bint resumed):
         cdef int64_t[::1] potential
         cdef int32_t v
         answer = proof = None
+        stats = {
+            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
+            "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched, "gap": 0}
         if status == C_OK:
-            answer, proof = self.flow.base, _empty(self.n, np.int64)
+            answer = self.flow.base
+        elif status == C_LATE and self.whole:
+            answer, stats["gap"] = self.flow_so_far()
+            if stats["gap"] is None:
+                answer = None
+        if answer is not None:
+            proof = _empty(self.n, np.int64)
             potential = proof
             for v in range(self.n):
                 potential[self.name[v]] = self.pot[v]
@@ -1367,10 +1521,8 @@ cdef class Simplex:
             answer = self.cut()
         elif status == C_UNBOUNDED:
             answer = self.cycle()
-        self.kept &= status == C_OK
-        return status, answer, proof, {
-            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
-            "local": resumed and not self.unsure, "start": "basis" if resumed else _START[self.start], "sketched": self.sketched}
+        self.kept &= status == C_OK or status == C_LATE and self.whole
+        return status, answer, proof, stats
 
     cdef list arrays(self):
         """All that a solved one still needs."""
@@ -1391,7 +1543,7 @@ cdef class Simplex:
 
     def reusable(self):
         """True if `resume` may be called."""
-        return self.kept
+        return self.kept and not self.load.shape[0]
 
     def has(self):
         """Bool by arc: the arc is in the tree or in a slot."""
@@ -1410,7 +1562,7 @@ cdef class Simplex:
     def dump(self):
         """The solved basis as flat arrays and numbers, for `restored`; what follows from the tree and the arcs is left out (see network/state.py)."""
         cdef int32_t v, e, a, n = self.n, chain = self.spare, k = 0
-        if not self.kept:       # it will not be asked again
+        if not self.reusable():     # it will not be asked again
             return dict.fromkeys(_ARRAYS32, np.zeros(0, np.int32)) | dict.fromkeys(_ARRAYS64, np.zeros(0, np.int64)) | dict.fromkeys(_NUMBERS, 0)
         cdef int64_t[::1] cost = np.zeros(self.m, np.int64), room = np.zeros(self.m, np.int64)
         cdef int32_t[::1] parent = np.empty(n, np.int32), tree = np.empty(n, np.int32)
@@ -1503,7 +1655,6 @@ cdef class Simplex:
             code = tree[v]
             if code == -1:
                 self.node[v].code = -1
-                self.slack[v].up, self.slack[v].down = CINF, 0
                 if parent[v] != n:
                     return f"basis_tree[{v}]: only the root has artificial arcs"
                 continue
@@ -1573,15 +1724,19 @@ cdef class Simplex:
             if cost[a] < 0:
                 limited = min(limited + room[a], CINF)
             self.total = min(self.total + room[a], CINF)
-            # mod 2**64, and about: both are 0 only if the balance is
+            # mod 2**64, and about: both together are the balance, where artificial arcs carry the rest
             u, v = <int32_t>tail[a], <int32_t>head[a]
             b[u] = <int64_t>(<uint64_t>b[u] - <uint64_t>flow[a])
             b[v] = <int64_t>(<uint64_t>b[v] + <uint64_t>flow[a])
             about[u] -= <double>flow[a]
             about[v] += <double>flow[a]
+        self.n = n
         for v in range(n):
-            if b[v] or not -4e18 < about[v] + <double>balance[v] < 4e18:
+            u = ours[v]
+            if b[v] and tree[u] >= 0 or not -HUGE < b[v] < HUGE or not -4e18 < about[v] + <double>balance[v] < 4e18:
                 return f"basis_flow: what arrives at node {v} is not what leaves"
+            if tree[u] < 0:
+                self.hang(u, b[v])
         b = np.array(balance)
         for a in range(m if lowers else 0):
             if tail[a] >= 0:
@@ -1593,10 +1748,13 @@ cdef class Simplex:
             return "basis_volume, basis_negative: less than there is"
         if self.total >= HUGE - self.volume:
             return "basis_room: too much in all"
-        self.n, self.m, self.top_cost, self.worn, self.trust = n, m, top, state["basis_worn"], state["basis_trust"]
+        self.m, self.top_cost, self.worn, self.trust = m, top, state["basis_worn"], state["basis_trust"]
         self.anchor, self.kept, self.placed = state["basis_anchor"], True, False
         self.flow, self.lower = np.array(flow), np.array(lower)
         return None
+
+
+include "_complete.pxi"
 
 
 def empty():
@@ -1653,7 +1811,8 @@ def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] c
     OK            the flow by arc; `proof` holds potentials that prove it optimal, it is None otherwise
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
-    RANGE, LATE   None: exact arithmetic could overflow, or not 0 <= lower <= capacity; out of time
+    LATE          out of time: the flow so far by arc, or None without one; with potentials in `proof`, and the gap in the stats
+    RANGE         None: exact arithmetic could overflow, or not 0 <= lower <= capacity
     EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
     """
     cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)

@@ -54,13 +54,14 @@ minimum-cost flow algorithm (1997); U. Bünnagel, B. Korte, J. Vygen, Efficient 
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import time
 
 import numpy as np
 
 include "_faults.pxi"
+include "_wide.pxi"
 
 cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
@@ -660,20 +661,36 @@ cdef class Scaling:
         self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
         with nogil:
             status = self.run(epsilon, stop)
-        answer = proof = None
+        answer = proof = gap = None
         if status == C_LATE and self.kept_room.shape[0]:
             self.room, self.pot = self.kept_room, self.kept_pot
             self.lay_down()
         if status == C_OK or status == C_LATE and self.kept_room.shape[0]:
             left = self.worst()
             answer, proof = self.flow(), self.pot.base
+            gap = self.gap(answer) if status == C_LATE else 0
         elif status == C_INFEASIBLE:
             answer = self.listed.base.view(bool)
         elif status == C_UNBOUNDED:
             answer = self.cycle()
         return status, answer, proof, {
             "pushes": self.pushes, "relabels": self.relabels, "scans": self.scans, "updates": self.updates,
-            "refines": self.refines, "proofs": self.proofs, "epsilon": left}
+            "refines": self.refines, "proofs": self.proofs, "epsilon": left, "gap": gap}
+
+    cdef object gap(self, const int64_t[::1] flow):
+        """The sum of -rc * room over the residual half-arcs of a feasible flow: no less than its excess cost; None if a way without limit is too cheap."""
+        cdef int32_t a
+        cdef int64_t rc, high = 0
+        cdef uint64_t low = 0
+        for a in range(self.m):
+            rc = self.cost[a] + self.pot[self.tail[a]] - self.pot[self.head[a]]
+            if rc > 0:
+                fs_muladd(&high, &low, rc, flow[a] - (self.lower[a] if self.lower.shape[0] else 0))
+            elif rc < 0:
+                if self.capacity[a] >= CINF:
+                    return None
+                fs_muladd(&high, &low, -rc, self.capacity[a] - flow[a])
+        return (int(high) << 64) + int(low)
 
 
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,

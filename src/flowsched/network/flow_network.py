@@ -234,8 +234,8 @@ class FlowNetwork(NetworkData):
             last basis after changes of costs, capacities and supplies, else it starts from the last flow and potentials.  ``auto`` repairs, and turns
             to the simplex if that takes too long, or would by the recent cost of both.  All find the same optimal cost.
         time_limit : float, optional
-            Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
-            its cost may exceed the optimum, and the next `solve` goes on from there.
+            Seconds.  A part of them is left for making the flow so far feasible, which is then returned; ``stats["gap"]`` is an upper bound of what
+            its cost exceeds the optimum by.  The next `solve` goes on from there, also after changes of costs, capacities and supplies.
         partial : bool, optional
             Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` tells what
             stays.  A hidden node and hidden arcs take it, so ids that are given later may skip some numbers.  After k changes, the next partial solve
@@ -253,7 +253,8 @@ class FlowNetwork(NetworkData):
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
-            The time limit passed before it was known that the cost has a minimum.  The network is as before.
+            The time limit passed before a feasible flow was found, or before it was known that the cost has a minimum.  The last
+            solution is as before; the next `solve` goes on nevertheless.
         CostRangeError
             Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
             With `partial`, ``nodes * nodes * |cost|`` reaches 2**59.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import flowsched._ns as _ns
 import flowsched._scaling as _scaling
-from flowsched.exceptions import InfeasibleError, InputError
+from flowsched.exceptions import InfeasibleError, InputError, TimeLimitError
 from flowsched.network.arguments import (
     EMPTY,
     capacities,
@@ -26,8 +26,11 @@ from flowsched.network.slack import price_of, slack_arcs
 
 __all__ = ["min_cost_flow"]
 
-_BULK = 600_000
+BULK: Final = 600_000
 """Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
+
+MOST_LATE: Final = 10_000
+"""So many arcs make a network that is built and gets a feasible flow in some milliseconds, when time is up."""
 
 
 def min_cost_flow(
@@ -144,7 +147,7 @@ def _whole(
 ) -> FlowResult | None:
     """Solve by a kernel for whole networks without building one; None if it declines the problem, or has no answer.
 
-    For ``auto`` the simplex declines an easy problem of at least `_BULK` arcs.
+    For ``auto`` the simplex declines an easy problem of at least `BULK` arcs.
     """
     start = perf_counter()
     supplies = supply_vector(supply)
@@ -156,16 +159,21 @@ def _whole(
         return None
     columns = (tails, heads, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
     if algorithm == "cost_scaling":
-        if rooms.min() < 0 or len(lowers) and (lowers.min() < 0 or (lowers > rooms).any()):
+        if rooms.min() < 0 or (len(lowers) and (lowers.min() < 0 or (lowers > rooms).any())):
             return None
         status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
     else:
-        status, flow, potential, stats = _ns.solve(*columns, bulk=_BULK if algorithm == "auto" else INF)
+        status, flow, potential, stats = _ns.solve(*columns, bulk=BULK if algorithm == "auto" else INF)
         algorithm = "network_simplex"
-    if status != 0:  # OK, the same for both
+    late = status == _ns.LATE  # the numbers are the same for both
+    if late and stats["gap"] is None:
+        flow = None
+    if late and flow is None and m > MOST_LATE:
+        raise TimeLimitError("the time limit passed before any feasible flow was known")
+    if flow is None or not (late or status == _ns.OK):
         return None
     stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
-    stats |= {"algorithm": algorithm, "warm": False, "gap": 0, "seconds": perf_counter() - start}
+    stats |= {"algorithm": algorithm, "warm": False, "seconds": perf_counter() - start}
     return FlowResult(flow, _ns.total_cost(costs, flow), potential, stats)
 
 

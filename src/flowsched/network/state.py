@@ -7,7 +7,7 @@ n and m are the numbers of node and arc ids ever given; ids that are free again 
 its tail and from its head.
 
 =====================  =======================================================================================================
-``form``               number of this format: 1
+``form``               number of this format: 2
 ``supply``             by node
 ``potential``          by node
 ``hint``               by node: where in its adjacency the next walk begins
@@ -35,6 +35,7 @@ its tail and from its head.
 ``cold_solves``, ``warm_solves``, ``budget``, ``patience``: counts, and limits of a solve
 ``record``             what choices between algorithms go by: see `_cs.pyx`
 ``regret``, ``since``, ``until``: the same
+``halted``             the algorithm whose time was up in the last solve, by number; 0 if none was
 ``based``              1 if the simplex has a last basis; all that follows is empty or 0 if not
 ``news``               what has changed since it was made: arcs, and ~v for the supply of node v, as often as it changed
 ``known``              by node: the supplies that it knows
@@ -42,7 +43,7 @@ its tail and from its head.
 ``basis_name``         the basis has an order of nodes of its own: our node by its node; by its nodes go the next five, its root is n
 ``basis_parent``       in the tree
 ``basis_next``         preorder of the tree, circular, root included
-``basis_tree``         the half-arc that leads to the parent; -1 if artificial
+``basis_tree``         the half-arc that leads to the parent; -1 if artificial: then it carries what the arcs leave over, or lack, at the node
 ``basis_potential``    that of the root is 0
 ``basis_slot``         half-arcs outside the tree, in the order in which they are priced, even at the lower bound, odd at the capacity; -1 where there is none
 ``basis_spare``        slots without one, in the order in which they will be used
@@ -67,7 +68,7 @@ from flowsched.exceptions import InputError
 
 __all__ = ["ARRAYS", "FORM", "NUMBERS", "checked"]
 
-FORM: Final = 1
+FORM: Final = 2
 
 _FLAG = (0, 1)
 _COUNT = (0, 2**62)
@@ -88,6 +89,7 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "regret": _COUNT,
     "since": (0, 2**31),
     "until": (0, 2**31),
+    "halted": (0, 3),
     "budget": (0, 10**6),
     "patience": (-1, 2**62),
     "based": _FLAG,

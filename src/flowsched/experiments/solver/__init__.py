@@ -15,6 +15,7 @@ from pathlib import Path
 
 from flowsched.experiments.rows import Keep, Outcome, forget
 from flowsched.experiments.solver import (
+    anytime,
     changes,
     cold,
     failures,
@@ -90,6 +91,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep:
         if not importlib.util.find_spec("pynetgen"):
             findings.notes.append("pynetgen is absent: the rows of netgen are left out")
     cold.families(findings, quick, seed, 3, data)
+    anytime.measure(findings, quick, seed)
     if data is not None:
         changes.measure(findings, data / "flowlessly")
     else:
