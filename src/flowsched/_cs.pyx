@@ -2517,7 +2517,7 @@ cdef class Network:
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
         return {
-            "form": 1, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
+            "form": 2, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
             "free_nodes": free_nodes.base, "active": np.array(self.active[:self.nactive]), "capacity": capacity.base, "flow": flow.base,
             "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),

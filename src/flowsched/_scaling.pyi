@@ -16,6 +16,7 @@ RANGE: Final[int]
 LATE: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
+def look_every(work: int) -> int: ...
 
 @final
 class Scaling:

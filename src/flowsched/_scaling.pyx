@@ -67,7 +67,6 @@ cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60
 cdef int64_t POT_MAX = <int64_t> 1 << 60
 cdef int64_t NEVER = 9223372036854775807
-cdef int64_t FUEL = FS_FUEL                # half-arcs to scan between two looks at clock and signals: some milliseconds
 
 cdef enum:
     CHUNK = 65536      # arcs between two looks at clock and signals
@@ -150,10 +149,10 @@ cdef class Scaling:
         self.bucket[:] = -1
         self.kept_room = self.kept_pot = _zeros(0, np.int64)
         self.by = _zeros(0, np.int32)
-        self.fuel, self.proof, self.often = FUEL, PROOF, n + n // 2 + 1
+        self.fuel, self.proof, self.often = FS_FUEL, PROOF, n + n // 2 + 1
 
     cdef int poll(self) except -1 nogil:
-        self.fuel = FUEL
+        self.fuel = FS_FUEL
         with gil:
             fs_look()
             if self.deadline >= 0 and time.monotonic() >= self.deadline:

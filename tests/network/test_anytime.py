@@ -17,7 +17,7 @@ from netmodel import ALGORITHMS
 from strategies import random_problem
 
 import flowsched as fs
-from flowsched import _cs, _ns
+from flowsched import _cs, _ns, _scaling
 from flowsched.experiments.solver.instances import SchedFamily
 from flowsched.network import FlowNetwork
 from flowsched.network.problem import FlowProblem
@@ -30,7 +30,7 @@ def ticking(monkeypatch: pytest.MonkeyPatch) -> Iterator[itertools.count[int]]:
     """A clock that goes on by a second with each look."""
     ticks = itertools.count(1_000)
     monkeypatch.setattr(time, "monotonic", lambda: float(next(ticks)))
-    before = [(module, module.look_every(2_000)) for module in (_cs, _ns)]
+    before = [(module, module.look_every(2_000)) for module in (_cs, _ns, _scaling)]
     yield ticks
     for module, work in before:
         module.look_every(work)

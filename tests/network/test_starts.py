@@ -148,7 +148,7 @@ def test_large_easy_problems_go_to_repair(tasks, monkeypatch):
     problem = SchedFamily(200, tasks=tasks, seed=1).problem()
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     plain = min_cost_flow(*columns)
-    monkeypatch.setattr(one_shot, "_BULK", 1)
+    monkeypatch.setattr(one_shot, "BULK", 1)
     large = min_cost_flow(*columns)
     assert plain.cost == large.cost == oracles.optimum(problem).cost
     assert plain.stats["algorithm"] == "network_simplex"
