@@ -17,7 +17,20 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-MODULES = ("_build", "_guard", "_cs", "_lap", "_ns", "_paths", "_scaling", "_simple", "fgm._course", "fgm._match", "journal._walk", "journal._words")
+MODULES = (
+    "_build",
+    "_guard",
+    "_cs",
+    "_lap",
+    "_ns",
+    "_paths",
+    "_scaling",
+    "_simple",
+    "fgm._course",
+    "fgm._match",
+    "journal._walk",
+    "journal._words",
+)
 """Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
 
 SHARED = "_flowsched_views"

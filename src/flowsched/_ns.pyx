@@ -77,8 +77,8 @@ Entering arcs are looked for block by block (a block is about sqrt(m) slots), th
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
-`go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` -> `pivot`,
-`redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`.
+`go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
+`pivot`, `redeem`; `go_on` if that is not enough.  When time is up: `flow_so_far` -> `Completion`; `keep`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from time import thread_time
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from flowsched.network.problem import FlowProblem
 
 __all__ = ["RandomQueue", "cold", "incremental"]
 
-SCALING = "cost_scaling"
+SCALING: Final = "cost_scaling"
 _RIVALS = ("OR-tools", "LEMON scaling")
 
 
