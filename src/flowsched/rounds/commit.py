@@ -56,6 +56,8 @@ def happen(
             return _conflict("task", "gone")
         if turns is not None and record.turn != turns[delta.task]:
             return _conflict("task", "moved on")
+        if delta.task in records or isinstance(delta, Place) is not (record.place is None):
+            return _conflict("task", "moved on")
         records[delta.task] = record
     stopped = [records[delta.task] for delta in unit if not isinstance(delta, Place)]
     for record in stopped:
