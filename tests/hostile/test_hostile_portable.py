@@ -68,7 +68,10 @@ def test_a_file_that_was_cut_off_is_refused_wherever_that_was() -> None:
         )
         for cut in [0, *cuts]:
             assert read(kind, data[:cut]) is None
+        name = data.rindex(b'"crc"')  # a file may come without one
         for i in range(0, len(data), 17 if FUZZ else 211):
+            if name <= i < name + 5:
+                continue
             assert read(kind, data[:i] + bytes([data[i] ^ 1]) + data[i + 1 :]) is None
 
 

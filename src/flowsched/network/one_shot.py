@@ -121,7 +121,7 @@ def _partial(
     try:
         result = min_cost_flow(
             np.append(tails, more_tails), np.append(heads, more_heads), np.append(capacities("capacity", capacity, m), more_rooms),
-            np.append(costs, slack), np.append(supplies, -supplies.sum()),
+            np.append(costs, slack), np.append(supplies, -int(supplies.sum())),
             lower=None if lower is None else np.append(integers("lower", lower, m), np.zeros_like(slack)),
             algorithm=algorithm, time_limit=time_limit,
         )  # fmt: skip
