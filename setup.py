@@ -1,27 +1,83 @@
-"""The compiled kernel and its debug switches; everything else is in pyproject.toml.
+"""The compiled modules and their build switches; everything else is in pyproject.toml.
 
-``FLOWSCHED_DEBUG=1`` builds it with bounds, overflow and initialisation checks on, for the tests.
-``FLOWSCHED_FAULTS=1`` builds it with fault points: tests make any allocation and any look for signals fail.
+The modules keep to the limited C API of CPython 3.11, so that one wheel (cp311-abi3) serves that version and all later ones.
+Free-threaded Pythons up to 3.14 have no limited API: a build by one of them is for its version alone (cp314-cp314t).
+
+``FLOWSCHED_DEBUG=1`` builds with bounds and initialisation checks on and keeps debug information, for the tests.
+``FLOWSCHED_FAULTS=1`` builds with fault points: tests make any allocation and any look for signals fail.
+``FLOWSCHED_ABI3=0`` builds for the running Python alone, for distributions that build for each, and to measure the difference.
 """
 
 import os
+import sys
+import sysconfig
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-debug, faults = (os.environ.get(f"FLOWSCHED_{name}", "0") not in ("", "0") for name in ("DEBUG", "FAULTS"))
+MODULES = ("_build", "_guard", "_cs", "_lap", "_ns", "_paths", "_scaling", "_simple", "fgm._course", "fgm._match", "journal._walk", "journal._words")
+"""Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
+
+SHARED = "_flowsched_views"
+"""The memory views of all modules, a quarter of each otherwise.
+
+Cython writes ``src/flowsched/_flowsched_views.c``.  It enters the module in ``sys.modules`` without its package as well, hence the name.
+"""
+
+
+def switch(name: str, default: str = "0") -> bool:
+    """Return whether an environment variable is set to anything but 0."""
+    return os.environ.get(f"FLOWSCHED_{name}", default) not in ("", "0")
+
+
+debug, faults = switch("DEBUG"), switch("FAULTS")
+limited = switch("ABI3", "1") and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+if sys.platform == "win32":  # MSVC optimises, and keeps debug information apart, by default
+    compile_flags, link_flags = ["/Od"] if debug else [], []
+else:
+    compile_flags = ["-O1", "-g"] if debug else ["-O3", "-g0"]
+    link_flags = ["-s"] if sys.platform == "linux" and not debug else []
+
+macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}
+if faults:
+    macros["FLOWSCHED_FAULTS"] = "1"
+if limited:
+    macros["Py_LIMITED_API"] = "0x030b0000"
+
+
+def extension(name: str, suffix: str) -> Extension:
+    """Return the extension module ``flowsched.NAME``."""
+    return Extension(
+        f"flowsched.{name}",
+        [f"src/flowsched/{name.replace('.', '/')}{suffix}"],
+        define_macros=list(macros.items()),
+        extra_compile_args=compile_flags,
+        extra_link_args=link_flags,
+        py_limited_api=limited,
+    )
+
+
+class Build(build_ext):
+    """Builds in place leave no older file that would be imported before the new one."""
+
+    def copy_extensions_to_source(self) -> None:
+        """See `setuptools.command.build_ext`."""
+        super().copy_extensions_to_source()
+        if limited:
+            for built in self.extensions:
+                own = built.name.replace(".", "/") + sysconfig.get_config_var("EXT_SUFFIX")
+                Path("src", own).unlink(missing_ok=True)
+
 
 setup(
+    cmdclass={"build_ext": Build},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {},
     ext_modules=cythonize(
-        [
-            Extension(
-                f"flowsched.{name}",
-                [f"src/flowsched/{name.replace('.', '/')}.pyx"],
-                define_macros=[("FLOWSCHED_FAULTS", "1")] if faults else [],
-                extra_compile_args=["-O1", "-g"] if debug else ["-O3"],
-            )
-            for name in ("_guard", "_cs", "_ns", "_scaling", "fgm._course", "fgm._match")
-        ],
+        [*(extension(name, ".pyx") for name in MODULES), extension(SHARED, ".c")],
+        shared_utility_qualified_name=f"flowsched.{SHARED}",
         compiler_directives={
             "language_level": 3,
             "boundscheck": debug,
@@ -32,5 +88,5 @@ setup(
             "freethreading_compatible": True,
         },
         force=True,  # a change of directives alone does not make Cython translate again
-    )
+    ),
 )

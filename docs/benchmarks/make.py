@@ -8,7 +8,6 @@ python docs/benchmarks/make.py --check                             fail if a tab
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import subprocess
@@ -23,29 +22,22 @@ HERE = Path(__file__).parent
 DATA, TABLES = HERE / "data", HERE / "tables"
 
 
-def machine() -> str:
-    """The processor, the number of cores and the system, as Linux names them."""
-    model = "unknown processor"
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        models = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line]
-        model = models[0] if models else model
-    return f"{model}, {os.cpu_count()} cores, {os.uname().sysname} {os.uname().release.partition('-')[0]}"
-
-
 def measure(name: str, options: list[str]) -> None:
-    """Run `flowsched bench` and keep its rows with the machine, the date and the command."""
+    """Run `flowsched bench` and keep its rows with the environment and the command."""
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
         command = [sys.executable, "-m", "flowsched", "bench", name, *options]
         subprocess.run([*command, "--json", str(rows)], check=True)
         found = json.loads(rows.read_text(encoding="utf-8"))
     quick = " --quick" if found["quick"] else ""
+    of = found["environment"]
     facts = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "on": machine(),
+        "date": of["date"].partition("T")[0],
+        "on": f"{of['cpu']}, {of['cores']} cores, {of['system'].partition('-')[0]}",
         "load": round(os.getloadavg()[1], 1),
         "command": f"flowsched bench {name}{quick}",
+        "flowsched": of["flowsched"],
+        "python": of["python"].rpartition(" ")[2],
     }
     (DATA / f"{name}.json").write_text(json.dumps(facts | found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
@@ -99,10 +91,11 @@ def main() -> int:
     run = actions.add_parser("run", help="measure")
     run.add_argument("name")
     run.add_argument("--quick", action="store_true")
-    run.add_argument("--data", default="../shared/data")
+    run.add_argument("--data", help="directory of recorded inputs")
     given = parser.parse_args()
     if given.action == "run":
-        measure(given.name, [*(["--quick"] if given.quick else []), "--data", given.data])
+        data = ["--data", given.data] if given.data else []
+        measure(given.name, [*(["--quick"] if given.quick else []), *data])
     stale = []
     for path in sorted(DATA.glob("*.json")):
         text = table(json.loads(path.read_text(encoding="utf-8")))

@@ -71,10 +71,12 @@ from flowsched.exceptions import (
 )
 from flowsched.journal.journal import Journal
 from flowsched.journal.rerun import Recovery
+from flowsched.network.assignment import assignment
 from flowsched.network.certificate import certify
+from flowsched.network.curves import cost_by_amount, cost_by_capacity
 from flowsched.network.dimacs import read_dimacs, write_dimacs
 from flowsched.network.flow_network import FlowNetwork
-from flowsched.network.matrices import assignment, from_adjacency, from_incidence, scale_costs
+from flowsched.network.matrices import from_adjacency, from_incidence, scale_costs
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.ortools import SimpleMinCostFlow
 from flowsched.network.problem import FlowProblem
@@ -222,6 +224,8 @@ __all__ = [
     "WeightedPriority",
     "assignment",
     "certify",
+    "cost_by_amount",
+    "cost_by_capacity",
     "from_adjacency",
     "from_incidence",
     "min_cost_flow",

@@ -9,6 +9,8 @@ _Ints = NDArray[np.int64]
 
 __test__: Final[dict[str, str]]
 
+HALF: Final[np.dtype[np.void]]
+STARTS: Final[dict[str, int]]
 SLOT: Final[np.dtype[np.void]]
 LINK: Final[np.dtype[np.void]]
 SLACK: Final[np.dtype[np.void]]
@@ -18,6 +20,7 @@ INFEASIBLE: Final[int]
 UNBOUNDED: Final[int]
 RANGE: Final[int]
 LATE: Final[int]
+EASY: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 
@@ -39,6 +42,8 @@ def empty() -> Simplex: ...
 def restored(
     state: dict[str, Any], tail: _Ints, head: _Ints, lower: _Ints, balance: _Ints
 ) -> tuple[Simplex, None] | tuple[None, str]: ...
+def narrowed(ids: _Ints, count: int) -> NDArray[np.int32] | None: ...
+def total_cost(cost: _Ints, flow: _Ints) -> int: ...
 def solve(
     tail: NDArray[np.int32],
     head: NDArray[np.int32],
@@ -49,4 +54,6 @@ def solve(
     time_limit: float,
     flow: _Ints,
     potential: _Ints,
+    start: int = ...,
+    bulk: int = ...,
 ) -> tuple[int, Any, Any, dict[str, Any]]: ...

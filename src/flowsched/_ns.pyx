@@ -32,7 +32,12 @@ right from the start.  Then `loop` pivots, and `dearer` raises the price of all 
 may enter, until nothing is missing.  A price above any path's saving proves the network infeasible, and then the nodes that hang from the root by arcs v -> root
 are a cut: every arc that leaves them is full, every arc that enters them is empty.
 
-A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.
+Where paths would hold little of all flow, because they jam nearly everywhere (`trace`), this tree says little about the optimum.  Then one coarse phase of
+push-relabel (_coarse.pxi) gives a flow and potentials to start from: a tenth of the pivots remain.  It pays where a pivot moves many potentials, in networks that are large
+and not dense.
+
+A flow to start from may be strictly between the bounds outside the tree; `settle` takes such arcs through a pivot each.  Most are in the tree from the start, as paths
+prefer them.
 
 The last basis
 --------------
@@ -60,13 +65,13 @@ depths count, so either the subtree moves or all the rest: the one without the *
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
 The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
 
-Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `graft`; `plant`, `settle`, `loop` -> `renumber`,
-`pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
+Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`,
+`settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `loop`, `finish`.
 References: W. H. Cunningham, A network simplex method (1976); P. Kovács, Minimum-cost flow algorithms: an experimental evaluation (2015).
 """
 
 cimport cython
-from libc.math cimport sqrt
+from libc.math cimport fabs, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 import time
@@ -110,6 +115,10 @@ cdef int32_t PATIENCE = 10               # one in so many slots is looked at bef
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
 cdef int32_t NOWHERE = -2147483648
+cdef double SCARCE = 0.35               # of the sum of |b|: a network is congested if more than so much is `unplaced`, at as many nodes as there are sources
+cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
+cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
+cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
 cdef int64_t FUEL = 2 * FS_FUEL             # work between two looks at clock and signals: some milliseconds
 
 cdef enum:
@@ -119,9 +128,25 @@ cdef enum:
     C_UNBOUNDED = 2
     C_RANGE = 3
     C_LATE = 4
+    C_EASY = 6
     C_CHEAP = 5        # what is missing has too low a price: it would pay to let more be missing
 
-OK, INFEASIBLE, UNBOUNDED, RANGE, LATE = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE
+cdef enum:             # the first tree: see `crash`
+    START_ANY = 0
+    START_PATHS = 1
+    START_COARSE = 2
+    START_FLOW = 3
+
+_START = ("nothing", "shortest_paths", "coarse", "flow")
+STARTS = {"any": START_ANY, "shortest_paths": START_PATHS, "coarse": START_COARSE}     # `start` of `solve`
+
+OK, INFEASIBLE, UNBOUNDED, RANGE, LATE, EASY = C_OK, C_INFEASIBLE, C_UNBOUNDED, C_RANGE, C_LATE, C_EASY
+
+
+cdef class Simplex
+
+
+include "_coarse.pxi"
 
 
 @cython.final
@@ -169,7 +194,11 @@ cdef class Simplex:
     cdef double deadline
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
-    cdef int64_t pivots, degenerate, scanned, moved
+    cdef int64_t pivots, degenerate, scanned, moved, sketched
+    cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
+    cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
+    cdef int64_t bulk              # from so many slots on an easy network may be declined
+    cdef int start                 # how the first tree is to be found; then, how it was
 
     def __init__(self, const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
                  const int64_t[::1] supply, const int64_t[::1] lower, const int64_t[::1] flow, const int64_t[::1] potential, bint kept):
@@ -198,6 +227,8 @@ cdef class Simplex:
         self.anchor = n
         self.kept = kept
         self.fuel = FUEL
+        self.start = START_ANY
+        self.bulk = CINF
 
     # == loading ===============================================================================================
 
@@ -217,6 +248,8 @@ cdef class Simplex:
                     limited += lo
                     self.b[u] -= lo
                     self.b[v] += lo
+            if cap < lo or lo < 0:
+                return C_RANGE
             self.flow[a] = lo
             if w > RISE_MAX or w < -RISE_MAX:
                 return C_RANGE
@@ -354,7 +387,51 @@ cdef class Simplex:
         return 0
 
     cdef int crash(self) except -1 nogil:
-        """The first tree: shortest paths to the nodes in want, on residual slots, and what flow they have room for.
+        """The first tree, from nothing or from the flow given; where paths would hold little of all flow, from that of `Coarse`."""
+        cdef int status = self.forest(-1)
+        cdef bint congested
+        if status != C_OK:
+            return status
+        self.rank()
+        if self.load.shape[0]:
+            self.start = START_FLOW
+        elif self.wide >= CINF:
+            self.start = START_PATHS
+        elif self.start == START_ANY:
+            self.trace()
+            if self.slots >= self.bulk and self.unplaced < EASE * self.volume:
+                return C_EASY
+            congested = self.unplaced > SCARCE * self.volume and self.jams >= self.sources
+            self.start = START_COARSE if congested and self.slots < self.n * (THIN + self.n / LARGE) else START_PATHS
+        if self.start == START_COARSE:
+            with gil:
+                status = self.sketch()
+            if status != C_OK:
+                return status
+            self.rank()
+        return self.graft()
+
+    cdef int sketch(self) except -1:
+        """Let `Coarse` find a flow and potentials, and look for paths again."""
+        cdef Coarse coarse = Coarse(self)
+        cdef int32_t v, sink = 0
+        cdef int status
+        self.load = _zeros(self.slots, np.int64)
+        with nogil:
+            for v in range(self.n):
+                if self.b[v] < self.b[sink]:
+                    sink = v
+            coarse.load(self)
+            status = coarse.refine(self)
+            self.sketched = coarse.scanned
+            if status == C_OK:
+                coarse.hand_over(self)
+                self.level()
+                status = self.forest(sink)
+        return status
+
+    cdef int forest(self, int32_t goal) except -1 nogil:
+        """Shortest paths to the nodes in want, if there are none to `goal`, on residual slots.
 
         A node that a path reaches hangs from the next one on it, by a slot with room in that direction, so (S) holds; all others hang from
         the root.  With a flow to start from, slots strictly between their bounds come first: they should be in the tree.
@@ -373,6 +450,10 @@ cdef class Simplex:
                 self.kind[v] = 1        # it is in the ring
                 ring[back] = v
                 back += 1
+        if not back and goal >= 0:
+            self.dist[goal] = 0
+            self.kind[goal] = 1
+            ring[0], back = goal, 1
         queued = back
         if queued:
             self.list_residual()
@@ -410,7 +491,7 @@ cdef class Simplex:
             if self.dist[v] < CINF:
                 self.step = max(self.step, self.dist[v])
         self.step = self.step // 10 + 1
-        return self.graft()
+        return C_OK
 
     cdef bint dearer(self) except -1 nogil:
         """Raise the price of all that is missing; False if nothing is, or no price will help."""
@@ -455,11 +536,9 @@ cdef class Simplex:
         at[0] = 0
         return 0
 
-    cdef int graft(self) except -1 nogil:
-        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
-        cdef int32_t root = self.n, v, u, e, i, found = 0
-        cdef int64_t x, up, down
-        cdef bint loaded = self.load.shape[0] > 0, upward
+    cdef int rank(self) except -1 nogil:
+        """Order the nodes, in ``next``, so that each comes before its parent."""
+        cdef int32_t root = self.n, v, u, i, found = 0
         cdef int32_t[::1] children = self.first, order = self.next
         for v in range(root + 1):
             children[v] = 0
@@ -478,12 +557,42 @@ cdef class Simplex:
                 if not children[u]:
                     order[found] = u
                     found += 1
-        for i in range(found - 1, -1, -1):
+        return 0
+
+    cdef int trace(self) except -1 nogil:
+        """Look, from nothing, how much of the supplies finds no room on the way up the tree, and where."""
+        cdef int32_t v, e, i
+        cdef int64_t x, most
+        cdef int32_t[::1] order = self.next
+        cdef int64_t[::1] excess = self.dist
+        self.sources = self.jams = 0
+        self.unplaced = 0
+        for v in range(self.n):
+            excess[v] = self.b[v]
+            self.sources += excess[v] > 0
+        for i in range(self.n):
+            v = order[i]
+            e, x = self.node[v].aim, excess[v]
+            most = max(min(x, self.room[e]), 0) if e >= 0 else 0
+            if x > most:
+                self.unplaced += x - most
+                self.jams += 1
+            if e >= 0:
+                excess[self.link[v].parent] += most
+        return 0
+
+    cdef int graft(self) except -1 nogil:
+        """Send every excess up the tree, from the leaves on; what finds no room is cut off there and hangs from the root."""
+        cdef int32_t root = self.n, v, u, e, i
+        cdef int64_t x, up, down
+        cdef bint loaded = self.load.shape[0] > 0, upward
+        cdef int32_t[::1] order = self.next
+        for i in range(root - 1, -1, -1):
             v = order[i]
             e = self.node[v].aim
             if e >= 0:
                 self.pot[v] = self.pot[self.link[v].parent] - (self.slot[e].cost if self.slot[e].tail == v else -self.slot[e].cost)
-        for i in range(found):
+        for i in range(root):
             v = order[i]
             u, e, x = self.link[v].parent, self.node[v].aim, self.b[v]
             if e < 0:
@@ -1007,7 +1116,7 @@ cdef class Simplex:
     def solve(self, double time_limit):
         """From nothing, or from the flow given; see `solve` below."""
         cdef int status
-        self.start(time_limit)
+        self.begin(time_limit)
         with nogil:
             status = self.run()
         # what only the start needs
@@ -1022,7 +1131,7 @@ cdef class Simplex:
         cdef int status = C_RANGE
         if not self.kept:
             return None
-        self.start(time_limit)
+        self.begin(time_limit)
         with nogil:
             if self.change(arcs, cost, capacity, nodes, added):
                 status = self.loop(WARM_BLOCK)
@@ -1030,9 +1139,9 @@ cdef class Simplex:
                     status = self.finish()
         return None if status == C_RANGE else self.outcome(status, True)
 
-    cdef int start(self, double time_limit) except -1:
+    cdef int begin(self, double time_limit) except -1:
         self.deadline = time.monotonic() + time_limit if time_limit >= 0 else -1
-        self.pivots = self.degenerate = self.scanned = self.moved = 0
+        self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = 0
         return 0
 
     cdef object outcome(self, int status, bint resumed):
@@ -1050,7 +1159,8 @@ cdef class Simplex:
             answer = self.cycle()
         self.kept &= status == C_OK
         return status, answer, proof, {
-            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed}
+            "pivots": self.pivots, "degenerate": self.degenerate, "priced": self.scanned, "moved": self.moved, "resumed": resumed,
+            "start": "basis" if resumed else _START[self.start], "sketched": self.sketched}
 
     cdef list arrays(self):
         """All that a solved one still needs."""
@@ -1288,16 +1398,46 @@ _ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
 _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
+def narrowed(const int64_t[::1] ids, int64_t count):
+    """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
+    cdef Py_ssize_t i
+    cdef int64_t v
+    cdef int32_t[::1] out = _empty(ids.shape[0], np.int32)
+    if count >= 2**31:
+        return None
+    for i in range(ids.shape[0]):
+        v = ids[i]
+        if v < 0 or v >= count:
+            return None
+        out[i] = <int32_t>v
+    return out.base
+
+
+def total_cost(const int64_t[::1] cost, const int64_t[::1] flow):
+    """The sum of their products, of any size."""
+    cdef Py_ssize_t i
+    cdef int64_t total = 0
+    cdef double about = 0
+    for i in range(cost.shape[0]):
+        about += fabs(<double>cost[i]) * <double>flow[i]
+        total = <int64_t>(<uint64_t>total + <uint64_t>cost[i] * <uint64_t>flow[i])
+    return total if about < 2.0**62 else int((np.asarray(cost).astype(object) * np.asarray(flow)).sum())
+
+
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
-          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential):
+          const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY,
+          int64_t bulk=CINF):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
-    The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
+    The supplies must sum to 0 and node ids must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in
     seconds, negative for none.  The answer is, by status,
 
     OK            the flow by arc; `proof` holds potentials that prove it optimal, it is None otherwise
     INFEASIBLE    a cut, bool by node: these nodes have more to send than can leave them
     UNBOUNDED     arcs of a negative cycle without limit, each starts where the one before it ends (there need not be a feasible flow)
-    RANGE, LATE   None: exact arithmetic could overflow; out of time
+    RANGE, LATE   None: exact arithmetic could overflow, or not 0 <= lower <= capacity; out of time
+    EASY          None: there are at least `bulk` arcs, and shortest paths hold nearly all flow, so that a local repair is likely to be faster
     """
-    return Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False).solve(time_limit)
+    cdef Simplex simplex = Simplex(tail, head, capacity, cost, supply, lower, flow, potential, False)
+    simplex.start, simplex.bulk = start, bulk
+    return simplex.solve(time_limit)

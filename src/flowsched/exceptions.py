@@ -48,18 +48,29 @@ class InfeasibleError(FlowschedError):
     Attributes
     ----------
     cut : ndarray of bool, shape (n,)
-        True for the nodes of a set whose net supply exceeds the capacity of the arcs that leave it.  All False
-        if the supplies sum to less than zero: then too little is sent in all.
+        True for the nodes of a set whose net supply, with the lower bounds of entering arcs, exceeds the capacity of the arcs that leave it.
+        All False if the supplies sum to less than zero: then too little is sent in all.
+    shortfall : int
+        The missing amount: by so much the cut's supply exceeds what can leave it.  No flow ships more than the supplies less this amount, unless the
+        time limit passed before the worst cut was found.
+    arcs : ndarray of int64
+        Ids of the arcs that leave the cut.  Room on them, or less supply, is what a flow lacks.
     """
 
     cut: NDArray[np.bool_]
+    shortfall: int
+    arcs: NDArray[np.int64]
 
-    def __init__(self, message: str, cut: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, message: str, cut: NDArray[np.bool_], shortfall: int = 0, arcs: NDArray[np.int64] | None = None
+    ) -> None:
         super().__init__(message)
         self.cut = cut
+        self.shortfall = shortfall
+        self.arcs = cut[:0].astype("int64") if arcs is None else arcs
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.args[0], self.cut)
+        return type(self), (self.args[0], self.cut, self.shortfall, self.arcs)
 
 
 class UnboundedError(FlowschedError):

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from flowsched import cli, experiments
 from flowsched.exceptions import InputError
-from flowsched.experiments.rows import Outcome, Row, shown
+from flowsched.experiments.rows import Keep, Outcome, Row, shown
 
 KEYS = {"experiment", "setting", "metric", "value", "baseline", "ratio", "source_value", "unit"}
 
@@ -82,6 +82,7 @@ def test_recorded_inputs_go_to_experiments_that_ask(bench: Bench, tmp_path: Path
             raise FileNotFoundError(f"{data / 'trace.csv'}: no such file; see --data")
         return Outcome()
 
+    assert bench(lambda **options: Outcome(wrong=[] if "data" not in options else ["x"])).exit_code == 0
     missing = bench(run, "--data", tmp_path)
     assert missing.exit_code == 2
     assert "trace.csv: no such file; see --data" in missing.stderr
@@ -107,6 +108,89 @@ def test_ends(bench: Bench, tmp_path: Path) -> None:
     result = bench(rows, "--json", tmp_path / "nowhere" / "rows.json")
     assert (result.exit_code, "no such directory" in result.stderr) == (2, True)
     assert "half way" not in bench(rows, "--quiet").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(KeyboardInterrupt(), 130), (InputError("part: broken"), 2), (MemoryError(), 74)]
+)
+def test_the_rows_so_far_are_kept_when_a_measurement_breaks_off(
+    bench: Bench, tmp_path: Path, error: BaseException, status: int
+) -> None:
+    def breaks(*, quick: bool, seed: int, say: Callable[[str], None], keep: Keep) -> Outcome:
+        outcome = Outcome()
+        keep(lambda: outcome)
+        outcome.rows.append(Row("fake", "first part", "round", 1.0, unit="s"))
+        raise error
+
+    result = bench(
+        breaks, "--json", tmp_path / "rows.json", "--pytest-benchmark", tmp_path / "p.json", "--plots", tmp_path
+    )
+    assert result.exit_code == status
+    assert "first part" in result.stdout and "Broken off" in result.stdout
+    told = json.loads((tmp_path / "rows.json").read_text())
+    assert (told["complete"], [row["setting"] for row in told["rows"]]) == (False, ["first part"])
+    assert len(json.loads((tmp_path / "p.json").read_text())["benchmarks"]) == 1
+    assert not (tmp_path / "fake.svg").exists(), "plots are of whole measurements"
+
+
+def test_without_any_row_nothing_is_written(bench: Bench, tmp_path: Path) -> None:
+    def breaks(*, quick: bool, seed: int, say: Callable[[str], None], keep: Keep) -> Outcome:
+        keep(Outcome)
+        raise KeyboardInterrupt
+
+    result = bench(breaks, "--json", tmp_path / "rows.json")
+    assert (result.exit_code, result.stdout, (tmp_path / "rows.json").exists()) == (130, "", False)
+
+
+def test_a_failed_part_is_exit_status_2_and_a_wrong_result_goes_before(bench: Bench) -> None:
+    result = bench(lambda **_: Outcome(failed=["x.min: line 3: no"]))
+    assert (result.exit_code, "FAILED: x.min: line 3: no" in result.stderr) == (2, True)
+    assert bench(lambda **_: Outcome(wrong=["1 is not 2"], failed=["x"])).exit_code == 1
+
+
+def test_the_environment_is_in_the_table_and_the_file(bench: Bench, tmp_path: Path) -> None:
+    result = bench(rows, "--json", tmp_path / "rows.json")
+    told = json.loads((tmp_path / "rows.json").read_text())["environment"]
+    for text in ("Clock: ", "Kernel: ", told["kernel"]["flags"], told["cpu"], told["date"], f"NumPy {told['numpy']}"):
+        assert text in result.stdout
+
+
+@pytest.fixture
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    def write(name: str, seconds: float, ratio: float, **more: object) -> None:
+        found = Outcome([Row("e", "a", "time", seconds, 4.0, ratio, unit="s"), Row("e", name, "own", 1)])
+        (tmp_path / name).write_text(json.dumps(found.as_dict() | more))
+
+    monkeypatch.chdir(tmp_path)
+    write("a.json", 2.0, 2.0, environment={"cpu": "one", "date": "x"})
+    write("b.json", 2.3, 1.9, environment={"cpu": "other", "date": "y"})
+    return lambda *args: CliRunner().invoke(cli.application(), ["bench", "compare", "a.json", "b.json", *args])
+
+
+def test_compare(two: Callable[..., Result]) -> None:
+    result = two()
+    assert result.exit_code == 0
+    for text in ("2 s", "2.30 s", "+15.0 %", "Only in a.json: a.json, own", "Only in b.json: b.json, own"):
+        assert text in result.stdout
+    assert "cpu: one in A, other in B" in result.stdout and "date" not in result.stdout
+
+
+def test_compare_has_a_threshold(two: Callable[..., Result]) -> None:
+    for options, status in (
+        (("--worse-than", "10"), 1),
+        (("--worse-than", "20"), 0),
+        (("--worse-than", "10", "--by", "ratio"), 0),
+        (("--worse-than", "4", "--by", "ratio"), 1),
+    ):
+        result = two(*options)
+        assert result.exit_code == status
+        assert f"{status} of 1 rows are worse by more than {options[1]} %" in result.stderr
+
+
+def test_compare_names_a_file_without_rows(two: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_text('{"rows":\n [}')
+    result = two()
+    assert (result.exit_code, "b.json: line 2: " in result.stderr) == (2, True)
 
 
 def test_names() -> None:

@@ -66,8 +66,9 @@ def test_standard_input():
     [
         pytest.param(SAMPLE.replace("n 4 -4", "n 4 x"), 1, ["line 5", "'x'"], id="malformed"),
         pytest.param(SAMPLE.replace("4 2\n", f"4 {2**63 - 1}\n"), 1, ["cost"], id="cost range"),
-        pytest.param(SAMPLE.replace("a 1 2 0 4 2", "a 1 2 0 1 2"), 3, ["to the nodes 1 than"], id="infeasible"),
-        pytest.param("p min 2 1\nn 1 5\nn 2 -5\na 1 2 0 4 1\n", 3, ["to the nodes 1 than"], id="too little capacity"),
+        pytest.param(SAMPLE.replace("a 1 2 0 4 2", "a 1 2 0 1 2"), 3, ["1 more comes to the nodes 1 than the arcs 1 2 let out"], id="infeasible"),
+        pytest.param("p min 2 1\nn 1 5\nn 2 -5\na 1 2 0 4 1\n", 3, ["1 more comes to the nodes 1 than the arcs 1 let out"], id="too little capacity"),
+        pytest.param("p min 2 0\nn 1 5\nn 2 -5\n", 3, ["5 more comes to the nodes 1 than can leave them"], id="no arc"),
         pytest.param(SAMPLE.replace("n 4 -4", "n 4 -5"), 3, ["sum to -1"], id="more is taken than sent"),
         pytest.param(
             f"p min 2 2\na 1 2 0 {2**62} -3\na 2 1 0 {2**62} 2\n", 4, ["arcs 1 2"], id="unbounded"

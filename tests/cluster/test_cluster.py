@@ -341,3 +341,76 @@ def test_resources_may_be_given_as_values() -> None:
     cluster = Cluster(Resources(("cpu", "tpu"), device="tpu"))
     cluster.apply(MachineAdded("m", [4, 2]), JobSubmitted("j", [Task("t", [1, 0.5])]), TaskStarted("t", "m"))
     assert cluster.fits("t").tolist() == [3]
+
+
+# -- equal demands, and tasks that are alike ----------------------------------------------------------------------------
+
+ONES = [1, 1.0, True, np.int64(1), np.float64(1.0), np.bool_(True), np.longdouble(1), np.timedelta64(1), 1 + 0j]
+"""All equal, of equal hashes; only some are amounts."""
+
+
+@given(st.lists(st.integers(0, len(ONES) - 1), min_size=2, max_size=6))
+def test_equal_demands_are_told_by_their_types(amounts: list[int]) -> None:
+    """Whatever came before, a demand is what was given, and one that is none is refused."""
+    for i, amount in enumerate(ONES[k] for k in amounts):
+        task, cluster = Task(i, {"cpu": amount}), Cluster(("cpu",))
+        (kept,) = task.demand.values()
+        assert type(kept) is type(amount)
+        if isinstance(amount, bool | np.bool_ | np.longdouble | np.timedelta64 | complex):
+            for event in (JobSubmitted("j", [task]), MachineAdded("m", {"cpu": amount})):
+                with pytest.raises(InputError, match=r"\['cpu'\]: a number expected"):
+                    cluster.apply(event)
+        else:
+            cluster.apply(JobSubmitted("j", [task]), MachineAdded("m", {"cpu": amount}))
+            assert cluster.inventory.demand[0].tolist() == cluster.inventory.capacity[0].tolist() == [MICRO]
+
+
+def test_equal_demands_are_one_object_that_nothing_alters() -> None:
+    given = {"cpu": 1.5, "mem": 2}
+    first, second = Task(1, given), Task(2, dict(given))
+    given["cpu"] = 9
+    assert first.demand is second.demand and dict(first.demand) == {"cpu": 1.5, "mem": 2}
+    resources = Resources(("cpu", "mem"))
+    vector = resources.demand("demand", first.demand)
+    assert vector is resources.demand("demand", second.demand)
+    with pytest.raises(ValueError, match="read-only"):
+        vector[0] = 0
+    assert resources.demand("demand", {"mem": 2, "cpu": 1.5}).tolist() == vector.tolist()
+    assert resources.capacity("capacity", {"cpu": 0.0000015}).tolist() == [1, 0]
+    assert resources.demand("demand", {"cpu": 0.0000015}).tolist() == [2, 0], "a demand is rounded up"
+    with pytest.raises(InputError, match="here: unknown resource 'gpu'"):
+        resources.demand("here", {"gpu": 1})
+    with pytest.raises(InputError, match="there: unknown resource 'gpu'"):
+        resources.demand("there", {"gpu": 1})
+    with pytest.raises(InputError, match=r"a number expected, got \[1\]"):
+        resources.demand("demand", Task(3, {"cpu": [1]}).demand)
+
+
+KINDS_OF_TASKS = st.sampled_from([
+    {}, {"demand": {"cpu": 1}}, {"demand": {"cpu": 1.0}}, {"demand": {"cpu": 2}}, {"demand": (1, 0, 0)}, {"kind": 1}, {"kind": True}, {"kind": 1.0},
+    {"data": (("a", 1),)}, {"data": (("a", 1.0),)}, {"apart": 1}, {"avoids": (1,)}, {"constraints": {"x": ["y"]}}, {"prefers": {"x": ["y"]}},
+])  # fmt: skip
+
+
+@given(st.lists(st.tuples(KINDS_OF_TASKS, st.integers(1, 3)), max_size=5), st.sampled_from([None, 2.0]), st.booleans())
+def test_tasks_that_come_together_are_as_those_that_come_one_by_one(
+    runs: list[tuple[dict, int]], time: float | None, busy: bool
+) -> None:
+    tasks = [Task((i, k), **about) for i, (about, count) in enumerate(runs) for k in range(count)]
+    clusters = []
+    for together in (True, False):
+        cluster = small() if busy else Cluster()
+        cluster.apply(JobSubmitted("new", tasks if together else (), time=time))
+        cluster.apply(*(TaskSubmitted("new", task, time=time) for task in ([] if together else tasks)))
+        cluster.date(7.0)
+        clusters.append(cluster)
+    one, other = (
+        [(t.id, t.index, t.turn, t.since, t.group.serial, t.group.cls.index) for t in c.tasks.values()]
+        for c in clusters
+    )
+    assert one == other
+    waiting = [[[t.id for t in group.waiting] for q in c.waiting.values() for group in q] for c in clusters]
+    assert waiting[0] == waiting[1]
+    changed = [[group.serial for group in c.changes().groups] for c in clusters]
+    assert changed[0] == changed[1]
+    assert all(c.jobs["new"].most == len(c.jobs["new"].tasks) == len(tasks) for c in clusters)

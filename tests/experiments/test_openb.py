@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 
 import flowsched as fs
 from flowsched.experiments import openb as experiment
+from flowsched.experiments.rows import Outcome
 from flowsched.policy import FragmentationCost
 from flowsched.sim.audit import AuditInventory
 
@@ -89,6 +91,17 @@ def test_a_single_pod_at_a_time_never_waits_by_choice() -> None:
     cost = FragmentationCost.of([fs.Task("x", {"gpu": 1})])
     assert experiment._ONLINE.policy(cost).waiting.patience == 1
     assert experiment._ONLINE.policy(cost).step == 1
+
+
+def test_without_data_the_bundled_model_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_MODEL_PODS", 60)
+    monkeypatch.setattr(experiment, "_MODEL_SCALE", 0.01)
+    kept: list[Callable[[], Outcome]] = []
+    outcome = experiment.run(quick=True, say=lambda line: None, keep=kept.append)
+    assert not outcome.wrong and kept[0]() is outcome
+    assert {row.setting for row in outcome.rows} == {"model, online", "model, rounds of 1,000"}
+    assert all(row.source_value is None for row in outcome.rows), "published figures are of the trace"
+    assert any("https://github.com/hkust-adsl" in note for note in outcome.notes)
 
 
 def test_without_a_trace_the_error_says_what_is_missing(tmp_path: Path) -> None:

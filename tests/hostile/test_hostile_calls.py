@@ -69,7 +69,7 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
 
 
 CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
-STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 150 for call in CALLS}
+STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 60 for call in CALLS}
 """Twice the mean distance of the points in a default run."""
 
 

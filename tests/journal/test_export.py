@@ -670,3 +670,20 @@ def test_commands_say_in_one_line_what_is_wrong(tmp_path: Path) -> None:
     assert run("import", tmp_path / "nothing", path).exit_code == 2
     for arguments in (("--help",), ("export", "--help"), ("import", "--help")):
         assert "Usage" in run(*arguments).output
+
+
+def test_estimates_and_what_they_reserve_are_told() -> None:
+    sched = two()
+    sched.apply(fs.MachineRemoved("b"), fs.JobSubmitted("s", [fs.Task("s", {"cpu": 3}, duration=8.0)]))
+    sched.commit(sched.schedule(0.0))
+    sched.apply(fs.JobSubmitted("big", [fs.Task("big", {"cpu": 4}, duration=1.0)]))
+    sched.commit(sched.schedule(1.0))
+    sched.apply(
+        fs.JobSubmitted("late", [fs.Task("long", {"cpu": 1}, duration=9.0), fs.Task("short", {"cpu": 1}, duration=2.0)])
+    )
+    again = again_of(sched)
+    assert [line.get("duration") for line in parsed(text(sched)) if line["is"] == "task"] == [8.0, 1.0, 9.0, 2.0]
+    for one in (sched, again):
+        rnd = one.schedule(2.0)
+        assert dict(rnd.placements) == {"short": "a"}
+        assert not one.commit(rnd).conflicts

@@ -199,8 +199,8 @@ def test_no_nodes_and_no_arcs():
     ("change", "words"),
     [
         pytest.param({"tail": [0, 0, 1, 1]}, "4 arcs", id="length"),
-        pytest.param({"cost": [1.0, 2, 3, 4, 5]}, "cost: expected integers", id="floats"),
-        pytest.param({"supply": [[4, -4]]}, "supply: expected one dimension", id="dimensions"),
+        pytest.param({"cost": [1.5, 2, 3, 4, 5]}, "cost[0]: 1.5 is not an integer", id="fraction"),
+        pytest.param({"supply": [[4, -4]]}, "supply: a vector expected, got an array of shape (1, 2)", id="dimensions"),
         pytest.param({"capacity": np.array([1, 2, 2**63, 4, 5], np.uint64)}, "capacity[2]", id="beyond 64 bits"),
     ],
 )

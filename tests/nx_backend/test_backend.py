@@ -450,3 +450,17 @@ def test_a_large_network_equals_the_solver():
     expected = fs.min_cost_flow(tail, head, capacity, cost, supply).cost
     assert nx.min_cost_flow_cost(G, backend="flowsched") == expected
     assert nx.capacity_scaling(G, backend="flowsched")[0] == expected
+
+
+def test_an_unfeasible_graph_tells_amount_nodes_and_edges():
+    G = nx.DiGraph()
+    G.add_node("mill", demand=-5)
+    G.add_node("shop", demand=5)
+    G.add_edge("mill", "shop", capacity=3, weight=1)
+    with pytest.raises(nx.NetworkXUnfeasible) as caught:
+        nx_backend.min_cost_flow(
+            nx_backend.convert_from_nx(G, node_attrs={}, edge_attrs={"capacity": None, "weight": None})
+        )
+    (note,) = caught.value.__notes__
+    assert note == "2 units are missing: they cannot leave the 1 nodes ['mill'], over the 1 edges [('mill', 'shop')]"
+    assert caught.value.__cause__.shortfall == 2

@@ -53,6 +53,9 @@ def fair(fairness: fs.Fairness | None) -> fs.Policy:
 BUSY = [job("w", 1), fs.TaskStarted("w0", "m0")]
 """The first machine has a task: to spread is to take the second, to pack the first."""
 
+LARGE = fs.JobSubmitted("l", [fs.Task("l0", {"cpu": 8})])
+"""It waits for a whole machine."""
+
 TWO_CLAIMANTS = [fs.UserAdded("a", 3.0), fs.UserAdded("b", 1.0), job("a", 8), job("b", 8)]
 
 CASES = {
@@ -111,6 +114,14 @@ CASES = {
     ),
     "constraints off": Case(
         fs.Policy(constraints=[MostTasks(1)]), fs.Policy(), [*machines(), *BUSY, job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], started, {}, {"x": 1},
+    ),
+    "backfill": Case(
+        fs.Policy(backfill=None), fs.Policy(), [*machines(1), job("w", duration=900.0), fs.TaskStarted("w0", "m0"), LARGE],
+        [job("x")], started, {"x": 1}, {},
+    ),
+    "backfill off": Case(
+        fs.Policy(), fs.Policy(backfill=None), [*machines(1), job("w", duration=900.0), fs.TaskStarted("w0", "m0"), LARGE],
         [job("x")], started, {}, {"x": 1},
     ),
     "patience": Case(

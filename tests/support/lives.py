@@ -77,6 +77,7 @@ class Life:
             {"data": dict.fromkeys(machines[:2], 1.5)},
         ]
         demand, how = random.choice(DEMANDS), random.choice(extra)
+        how["duration"] = random.choice([None, 2.0, 20.0])
         tasks = [fs.Task((f"t{name}", i), demand, **how) for i in range(random.randint(1, 6))]
         gang = random.choice([None, None, None, 2])
         return fs.JobSubmitted(

@@ -179,6 +179,8 @@ def ordered(what: str, values: Any) -> tuple[Any, ...]:
     """Return the values as a tuple; text and unordered collections are refused."""
     if type(values) is tuple:
         return values
+    if type(values) is list:
+        return tuple(values)
     if not isinstance(values, _UNORDERED):
         try:
             return tuple(values)

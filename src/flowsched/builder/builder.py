@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain
+from heapq import merge
+from itertools import chain, islice
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -180,7 +181,7 @@ class Builder:
             self.batch.set_supply(self.machines.sink, -self._sent)
         self.running.update(touched, self.policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            self.reservations.update(self.groups.patient, now)
+            self.reservations.update(self.groups.patient, now, self.policy.backfill, scope.withheld)
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
@@ -316,6 +317,7 @@ class Builder:
                 anywhere[group.cls.index].append((group, units))
         proposals = []
         for class_id in found:
+            anywhere[class_id] = self._oldest(classes[class_id], anywhere[class_id])
             pairs, rest = lead(led.get(class_id, ()), rows.get(class_id, []), self.racks)
             some = ClassFlow(classes[class_id], anywhere[class_id], rest, pairs, displacing.get(class_id, []))
             proposals.append(some)
@@ -331,6 +333,26 @@ class Builder:
     def _standing(self, proposal: ClassFlow, scope: RoundScope) -> tuple[Any, ...]:
         cls = proposal.cls
         return *self.rank(proposal, scope), -self.cluster.inventory.size(cls.index), cls.rank
+
+    def _oldest(self, cls: TaskClass, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
+        """Return as many tasks of a class as the flow sends, in order of arrival.
+
+        Groups of one class that need no data cost the flow the same within an age bucket, so which of them it sends is
+        a matter of chance.  Gangs are sent as the flow says, and so is everything where jobs have shares.
+        """
+        if self.policy.fairness is not None:
+            return sent
+        moved = sum(units for group, units in sent if _plain(group))
+        nodes = self.groups.nodes
+        alike = [group for group in self.cluster.waiting[cls] if _plain(group) and nodes[group].waiting]
+        if moved == sum(len(group.waiting) for group in alike):
+            return sent
+        alike.sort(key=_first_turn)
+        # The oldest of them are among the heads of so many groups, and what follows these.
+        chosen: dict[Group, int] = {}
+        for task in islice(merge(*(group.waiting for group in alike[:moved])), moved):
+            chosen[task.group] = chosen.get(task.group, 0) + 1
+        return [entry for entry in sent if not _plain(entry[0])] + list(chosen.items())
 
     def prices(self, groups: Sequence[Group]) -> dict[Group, float]:
         """Return by how many whole loads running costs more than waiting, for one more task of each group."""
@@ -354,6 +376,14 @@ class Builder:
         for part in (self.machines, self.racks, self.classes, self.running, self.locality, self.shares):
             kept += part.kept_arcs()
         self.batch.check(kept, self.classes.num_gates)
+
+
+def _plain(group: Group) -> bool:
+    return not group.data and group.job.job.gang is None
+
+
+def _first_turn(group: Group) -> int:
+    return group.waiting[0].turn
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

@@ -272,6 +272,11 @@ class ClassArcs(Columns):
         index = np.array(classes, np.int64)
         return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
 
+    @property
+    def known(self) -> int:
+        """All classes that have been looked at are below it."""
+        return len(self._roomy)
+
     def roomy(self) -> list[int]:
         """Return all classes of `with_room`, without regard to machines that have been removed since."""
         node = self.machines.node

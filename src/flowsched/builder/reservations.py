@@ -5,12 +5,22 @@ its waiting costs: costs choose between tasks that fit.  So a class whose oldest
 `WaitCost.reserve` gets a machine to itself, the one where least is lacking.  Tasks of equal or worse priority start there
 no more, those that run there go on, and when they have gone, the class fits.  A hold is given up after as long as the
 task had waited when it was made, for another machine and for twice as long; so it outlasts any run at last.
+
+Where run times are estimated (`Task.duration`), the class need not wait for that.  The first tasks in line, by priority
+and arrival, that find no room get the machines that will have room for them first, and the time of that is known.  Until
+then others may *overtake* them there, if they leave in time or leave enough beside them (`flowsched.rounds.backfill`):
+backfilling as in EASY (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995; Mu'alem and Feitelson, IEEE TPDS 12(6),
+2001).  A run that outlasts its estimate is expected to take as long again as it has taken.  After the time that was
+expected, another machine is chosen if there is still no room.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from math import inf
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +66,7 @@ class Reservations(Columns):
         self.classes = classes
         self._holds: dict[TaskClass, Reservation] = {}
         self._holding = 0
+        self._granted: dict[int, None] = {}
 
     # -- the limit ----------------------------------------------------------------------------------------------
 
@@ -70,6 +81,10 @@ class Reservations(Columns):
     def forbids(self, row: int, class_id: int) -> bool:
         """Return `against` for one row and one class."""
         return self._holding > 0 and bool(self.against(np.array([class_id]), np.array([row]))[0, 0])
+
+    def grants(self, turn: int) -> bool:
+        """Return whether the task of this turn may overtake, by the last round."""
+        return turn in self._granted
 
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
         """Close machines that are kept for others."""
@@ -126,17 +141,32 @@ class Reservations(Columns):
             if row >= 0:
                 self._hold(row, cls.index)
 
-    def update(self, patient: Iterable[Group], now: float) -> None:
+    def update(
+        self,
+        patient: Iterable[Group],
+        now: float,
+        backfill: Literal["easy", "conservative"] | None = None,
+        withheld: Collection[Group] = (),
+    ) -> None:
         """Give machines back that are needed no more, and keep others.
 
         Parameters
         ----------
         patient : iterable of Group
             Groups with a task that has waited for long.
+        now : float
+        backfill : "easy", "conservative" or None
+            See `Policy.backfill`.
+        withheld : collection of Group
+            Groups of which no task may start.
         """
+        self._granted.clear()
         groups = [group for group in patient if group.waiting]
-        if not groups and not self._holds:
+        inventory = self.cluster.inventory
+        estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
+        if not groups and not self._holds and not estimates:
             return
+        most = 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD
         oldest: dict[TaskClass, float] = {}
         for group in groups:
             since = group.waiting[0].since
@@ -144,26 +174,120 @@ class Reservations(Columns):
                 oldest[group.cls] = min(oldest.get(group.cls, since), since)
         roomy = set(self.classes.with_room([cls.index for cls in oldest]))  # what keeps these waiting is not room
         due = [cls for cls in oldest if cls.index not in roomy]
-        inventory = self.cluster.inventory
         self.grow(rows=inventory.rows)
-        self._give_back(set(due), now)
+        line = self._line(withheld) if estimates else []
+        self._give_back({*due, *line}, now)
+        for cls in islice((cls for cls in line if not self._has_room(cls)), most if backfill == "easy" else None):
+            if cls not in self._holds or self._holds[cls].row < 0:
+                self._keep_earliest(cls, now)
         due.sort(key=lambda cls: (cls.priority, oldest[cls], -inventory.size(cls.index), cls.rank))
-        for cls in due[: 1 + len(self.cluster.machines) // _MACHINES_PER_HOLD]:
+        for cls in due[:most]:
             hold = self._holds.get(cls)
             if hold is None or hold.row < 0:
                 self._keep(cls, hold or Reservation(-1, now), 2 * now - oldest[cls])
+
+    def _line(self, withheld: Collection[Group]) -> list[TaskClass]:
+        """Return the classes that had no room at the last update: by priority, then by arrival of their first task."""
+        inventory = self.cluster.inventory
+        waiting = [cls for cls in self.cluster.waiting if not inventory.affinity.restricts(cls.index)]
+        known = [cls.index for cls in waiting if cls.index < self.classes.known]
+        roomy = set(self.classes.with_room(known))
+        first: dict[TaskClass, int] = {}
+        for cls in waiting:
+            if cls.index not in roomy:
+                heads = (
+                    g.waiting[0].turn for g in self.cluster.waiting[cls] if g.job.job.gang is None and g not in withheld
+                )
+                turn = min(heads, default=None)
+                if turn is not None:
+                    first[cls] = turn
+        return sorted(first, key=lambda cls: (cls.priority, first[cls]))
+
+    def _has_room(self, cls: TaskClass) -> bool:
+        """Return True if a task of the class may start somewhere now."""
+        inventory = self.cluster.inventory
+        rows = np.flatnonzero(
+            inventory.usable[: inventory.rows] & (inventory.running < inventory.slots)[: inventory.rows]
+        )
+        return bool(inventory.room(np.array([cls.index]), rows)[0].any())
+
+    def _keep_earliest(self, cls: TaskClass, now: float) -> None:
+        """Keep the machine that will have room for the class first, if the time of that is known anywhere."""
+        inventory = self.cluster.inventory
+        able = inventory.usable[: inventory.rows] & (self.held[: inventory.rows] < 0)
+        rows = np.flatnonzero(able)
+        rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
+        row, when = self._earliest(cls, rows, now)
+        if when < inf:
+            self._holds[cls] = Reservation(row, when)
+            self._hold(row, cls.index)
+
+    def _earliest(self, cls: TaskClass, rows: Ints, now: float) -> tuple[int, float]:
+        """Return the machine that will have room for a task of the class first, and when; infinity if that is unknown."""
+        inventory = self.cluster.inventory
+        asked = np.zeros(inventory.rows, np.bool_)
+        asked[rows] = True
+        task = np.flatnonzero(inventory.tasks.row >= 0)
+        task = task[asked[inventory.tasks.row[task]]]
+        if not len(task):
+            return -1, inf
+        end, row = self._ends(task, now), inventory.tasks.row[task]
+        order = np.lexsort((inventory.tasks.turn[task], end, row))
+        end, row, kind = end[order], row[order], inventory.tasks.class_id[task[order]]
+        first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
+        segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
+        freed = np.cumsum(inventory.demand[kind], axis=0)
+        freed -= freed[segment] - inventory.demand[kind[segment]]
+        enough = (freed + inventory.free[row] >= cls.demand).all(axis=1)
+        enough &= np.arange(1, len(row) + 1) - segment > inventory.running[row] - inventory.slots[row]
+        hits = np.flatnonzero(enough)
+        if not len(hits):
+            return -1, inf
+        best = hits[np.lexsort((row[hits], end[hits]))[0]]
+        return int(row[best]), float(end[best])
+
+    def _ends(self, tasks: Ints, now: float) -> NDArray[np.float64]:
+        """Return when running tasks are expected to end; one beyond its estimate takes as long again as it has taken."""
+        end, since = self.cluster.inventory.tasks.end[tasks], self.cluster.inventory.tasks.since[tasks]
+        expected: NDArray[np.float64] = np.where(end <= now, 2 * now - since, end)
+        return expected
+
+    # -- overtaking ---------------------------------------------------------------------------------------------
+
+    def kept(self) -> list[tuple[int, TaskClass]]:
+        """Return the rows that are kept, and for which class."""
+        return [
+            (hold.row, cls) for cls, hold in self._holds.items() if hold.row >= 0 and self.held[hold.row] == cls.index
+        ]
+
+    def leeway(self, row: int, cls: TaskClass, now: float) -> tuple[float, Ints]:
+        """Return when a kept row will have room for its class, and what else is free then; infinity if it is unknown."""
+        inventory = self.cluster.inventory
+        _, when = self._earliest(cls, np.array([row]), now)
+        task = np.flatnonzero(inventory.tasks.row == row)
+        gone = task[self._ends(task, now) <= when]
+        beside: Ints = inventory.free[row] + inventory.demand[inventory.tasks.class_id[gone]].sum(axis=0) - cls.demand
+        return when, beside
+
+    def grant(self, turn: int) -> None:
+        """Let the task of this turn overtake."""
+        self._granted[turn] = None
 
     def _give_back(self, due: set[TaskClass], now: float) -> None:
         inventory = self.cluster.inventory
         for cls, hold in list(self._holds.items()):
             if hold.row >= 0 and self.held[hold.row] != cls.index:  # the machine has gone
                 hold.row = -1
-            over = cls not in due or now >= hold.until
+            over = cls not in due or (now >= hold.until and not (hold.row >= 0 and self._free_for(hold.row, cls)))
             if hold.row >= 0 and (over or not inventory.can_take(hold.row, cls.index)):
                 self._hold(hold.row, -1)
                 hold.row = -1
             if cls not in due:
                 del self._holds[cls]
+
+    def _free_for(self, row: int, cls: TaskClass) -> bool:
+        """Return True if a task of the class has room on the row now."""
+        return bool(self.cluster.inventory.room(np.array([cls.index]), np.array([row]))[0].any())
 
     def _keep(self, cls: TaskClass, hold: Reservation, until: float) -> None:
         """Keep the machine that lacks least, of those not tried yet."""

@@ -25,7 +25,7 @@ from flowsched.network.dimacs import LIMIT, read_dimacs
 from flowsched.network.dimacs_stream import IncrementalSession
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
-from flowsched.network.results import FlowResult
+from flowsched.network.results import Algorithm, FlowResult
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -75,7 +75,7 @@ _EXIT_CODES: dict[type[Exception], int] = {
 def solve(
     file: BinaryIO | None,
     output: Path,
-    algorithm: str,
+    algorithm: Algorithm,
     time_limit: float | None,
     certified: bool,
     limit: int,
@@ -135,7 +135,7 @@ def solve(
         _fail(name, error, str(error) if incremental else _words(error))  # a stream's errors name all
 
 
-def _solve_file(file: BinaryIO, limit: int, algorithm: str, time_limit: float | None, certified: bool) -> str:
+def _solve_file(file: BinaryIO, limit: int, algorithm: Algorithm, time_limit: float | None, certified: bool) -> str:
     problem = read_dimacs(file, limit=limit)
     result = min_cost_flow(**problem.arguments(), algorithm=algorithm, time_limit=time_limit)
     if certified:
@@ -158,8 +158,9 @@ def _solution(problem: FlowProblem, result: FlowResult, certified: bool) -> str:
 def _words(error: Exception) -> str:
     """Return a text for a fault of a file; its nodes and arcs are counted from 1."""
     if isinstance(error, InfeasibleError) and error.cut.any():
-        some = _some(np.flatnonzero(error.cut))
-        return f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
+        nodes = _some(np.flatnonzero(error.cut))
+        most = f"the arcs {_some(error.arcs)} let out" if len(error.arcs) else "can leave them"
+        return f"no flow meets the supplies: {error.shortfall} more comes to the nodes {nodes} than {most}"
     if isinstance(error, UnboundedError):
         return f"{error} (arcs {_some(error.cycle)})"
     return str(error)

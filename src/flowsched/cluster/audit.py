@@ -127,7 +127,7 @@ def _tasks(cluster: Cluster) -> None:
         on = running.get(row, [])
         _must(set(machine.tasks) == set(on), "a machine and its tasks differ")
     size = len(inventory.tasks.row)
-    for name in ("class_id", "turn", "since"):
+    for name in ("class_id", "turn", "since", "end"):
         _must(len(getattr(inventory.tasks, name)) == size, f"inventory.tasks.{name} has another length")
     rows = np.full(size, -1, np.int64)
     for row, on in running.items():
@@ -138,7 +138,11 @@ def _tasks(cluster: Cluster) -> None:
             rows[i] = row
             here = int(inventory.tasks.class_id[i]), int(inventory.tasks.turn[i]), float(inventory.tasks.since[i])
             _must(here == (record.group.cls.index, record.turn, float(place.since)), "the inventory tells other tasks")
+            end = float(place.since) + record.duration
+            _must(float(inventory.tasks.end[i]) == end, "the inventory tells other expected ends")
     _must(np.array_equal(rows, inventory.tasks.row), "the inventory has tasks elsewhere")
+    estimated = int((inventory.tasks.end[rows >= 0] < np.inf).sum())
+    _must(inventory.tasks.estimated == estimated, "the inventory counts other estimates")
 
 
 def _groups(cluster: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import ge
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ _START = 8
 
 def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     """Return the array, or a larger copy where an axis is shorter than `least` (that axis is at least doubled)."""
-    if all(have >= want for have, want in zip(array.shape, least, strict=False)):
+    if all(map(ge, array.shape, least)):
         return array
     least += array.shape[len(least) :]
     larger = np.full(

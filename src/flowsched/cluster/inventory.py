@@ -137,7 +137,8 @@ class Inventory(Columns):
     def add_machine(self) -> int:
         """Return a row for a new machine, which has nothing and takes no tasks until `describe` says what it is."""
         row = self._rows.take()
-        self.grow(rows=row + 1)
+        if row >= len(self.running):
+            self.grow(rows=row + 1)
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         return row
 
@@ -255,9 +256,10 @@ class Inventory(Columns):
         """Return whether the machine takes new tasks, and could hold the class if it were empty."""
         return bool(self.usable[row]) and self.suitability.can(class_id, row)
 
-    def welcomes(self, row: int, class_id: int) -> bool:
-        """Return whether the machine takes new tasks, and labels and reservations allow those of the class."""
-        kept = self._reserved is not None and self._reserved.forbids(row, class_id)
+    def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
+        """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
+        reserved = self._reserved
+        kept = reserved is not None and reserved.forbids(row, class_id) and not reserved.grants(turn)
         return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:

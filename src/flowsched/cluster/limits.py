@@ -179,6 +179,10 @@ class Reserved(Protocol):
         """Return `against` for one of each."""
         ...
 
+    def grants(self, turn: int) -> bool:
+        """Return whether the last round has let the task of this turn start nevertheless."""
+        ...
+
 
 class Reach:
     """Rows whose room changed because another row in reach of a constraint did.

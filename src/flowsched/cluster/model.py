@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
+from functools import lru_cache
 from numbers import Number
+from operator import attrgetter, is_not
 from types import MappingProxyType
 from typing import Any
 
@@ -45,9 +47,27 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping)) if mapping else _NOTHING
 
 
+_MOST_KNOWN = 4096
+"""So many values of demands and capacities are known at most, each with its vector."""
+
+_KNOWN: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+"""Amounts by their names, values and types: True == 1 == 1.0, but True is no amount."""
+
+
 def _amounts(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
-    """Amounts of resources by name or in order, as they cannot be changed any more."""
-    return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
+    """Amounts of resources by name or in order, as they cannot be changed any more; equal ones by name are one object."""
+    if type(amounts) is not dict:
+        return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
+    key = (*amounts.items(), *map(type, amounts.values()))
+    try:
+        known = _KNOWN.get(key)
+    except Exception:  # what has no hash is no amount either; it is refused where the names are known
+        return _frozen(amounts)
+    if known is None:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        known = _KNOWN[key] = _frozen(amounts)
+    return known
 
 
 def _plain(amount: Any) -> Any:
@@ -139,6 +159,14 @@ class Resources:
         InputError
             Unknown resource, negative or non-finite amount, more than one device but not a whole number of them.
         """
+        if type(amounts) in _BY_NAME:
+            try:
+                return _demand(self, *amounts, *amounts.values())  # type: ignore[union-attr]
+            except Exception:  # no amounts, or without a hash
+                pass  # said below, with the name of the argument
+        return self._demand(what, amounts)
+
+    def _demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         vector = self._vector(what, amounts, up=True)
         if self.device is not None:
             amount = int(vector[self.device_index])
@@ -155,6 +183,14 @@ class Resources:
 
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
+        if type(amounts) in _BY_NAME:
+            try:
+                return _capacity(self, *amounts, *amounts.values())  # type: ignore[union-attr]
+            except Exception:
+                pass
+        return self._capacity(what, amounts)
+
+    def _capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         vector = self._vector(what, amounts, up=False)
         if self.device is not None:
             count, rest = divmod(int(vector[self.device_index]), MICRO)
@@ -165,6 +201,26 @@ class Resources:
                 )
         vector.flags.writeable = False
         return vector
+
+
+_BY_NAME = (dict, MappingProxyType)
+
+
+def _named(flat: tuple[Any, ...]) -> dict[str, float]:
+    names = len(flat) // 2
+    return dict(zip(flat[:names], flat[names:], strict=True))
+
+
+@lru_cache(_MOST_KNOWN, typed=True)
+def _demand(resources: Resources, *flat: Any) -> NDArray[np.int64]:
+    """Return the vector of a demand, given as names and then amounts; read-only, so that all who ask may have the same."""
+    return resources._demand("demand", _named(flat))
+
+
+@lru_cache(_MOST_KNOWN, typed=True)
+def _capacity(resources: Resources, *flat: Any) -> NDArray[np.int64]:
+    """As `_demand`, of a capacity."""
+    return resources._capacity("capacity", _named(flat))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +252,8 @@ class Task:
         Kinds with which it does not share a machine, in whichever order they come.
     tolerations : sequence of toleration
         Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
+    duration : float or None
+        Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
     """
 
     id: Hashable
@@ -208,14 +266,22 @@ class Task:
     avoids: Sequence[Hashable] = ()
     apart_in_rack: int | None = None
     tolerations: Sequence[Requirement] = ()
+    duration: float | None = None
 
     def __post_init__(self) -> None:
+        check_id("task: id", self.id)
+        demand = self.demand
+        if demand is not _NOTHING:
+            what = "demand" if type(demand) is dict else f"task {self.id!r}: demand"  # a dict is not refused here
+            object.__setattr__(self, "demand", _amounts(what, demand))
+        if any(map(is_not, _details(self), _NO_DETAILS)):
+            self._check_details()
+
+    def _check_details(self) -> None:
         def become(name: str, value: object) -> None:
             object.__setattr__(self, name, value)
 
-        check_id("task: id", self.id)
         me = f"task {self.id!r}"
-        become("demand", _amounts(f"{me}: demand", self.demand))
         if self.kind is not None:
             check_id(f"{me}: kind", self.kind)
         for name in ("apart", "apart_in_rack"):
@@ -234,6 +300,16 @@ class Task:
             become("tolerations", checked_tolerations(f"{me}: tolerations", self.tolerations))
         if type(self.data) is not tuple or self.data:
             become("data", _pairs(f"{me}: data", self.data))
+        if self.duration is not None:
+            become("duration", number(f"{me}: duration", self.duration, 0))
+
+
+# Nearly all tasks have no more than an id and a demand.
+_details = attrgetter(*(f.name for f in fields(Task)[2:]))
+_NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_factory() for f in fields(Task)[2:])
+
+description = attrgetter(*(f.name for f in fields(Task)[1:]))
+"""All of a task but its id."""
 
 
 def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
@@ -307,12 +383,14 @@ class Machine:
     def __post_init__(self) -> None:
         check_id("machine: id", self.id)
         me = f"machine {self.id!r}"
-        check_id(f"{me}: rack", self.rack)
+        if self.rack is not None:
+            check_id(f"{me}: rack", self.rack)
         object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
-        for name, value in mapping(f"{me}: labels", self.labels).items():
-            if not isinstance(name, str) or not isinstance(value, str):
-                raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
-        object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
+        if self.labels is not _NOTHING:
+            for name, value in mapping(f"{me}: labels", self.labels).items():
+                if not isinstance(name, str) or not isinstance(value, str):
+                    raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
+            object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
         if self.slots is not None:
             object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, UNLIMITED))
         if type(self.taints) is not tuple or self.taints:

@@ -196,7 +196,9 @@ class Rebuild:
         self._serials.add(serial)
         return serial
 
-    def task(self, id: Hashable, serial: int, turn: int, since: float | None, preempted: float | None) -> None:
+    def task(
+        self, id: Hashable, serial: int, turn: int, since: float | None, preempted: float | None, duration: float | None
+    ) -> None:
         """A task, in the order in which they are known; it waits, unless `run` follows."""
         check_id("task", id)
         cluster = self.cluster
@@ -210,6 +212,8 @@ class Rebuild:
         record = TaskRecord(id, group, index, turn, None if since is None else time("since", since))
         if preempted is not None:
             record.preempted = time("preempted", preempted)
+        if duration is not None:
+            record.duration = number(f"task {id!r}: duration", duration, 0)
         cluster.by_index.append(record)
         cluster.tasks[id] = record
         job = group.job

@@ -76,7 +76,8 @@ class TaskRecord:
     """One task.
 
     `turn` orders everything that ever began to wait or to run: it grows, so equal turns mean that nothing happened
-    to the task in between.  `since` is when it began to wait, None until a round tells the time.
+    to the task in between.  `since` is when it began to wait, None until a round tells the time.  `duration` is the estimate
+    of its run time, infinite without one.
     """
 
     id: Hashable
@@ -87,6 +88,7 @@ class TaskRecord:
     place: Placement | None = None
     gone: bool = False
     preempted: float = -inf
+    duration: float = inf
 
     def __lt__(self, other: TaskRecord) -> bool:
         return self.turn < other.turn

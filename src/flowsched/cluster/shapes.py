@@ -81,7 +81,8 @@ class Suitability:
 
     def settle(self, row: int, capacity: Ints, machine: Machine) -> None:
         """Set the shape of a machine."""
-        self.of = grown(self.of, row + 1, fill=-1)
+        if row >= len(self.of):
+            self.of = grown(self.of, row + 1, fill=-1)
         self.unsettle(row)
         key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
         shape = self._shapes.get(key)

@@ -9,9 +9,9 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User
+from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User, description
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.transitions import Changes
 from flowsched.cluster.views import Views, found
@@ -242,12 +242,12 @@ class Cluster(Views):
         job = self.jobs[event.id] = JobRecord(described, self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
-        for task, demand in zip(tasks, demands, strict=True):
-            self._add_task(job, task, demand, event.time)
+        for first, end in _alike(tasks):
+            self._add_tasks(job, tasks[first:end], demands[first], event.time)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
-        self._add_task(job, event.task, self._demands(event.job, (event.task,))[0], event.time)
+        self._add_tasks(job, (event.task,), self._demands(event.job, (event.task,))[0], event.time)
 
     def _demands(self, job: Hashable, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
         seen: set[Hashable] = set()
@@ -257,21 +257,31 @@ class Cluster(Views):
             if task.id in self.tasks or task.id in seen:
                 raise DuplicateIdError(f"task {task.id!r} is already there")
             seen.add(task.id)
-        return [self.resources.demand(f"task {task.id!r}: demand", task.demand) for task in tasks]
+        vectors: list[NDArray[np.int64]] = []
+        for i, task in enumerate(tasks):
+            same = i > 0 and task.demand is tasks[i - 1].demand
+            vectors.append(vectors[-1] if same else self.resources.demand(f"task {task.id!r}: demand", task.demand))
+        return vectors
 
-    def _add_task(self, job: JobRecord, task: Task, demand: NDArray[np.int64], time: float | None) -> None:
-        group = self._group(job, task, demand)
-        index = self._indices.take()
-        self._turn += 1
-        record = TaskRecord(task.id, group, index, self._turn, time)
-        if index == len(self.by_index):
-            self.by_index.append(None)
-        self.by_index[index] = self.tasks[task.id] = record
-        job.tasks[record] = None
+    def _add_tasks(self, job: JobRecord, tasks: Sequence[Task], demand: NDArray[np.int64], time: float | None) -> None:
+        """Add tasks that differ in their ids alone."""
+        group = self._group(job, tasks[0], demand)
+        records = []
+        for task in tasks:
+            index = self._indices.take()
+            self._turn += 1
+            record = TaskRecord(task.id, group, index, self._turn, time)
+            if task.duration is not None:
+                record.duration = task.duration
+            if index == len(self.by_index):
+                self.by_index.append(None)
+            self.by_index[index] = self.tasks[task.id] = record
+            records.append(record)
+        job.tasks.update(dict.fromkeys(records))
         job.most = max(job.most, len(job.tasks))
-        group.tasks += 1
-        group.cls.tasks += 1
-        self._enqueue([record])
+        group.tasks += len(records)
+        group.cls.tasks += len(records)
+        self._enqueue(records)
 
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
@@ -384,6 +394,19 @@ class Cluster(Views):
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None
+
+
+def _alike(tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
+    """Yield the runs of tasks that differ in their ids alone, each as its first task and the one behind its last."""
+    first, before = 0, None
+    for i, task in enumerate(tasks):
+        told = description(task)
+        if before is not None and not all(map(is_, told, before)):  # equal is not enough: True == 1
+            yield first, i
+            first = i
+        before = told
+    if tasks:
+        yield first, len(tasks)
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {

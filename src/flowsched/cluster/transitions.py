@@ -98,7 +98,9 @@ class Transitions:
         for task in tasks:
             task.place = place
             there[task] = None
-            self.inventory.tasks.start(task.index, row, group.cls.index, task.turn, place.since)
+            self.inventory.tasks.start(
+                task.index, row, group.cls.index, task.turn, place.since, place.since + task.duration
+            )
         group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 

@@ -22,7 +22,7 @@ import numpy as np
 
 import flowsched as fs
 from flowsched.exceptions import TraceError
-from flowsched.experiments.rows import Outcome, Row
+from flowsched.experiments.rows import Keep, Outcome, Row, forget
 from flowsched.policy import FragmentationCost, WaitCost
 from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.traces.load import load_trace
@@ -39,6 +39,8 @@ _MARKS = (1.0, 1.15, 1.3)
 _STEP = 0.2
 _PATIENCE = 0.5
 _FOREVER = 1e12
+_MODEL_PODS, _MODEL_SCALE = 8152, 1.0
+"""Of the bundled model: as many pods and machines as the trace has."""
 
 _PUBLISHED = {
     "default": {
@@ -97,8 +99,10 @@ class _Run:
     blocked: float = 0.0
 
 
-def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path = Path("../shared/data")) -> Outcome:
-    """Measure every variant of the trace that is there, in all settings, with ten seeds.
+def run(
+    *, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path | None = None, keep: Keep = forget
+) -> Outcome:
+    """Measure every variant of the trace that is there, in all settings, with ten seeds; without it, the bundled model.
 
     Parameters
     ----------
@@ -107,17 +111,24 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path = 
     seed : int
         The first seed is 42 + `seed`.
     say : callable
-    data : Path
+    data : Path, optional
         Directory with ``openb/openb_node_list_all_node.csv`` and ``openb/openb_pod_list_*.csv``.
+    keep : callable
+        Told how to get the rows so far.
 
     Returns
     -------
     Outcome
+
+    Raises
+    ------
+    FileNotFoundError
+        If `data` has no such files; before anything is measured.
     """
     outcome = Outcome()
-    for variant in _variants(data / _NAME):
-        trace = load_trace(data / _NAME, variant=variant)
-        runs = {}
+    keep(lambda: outcome)
+    for variant, load in _workloads(data, outcome.notes).items():
+        trace, runs = load(), {}
         for setting in (_ONLINE, _ROUNDS) if quick else _SETTINGS:
             runs[setting] = [
                 _measure(trace, setting, each + seed, outcome.wrong) for each in (_SEEDS[:1] if quick else _SEEDS)
@@ -136,6 +147,18 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], data: Path = 
     if quick:
         outcome.notes.append("Quick: one seed instead of ten, and two settings of six.")
     return outcome
+
+
+def _workloads(data: Path | None, notes: list[str]) -> dict[str, Callable[[], Workload]]:
+    """Return how to get the machines and pods of each variant: from the trace's files, or from the bundled model."""
+    if data is not None:
+        folder = data / _NAME
+        return {variant: partial(load_trace, folder, variant=variant) for variant in _variants(folder)}
+    notes.append(
+        "no --data: these are the machines and pods of the bundled model, not of the trace, and the rows of published figures "
+        f"are left out. They need DIR/{_NAME}, the folder data/csv of https://github.com/hkust-adsl/kubernetes-scheduler-simulator"
+    )
+    return {"model": partial(Workload.model, tasks=_MODEL_PODS, scale=_MODEL_SCALE)}
 
 
 def _variants(folder: Path) -> list[str]:

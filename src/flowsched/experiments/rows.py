@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-__all__ = ["Outcome", "Row", "shown"]
+__all__ = ["Keep", "Outcome", "Row", "forget", "shown"]
 
 Value = float | int | str | None
 
@@ -35,6 +36,8 @@ class Row:
         Of value, baseline and source value: "s" (shown as us, ms or s), "B", "%", ...; "" is a plain number.
     note : str
         Anything else that the reader needs: the peer, a reduced size, an absence.
+    better : str
+        The direction that is better, "less" or "more", where neither unit nor ratio tells it; see `direction`.
     """
 
     experiment: str
@@ -46,6 +49,17 @@ class Row:
     source_value: Value = None
     unit: str = ""
     note: str = ""
+    better: Literal["", "less", "more"] = ""
+
+    @property
+    def direction(self) -> Literal["", "less", "more"]:
+        """Direction that is better: as stated, less of seconds and bytes, or as the ratio has it; "" if nothing tells."""
+        if self.better or self.unit in ("s", "B", "MB", "MiB"):
+            return self.better or "less"
+        value, baseline = self.value, self.baseline
+        if self.ratio is None or isinstance(value, str) or isinstance(baseline, str) or not value or not baseline:
+            return ""
+        return "less" if math.isclose(self.ratio, baseline / value) else "more"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields by name, plain numbers and strings only; a figure that is not finite becomes None."""
@@ -62,16 +76,28 @@ class Outcome:
     wrong : list of str
         Wrong results: an optimum that differs, an invariant broken.  A slow result is not wrong.
     notes : list of str
-        For the reader: inputs that were reduced, peers that were absent.
+        For the reader: inputs that were reduced, rows that were left out, peers that were absent.
+    failed : list of str
+        Parts that have no rows by a fault of their input: a file that cannot be read.
     """
 
     rows: list[Row] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return rows, wrong and notes as plain data for JSON."""
-        return {"rows": [row.as_dict() for row in self.rows], "wrong": list(self.wrong), "notes": list(self.notes)}
+        """Return rows and texts as plain data for JSON."""
+        rows = [row.as_dict() for row in self.rows]
+        return {"rows": rows, "wrong": list(self.wrong), "failed": list(self.failed), "notes": list(self.notes)}
+
+
+Keep = Callable[[Callable[[], Outcome]], None]
+"""Called once by a run, at its beginning, with a function that returns the rows so far: they are kept if the run breaks off."""
+
+
+def forget(rows: Callable[[], Outcome]) -> None:
+    """Keep nothing: the default `Keep`."""
 
 
 def shown(value: Value, unit: str = "") -> str:

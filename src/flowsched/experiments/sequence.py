@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.experiments.rows import Outcome, Row
+from flowsched.experiments.rows import Keep, Outcome, Row, forget
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import DeploymentSequence, sequence
 
@@ -251,9 +251,10 @@ class _Runs(Outcome):
     runs: list[tuple[_Setting, dict[str, _Usage]]] = field(default_factory=list)
 
 
-def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
+def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome:
     """Run tables, both experiments of the source, one with time as part of the measure, and speed."""
     outcome = _Runs()
+    keep(lambda: outcome)
     _tables(outcome)
     for setting in (_FIXED, _SIZES):
         say(setting.name)

@@ -1,29 +1,27 @@
-"""Events and deltas as JSON, and back.
+"""Values as JSON, and back.
 
-Only what reads back equal is written: strings, numbers, None, and tuples of them as ids.
+Only what reads back equal is written: strings, numbers, None, and tuples of them as ids.  `plain` says what is written,
+and `flowsched.journal._words` writes it, events and deltas too.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
 
-from flowsched.cluster import Task
-from flowsched.cluster.events import Event
+from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError, JournalError
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 
-__all__ = ["as_ids", "decode", "deltas_of", "encode", "plain", "plain_delta"]
+__all__ = ["as_ids", "decode", "deltas_of", "encode", "plain"]
 
 _ATOMS = frozenset((str, int, float, bool, type(None)))
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _LONGEST = 10_000
 """Most bits of an integer; JSON's readers refuse more than some thousand digits."""
-_FIELDS: dict[type, list[tuple[str, Any]]] = {}
 _DELTAS: dict[str, Callable[..., Delta]] = {"p": Preempt, "m": Migrate, "s": Place}
 
 
@@ -41,7 +39,7 @@ def decode(body: bytes, path: str, offset: int) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Turn an event, a part of one, or an id into what JSON can hold; `events.from_dict` and `as_ids` read it.
+    """Turn a part of an event, or an id, into what JSON can hold; `events.from_dict` and `as_ids` read it.
 
     Raises
     ------
@@ -59,10 +57,8 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, Mapping):
         if not all(isinstance(name, str) for name in value):
-            raise InputError(f"a journal can only hold names that are strings, not {dict(value)!r}")
+            raise InputError(f"a journal can only hold names that are strings, not {quoted(dict(value))}")
         return {plain(name): plain(v) for name, v in value.items()}
-    if isinstance(value, Event | Task):
-        return _terse(value)
     if isinstance(value, np.generic) and not isinstance(value.item(), np.generic):  # NumPy's long floats stay NumPy's
         return plain(value.item())
     if isinstance(value, np.ndarray):
@@ -73,7 +69,9 @@ def plain(value: Any) -> Any:
         return plain(str.__str__(value))
     if isinstance(value, int | float):
         return value
-    raise InputError(f"a journal can only hold ids that are strings, numbers, None or tuples of them, not {value!r}")
+    raise InputError(
+        f"a journal can only hold ids that are strings, numbers, None or tuples of them, not {quoted(value)}"
+    )
 
 
 def _carried(text: str) -> str:
@@ -83,36 +81,6 @@ def _carried(text: str) -> str:
     except UnicodeEncodeError:
         raise InputError(f"a journal can only hold strings without lone surrogates, not {text!r}") from None
     return text
-
-
-def _terse(value: Event | Task) -> dict[str, Any]:
-    """Turn an event or a task into a dict without the fields that have their defaults."""
-    kind = type(value)
-    known = _FIELDS.get(kind)
-    if known is None:
-        known = _FIELDS[kind] = [
-            (f.name, f.default if f.default_factory is MISSING else f.default_factory()) for f in fields(kind)
-        ]
-    record: dict[str, Any] = {} if kind is Task else {"kind": kind.__name__}
-    for name, default in known:
-        setting = getattr(value, name)
-        if setting is not default and not (_like(setting, default) and setting == default):
-            record[name] = plain(setting)
-    return record
-
-
-def _like(setting: Any, default: Any) -> bool:
-    """True if the two can be compared, and equal ones are read back alike."""
-    return type(setting) is type(default) or (isinstance(setting, Mapping) and isinstance(default, Mapping))
-
-
-def plain_delta(delta: Delta) -> list[Any]:
-    """Turn a delta into what JSON can hold; `deltas_of` reads it."""
-    if isinstance(delta, Place):
-        return ["s", plain(delta.task), plain(delta.machine), delta.devices]
-    if isinstance(delta, Preempt):
-        return ["p", plain(delta.task), plain(delta.machine), plain(delta.by)]
-    return ["m", plain(delta.task), plain(delta.old), plain(delta.machine), delta.devices, plain(delta.by)]
 
 
 def deltas_of(records: Sequence[Sequence[Any]]) -> tuple[Delta, ...]:

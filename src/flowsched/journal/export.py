@@ -13,7 +13,7 @@ lines of unknown kind in a file of a later minor version.  A member with a value
 ========== ===========================================================================================================
 is         members
 ========== ===========================================================================================================
-flowsched  ``format``: [major, minor], here [1, 1]; another major version is refused.  ``version`` of the package that
+flowsched  ``format``: [major, minor], here [1, 2]; another major version is refused.  ``version`` of the package that
            wrote it.  ``resources``: names.  ``device`` [null]: the resource that consists of devices.  ``seed`` [0].
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
@@ -36,7 +36,7 @@ group      Tasks of one job, one class and the same data: ``group``: its serial.
            pairs of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
-           time of its last preemption.
+           time of its last preemption.  ``duration`` [null]: the estimate of its run time.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
@@ -66,6 +66,7 @@ What is not in it
 
 Versions
 --------
+* 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
 What a reader may rely on
@@ -95,7 +96,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 1)
+FORMAT = (1, 2)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -163,6 +164,8 @@ def _rows(engine: Engine) -> Iterator[Line]:
             line["since"] = task.since
         if task.preempted > float("-inf"):
             line["preempted"] = task.preempted
+        if task.duration < float("inf"):
+            line["duration"] = task.duration
         yield line
     for machine in cluster.machines.values():
         if machine.tasks:

@@ -213,7 +213,9 @@ class _Reading:
         )
 
     def _task(self, line: Line) -> None:
-        self.rebuild.task(_id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"))
+        self.rebuild.task(
+            _id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"), line.get("duration")
+        )
 
     def _runs(self, line: Line) -> None:
         self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))

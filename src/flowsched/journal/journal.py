@@ -5,7 +5,7 @@ A journal is a log (`flowsched.journal.record_log`) of these records (a letter, 
 ====  ======================================================================================================
 H     the first one: version of the package, resources, seed, policy in words, adapter in words; accounts (see below)
 E     events, all those of one `Scheduler.apply`
-R     a round: number, now, time limit if it ran into that, and its `Seal` (null: it raised an error)
+R     a round: number, now, time limit if it ran into that, and its `records.Seal` (null: it raised an error)
 C     a commit: number of the round, `only`, and the deltas that happened
 P     another policy, in words, and the number of its fairness object (null: none); accounts
 A     a call of an adapter that is none of these, in the adapter's own words
@@ -37,9 +37,10 @@ from flowsched.boundary.validate import ordered
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
-from flowsched.journal.codec import encode, plain, plain_delta
+from flowsched.journal._words import delta_words, round_numbers, words
+from flowsched.journal.codec import encode
 from flowsched.journal.record_log import Log
-from flowsched.journal.records import Header, Seal
+from flowsched.journal.records import Header
 from flowsched.journal.snapshot import Extras, pack_accounts
 from flowsched.policy import Fairness, Policy
 from flowsched.policy.serialize import describe
@@ -86,7 +87,7 @@ class Journal:
             if not isinstance(policy, Policy):
                 raise InputError(f"policies[{i}]: a Policy expected, got {policy!r}")
         self._log: Log | None = None
-        self._numbers: WeakKeyDictionary[Round, int] = WeakKeyDictionary()
+        self._made: WeakKeyDictionary[Round, tuple[int, str]] = WeakKeyDictionary()  # number, and deltas in words
         self._count = 0
         self._header: Header | None = None
         self._fairness: dict[int, tuple[int, ref[Fairness]]] = {}
@@ -151,29 +152,30 @@ class Journal:
         finally:
             if not cluster.midway:
                 happened = records[: cluster.events - before]
-                self._close(self.fsync == "always", b"E[" + b",".join(happened) + b"]" if happened else b"")
+                record = f"E[{','.join(happened)}]".encode("ascii") if happened else b""
+                self._close(self.fsync == "always", record)
         if refusal is not None:
             try:
                 raise refusal
             finally:
                 del refusal  # it refers to this frame, and so to the journal
 
-    def record(self, words: Sequence[Any]) -> None:
+    def record(self, said: Sequence[Any]) -> None:
         """Write down a call of an adapter, alone or in the middle of another call."""
-        record = _of_adapter(words)
+        record = _of_adapter(said)
         if self._behind:
             self._append(self.fsync == "always", record)
         else:
             self._open()
             self._close(self.fsync == "always", record)
 
-    def record_after(self, words: Sequence[Any]) -> None:
+    def record_after(self, said: Sequence[Any]) -> None:
         """Write down a call of an adapter in the middle of another call, behind the record of that one."""
-        self._after.append(_of_adapter(words))
+        self._after.append(_of_adapter(said))
 
-    def adapter_call(self, words: Sequence[Any], act: Callable[[], None]) -> None:
+    def adapter_call(self, said: Sequence[Any], act: Callable[[], None]) -> None:
         """Let an adapter act, and write that down."""
-        record = _of_adapter(words)
+        record = _of_adapter(said)
         self._open()
         act()
         self._close(self.fsync == "always", record)
@@ -191,8 +193,9 @@ class Journal:
             self._close(False, b"R" + encode([number, now, None, None]))
             raise
         shown = None if not late or limit is None else float(limit)
-        record = b"R" + encode([number, now, shown, Seal.of(round).numbers()])
-        self._count = self._numbers[round] = number
+        deltas = delta_words(round.deltas)
+        record = f"R{words((number, now, shown, round_numbers(round, deltas)))}".encode("ascii")
+        self._count, self._made[round] = number, (number, deltas)
         self._close(False, record)
         return round
 
@@ -203,16 +206,17 @@ class Journal:
         carry_out: Callable[[Round, Collection[Hashable] | None], Commit],
     ) -> Commit:
         """Let a round happen, as far as it can, and write down the deltas that happened."""
-        chosen = None if only is None else plain(list(only))
-        number = self._numbers.get(round)
-        if number is None:
+        chosen = words(None if only is None else list(only))
+        made = self._made.get(round)
+        if made is None:
             raise InputError(
                 "round: this scheduler did not make it, or its journal was started anew since; schedule again"
             )
         self._open()
         done = carry_out(round, only)
-        deltas = [plain_delta(delta) for delta in done.accepted]
-        self._close(self.fsync != "never", b"C" + encode([number, chosen, deltas]))
+        number, deltas = made
+        happened = deltas if done.accepted == round.deltas else delta_words(done.accepted)
+        self._close(self.fsync != "never", f"C[{number},{chosen},{happened}]".encode("ascii"))
         return done
 
     def policy(self, policy: Policy, set_policy: Callable[[Policy], None]) -> None:
@@ -247,7 +251,7 @@ class Journal:
         except JournalError:
             self._behind = False  # the old file goes on, or its log has failed
             raise
-        self._numbers.clear()
+        self._made.clear()
         self._fairness.clear()
         self._count = self._fairnesses = 0
         if policy.fairness is not None:
@@ -272,8 +276,10 @@ class Journal:
 
     def _close(self, sync: bool, record: bytes) -> None:
         """Write the record of a call; from here on the journal is not behind."""
-        if record or self._after:
+        if self._after:
             self._append(sync, *([record] if record else []), *self._after)
+        elif record:
+            self._append(sync, record)
         self._behind = False
 
     def _append(self, sync: bool, *bodies: bytes) -> None:
@@ -282,18 +288,19 @@ class Journal:
             self.log.sync()
 
 
-def _encoded(events: Sequence[Event]) -> tuple[list[bytes], Exception | None]:
+def _encoded(events: Sequence[Event]) -> tuple[list[str], Exception | None]:
     """Encode events up to the first one that a journal cannot hold; the error is the reason why it cannot."""
-    records: list[bytes] = []
+    records: list[str] = []
     try:
-        records.extend(encode(plain(event)) for event in events)
+        for event in events:
+            records.append(words(event))  # noqa: PERF401, since those before the first refused one count
     except Exception as refusal:
         return records, refusal
     return records, None
 
 
-def _of_adapter(words: Sequence[Any]) -> bytes:
-    return b"A" + encode(plain(words))
+def _of_adapter(said: Sequence[Any]) -> bytes:
+    return f"A{words(said)}".encode("ascii")
 
 
 def _written(accounts: bytes) -> bytes:

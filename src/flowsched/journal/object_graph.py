@@ -13,23 +13,20 @@ Rules of what becomes objects, whatever the bytes are:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
-
-from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
+from flowsched.journal._walk import Walk
 from flowsched.journal.graph_tables import (
     ARRAY,
     BYTES,
     CONSTANT,
     CONSTANTS,
     DEQUE,
-    DTYPES,
     FIRST_CLASS,
     FLOAT,
     FOREIGN,
@@ -39,13 +36,11 @@ from flowsched.journal.graph_tables import (
     INT,
     MAKERS,
     MAPS,
-    MUTABLE,
     SET,
     STR,
     Graph,
     Schema,
     bounded,
-    stateful,
     vector,
 )
 
@@ -65,7 +60,7 @@ def graph_of(
     """
     graph = Graph(schema, given, foreign)
     try:
-        _Taking(graph, instead).take(root)
+        Walk(graph, instead).take(root)
     except RecursionError:
         raise InputError("an id is nested too deeply to be written down") from None
     return graph
@@ -74,155 +69,6 @@ def graph_of(
 def objects_of(graph: Graph) -> Any:
     """Return the root, made anew with all that it refers to; `Graph.made` then has all objects by class."""
     return _Making(graph).make()
-
-
-def _slots(kind: type) -> list[str]:
-    return [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if name != "__weakref__"]
-
-
-class _Taking:
-    """One walk through objects, which fills the tables of a graph."""
-
-    def __init__(self, graph: Graph, instead: Mapping[type, str]) -> None:
-        self.graph = graph
-        names = list(graph.given)
-        self._instead = {kind: names.index(name) << 8 | GIVEN for kind, name in instead.items()}
-        self._given = {id(thing): index << 8 | GIVEN for index, thing in enumerate(graph.given.values())}
-        self._seen: dict[int, int] = {}
-        self._alive: list[Any] = []  # or their ids could come again
-        self._strings: dict[str, int] = {}
-        self._integers: dict[int, int] = {}
-        self._kinds: dict[type, int] = {}
-        self._instances: list[list[Any]] = []
-        self._containers: dict[int, list[Any]] = {kind: [] for kind in MAKERS}
-
-    def take(self, root: Any) -> None:
-        graph, code = self.graph, self._code
-        graph.root = code(root)
-        raw: list[list[list[Any]]] = []
-        done: list[int] = []
-        progress = True
-        while progress:
-            progress = False
-            for kind, things in self._containers.items():
-                rows = graph.mutable[kind]
-                for thing in things[len(rows) :]:
-                    progress = True
-                    if kind in MAPS:
-                        rows.append([code(part) for pair in thing.items() for part in pair])
-                    else:
-                        rows.append([code(part) for part in thing])
-            for i, instances in enumerate(self._instances):
-                if i == len(raw):
-                    names = graph.names[i]
-                    raw.append([[] for _ in range(1 if names is None else len(names) + (not names))])
-                    done.append(0)
-                fresh = instances[done[i] :]
-                if fresh:
-                    progress = True
-                    done[i] += len(fresh)
-                    self._take_columns(i, fresh, raw[i])
-        graph.columns = [[np.concatenate([*map(np.atleast_1d, parts)]) for parts in columns] for columns in raw]
-        graph.bounds = [-1 if thing.maxlen is None else thing.maxlen for thing in self._containers[DEQUE]]
-
-    def _take_columns(self, kind: int, things: list[Any], columns: list[list[Any]]) -> None:
-        names, code = self.graph.names[kind], self._code
-        if names is None:
-            columns[0].append(np.array([code(thing.__getstate__()) for thing in things], np.int64))
-            return
-        if not names:  # only their number
-            columns[0].append(np.zeros(len(things), np.int64))
-            return
-        for thing in things:
-            assert getattr(thing, "__dict__", {}).keys() <= set(names), (
-                f"{type(thing).__name__}: not all have the same attributes"
-            )
-        for name, column in zip(names, columns, strict=True):
-            column.append(np.array([code(getattr(thing, name)) for thing in things], np.int64))
-
-    def _code(self, value: Any) -> int:
-        kind = type(value)
-        graph = self.graph
-        if kind is str:
-            index = self._strings.get(value)
-            if index is None:
-                if not value.isascii():
-                    _carried(value)
-                index = self._strings[value] = len(graph.strings)
-                graph.strings.append(value)
-            return index << 8 | STR
-        if kind is int:
-            index = self._integers.get(value)
-            if index is None:
-                index = self._integers[value] = len(graph.integers)
-                graph.integers.append(value)
-            return index << 8 | INT
-        if kind is float:
-            graph.floats.append(value)  # type: ignore[attr-defined]
-            return len(graph.floats) - 1 << 8 | FLOAT
-        if value is None or kind is bool:
-            return (0 if value is None else 1 + value) << 8 | CONSTANT
-        known = self._seen.get(id(value))
-        if known is not None:
-            return known
-        known = self._given.get(id(value))
-        if known is None:
-            known = self._new(value, kind)
-        self._seen[id(value)] = known
-        self._alive.append(value)
-        return known
-
-    def _new(self, value: Any, kind: type) -> int:
-        graph = self.graph
-        if kind in self._instead:
-            return self._instead[kind]
-        if kind in graph.schema.known:
-            if issubclass(kind, tuple | Enum):
-                parts = value if issubclass(kind, tuple) else (value.value,)
-                return self._frozen((kind, issubclass(kind, tuple)), parts)
-            return self._instance(value, kind)
-        if kind in MUTABLE:
-            things = self._containers[MUTABLE[kind]]
-            things.append(value)
-            return len(things) - 1 << 8 | MUTABLE[kind]
-        if kind in FROZEN_KINDS:
-            return self._frozen(FROZEN_KINDS.index(kind), (dict(value),) if kind is MappingProxyType else value)
-        if kind is np.ndarray and value.dtype.str[1:] in DTYPES:
-            graph.arrays.append(value)
-            return len(graph.arrays) - 1 << 8 | ARRAY
-        if graph.foreign is not None:
-            graph.foreign.append(value)
-            return len(graph.foreign) - 1 << 8 | FOREIGN
-        if isinstance(value, np.generic) and not isinstance(item := value.item(), np.generic):
-            return self._code(item)
-        if kind is bytes:
-            graph.chunks.append(value)
-            return len(graph.chunks) - 1 << 8 | BYTES
-        raise InputError(f"only strings, numbers and tuples of them can be written down, not {quoted(value)}")
-
-    def _frozen(self, tag: Any, parts: Iterable[Any]) -> int:
-        codes = [self._code(part) for part in parts]
-        self.graph.frozen.append((tag, codes))
-        return len(self.graph.frozen) - 1 << 8 | FROZEN
-
-    def _instance(self, value: Any, kind: type) -> int:
-        index = self._kinds.get(kind)
-        if index is None:
-            index = self._kinds[kind] = len(self._instances)
-            self._instances.append([])
-            self.graph.classes.append(kind)
-            names = None if stateful(kind) else [*dict.fromkeys((*_slots(kind), *getattr(value, "__dict__", ())))]
-            self.graph.names.append(names)
-        self._instances[index].append(value)
-        return len(self._instances[index]) - 1 << 8 | FIRST_CLASS + index
-
-
-def _carried(text: str) -> None:
-    """Refuse a string that no encoding carries: two halves of a pair would come back as one character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"a string with a lone surrogate cannot be written down: {quoted(text)}") from None
 
 
 class _Making:

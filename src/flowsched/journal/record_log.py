@@ -61,8 +61,7 @@ def framed(bodies: Iterable[bytes], chain: int = 0) -> tuple[bytes, int]:
         if len(body) > _LONGEST:
             raise JournalError(f"a record of {len(body)} bytes is too long; the limit is {_LONGEST}")
         chain = crc32(body, chain)
-        pair = _PAIR.pack(len(body), chain)
-        parts += (pair, crc32(pair).to_bytes(4, "little"), body)
+        parts += (_HEAD.pack(len(body), chain, crc32(_PAIR.pack(len(body), chain))), body)
     return b"".join(parts), chain
 
 
@@ -180,6 +179,7 @@ class Log:
         self.size = self._chain = 0
         new = not self.path.exists()
         self._fd = self._opened(self.path)
+        self._file = _identity(self._fd)
         self._process = os.getpid()
         _LOGS.add(self)
         if new:
@@ -219,13 +219,12 @@ class Log:
             The log is closed, failed or of another process, or its file is no longer what it was.
         """
         self._check_open()
-        mine = os.fstat(self._fd)
         try:
             there = os.stat(self._name)
-            known = there.st_ino == mine.st_ino and there.st_dev == mine.st_dev
+            known = (there.st_dev, there.st_ino) == self._file
         except OSError:
             known = False
-        if not known or mine.st_size != self.size:
+        if not known or there.st_size != self.size:
             what = "was altered by others" if known else "was moved, removed or replaced"
             self._failed = f"{what} while it was in use; what is written from here on would be lost"
             raise JournalError(self._failed, str(self.path), self.size)
@@ -266,6 +265,7 @@ class Log:
         beside.unlink(missing_ok=True)
         fd = self._opened(beside)
         try:
+            identity = _identity(fd)
             _write(fd, MAGIC + data)
             _sync(fd)
             self._failed = _TORN
@@ -279,7 +279,7 @@ class Log:
             if isinstance(error, OSError):
                 raise JournalError(f"could not be started anew: {_why(error)}", str(self.path)) from error
             raise
-        old, self._fd = self._fd, fd
+        old, self._fd, self._file = self._fd, fd, identity
         self._chain, self.size, self._failed = chain, len(MAGIC) + len(data), ""
         os.close(old)
         _sync_folder(self.path)
@@ -357,14 +357,20 @@ def _real(path: Path) -> Path:
         raise JournalError(f"cannot be opened: {_why(error)}", str(path)) from error
 
 
+def _identity(fd: int) -> tuple[int, int]:
+    """Return what no other file has as long as this one is open: its device and inode."""
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
 def _why(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
 def _write(fd: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(fd, left) :]
+    done = os.write(fd, data)
+    while done < len(data):
+        done += os.write(fd, memoryview(data)[done:])
 
 
 def _sync(fd: int) -> None:

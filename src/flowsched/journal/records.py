@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any
-from zlib import crc32
 
 from flowsched.cluster import Resources
 from flowsched.exceptions import JournalMismatchError
-from flowsched.journal.codec import decode, encode, plain_delta
+from flowsched.journal._words import delta_words, round_numbers
+from flowsched.journal.codec import decode, encode
 from flowsched.policy.serialize import difference
-from flowsched.rounds.reasons import Waiting
 from flowsched.rounds.values import Round
 
 __all__ = ["Header", "Seal"]
@@ -107,17 +106,7 @@ class Seal:
     cost: int
     reasons: int
 
-    def numbers(self) -> tuple[int, ...]:
-        """Return all fields in their order."""
-        return self.preempted, self.migrated, self.placed, self.waiting, self.deltas, self.cost, self.reasons
-
     @classmethod
     def of(cls, round: Round) -> Seal:
         """Return the seal of a round."""
-        prices = [preemption.price for preemption in round.preemptions.values()]
-        reasons = round.waiting.summary() if isinstance(round.waiting, Waiting) else []
-        return cls(
-            len(round.preemptions), len(round.migrations), len(round.placements), len(round.waiting),
-            crc32(encode([[plain_delta(delta) for delta in round.deltas], prices])), round.stats.cost,
-            crc32(encode(reasons)),
-        )  # fmt: skip
+        return cls(*round_numbers(round, delta_words(round.deltas)))

@@ -36,6 +36,7 @@ import numpy as np
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import DimacsError, InputError
+from flowsched.network.data import NetworkData
 from flowsched.network.dimacs_records import (
     MOST_NODES,
     arc_line,
@@ -114,13 +115,13 @@ def _most_nodes(size: int) -> int:
     return min(MOST_NODES, _SPARE + size)
 
 
-def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO[Any]) -> None:
+def write_dimacs(problem: FlowProblem | NetworkData, path_or_file: str | os.PathLike[str] | IO[Any]) -> None:
     """Write a problem as a DIMACS file.
 
     Parameters
     ----------
-    problem : FlowProblem
-        Its arcs are written in order; nodes of supply 0 get no line.
+    problem : FlowProblem or FlowNetwork
+        Its arcs are written in order (of a network as `FlowNetwork.to_problem` numbers them); nodes of supply 0 get no line.
     path_or_file : path or file object
         A path that ends in ``.gz`` is gzipped (without a time stamp: equal problems make equal files).  A file object
         may take text or bytes.
@@ -130,8 +131,10 @@ def write_dimacs(problem: FlowProblem, path_or_file: str | os.PathLike[str] | IO
     InputError
         If an arc's end is not a node of the problem, or its bounds could not be read back.
     """
+    if isinstance(problem, NetworkData):
+        problem = problem.to_problem()
     if not isinstance(problem, FlowProblem):
-        raise InputError(f"problem: a FlowProblem expected, got {quoted(problem)}")
+        raise InputError(f"problem: a FlowProblem or FlowNetwork expected, got {quoted(problem)}")
     _check_writable(problem)
     senders = np.flatnonzero(problem.supply)
     arcs = np.column_stack([problem.tail + 1, problem.head + 1, problem.lower, problem.capacity, problem.cost])

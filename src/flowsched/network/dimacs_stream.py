@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from flowsched.network.flow_network import FlowNetwork
-    from flowsched.network.results import FlowSolution
+    from flowsched.network.results import Algorithm, FlowSolution
 
 __all__ = ["IncrementalSession"]
 
@@ -136,7 +136,7 @@ class IncrementalSession:
         writer: Writer,
         *,
         assignments: bool = False,
-        algorithm: str = "auto",
+        algorithm: Algorithm = "auto",
         time_limit: float | None = None,
         certified: bool = False,
     ) -> None:
@@ -374,5 +374,5 @@ class IncrementalSession:
             what = f"the supplies sum to {total}, not to 0"
         else:
             some = " ".join(map(str, numbers[:8])) + (f" ... of {len(numbers)}" if len(numbers) > 8 else "")
-            what = f"no flow meets the supplies: more comes to the nodes {some} than can leave them"
-        return InfeasibleError(f"round {self.rounds}: {what}", cut)
+            what = f"no flow meets the supplies: {error.shortfall} more comes to the nodes {some} than can leave them"
+        return InfeasibleError(f"round {self.rounds}: {what}", cut, error.shortfall, error.arcs)

@@ -7,28 +7,38 @@ second call at once with ConcurrentUseError, and never lets it wait.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 import flowsched._cs as _cs
-from flowsched.exceptions import ConcurrentUseError, InputError
-from flowsched.network.arguments import checked_options, integers, lower_bounds
-from flowsched.network.certificate import certify
-from flowsched.network.results import FlowResult, FlowSolution, Int64Array
+from flowsched._guard import Exclusive
+from flowsched.exceptions import InfeasibleError, InputError
+from flowsched.network.arguments import EMPTY, capacities, checked_options, chosen, common_size, integers, lower_bounds
+from flowsched.network.data import NetworkData
+from flowsched.network.edges import read_edges, supplies_of
+from flowsched.network.infeasible import explained
+from flowsched.network.problem import FlowProblem
+from flowsched.network.results import Algorithm, FlowSolution, Int64Array
+from flowsched.network.slack import Slack
 from flowsched.network.state import checked
 
 __all__ = ["FlowNetwork"]
 
+Change = tuple[ArrayLike, ArrayLike]
+"""Ids, and values for them."""
 
-class FlowNetwork:
+
+class FlowNetwork(NetworkData):
     """A min-cost flow network that is kept alive, mutated in place and re-optimised from its last optimum.
 
     Node and arc ids are dense integers from 0 and stay as they are under every mutation; the id of something removed is
     given to the next thing added.  A mutation costs what it touches; `solve` costs what the changes reach, not what exists.
-    Every method that takes ids takes arrays of them: batch the calls.  A method that raises, for bad input or anything else, has changed nothing.
+    Every method that takes ids takes arrays of them: batch the calls.  A single id counts as an array of one; an array of bool chooses among all
+    ids, in the order of `nodes` or `arcs`.  Values are arrays as long as the ids, or one value for all.  A method that raises, for bad input or anything else, has changed nothing.
 
     One call at a time: `solve` releases the GIL, and while it (or any other method) is under way, every other use of the network raises
     `ConcurrentUseError` at once: from another thread, a signal handler, a finaliser, a callback.  Threads that share a network hold a lock of their own.
@@ -47,27 +57,28 @@ class FlowNetwork:
     (7, array([0, 1, 3]))
     """
 
-    __slots__ = ("_core",)
+    __slots__ = ()
 
     def __init__(self) -> None:
         self._core = _cs.Network()
-
-    def __repr__(self) -> str:
-        try:
-            nodes, arcs = self._core.sizes()
-        except ConcurrentUseError:
-            return "<FlowNetwork: in use>"
-        return f"<FlowNetwork: {nodes} nodes, {arcs} arcs>"
+        self._names = {}
+        self._slack = None
 
     # -- mutations -------------------------------------------------------------------------------------------
 
-    def add_nodes(self, supply: ArrayLike) -> Int64Array:
+    def add_nodes(
+        self, supply: ArrayLike = 0, *, count: int | None = None, names: Iterable[Hashable] | None = None
+    ) -> Int64Array:
         """Add nodes.
 
         Parameters
         ----------
         supply : array of int, shape (k,), or int
-            Supply of each (> 0 sends, < 0 receives); a single number k adds k nodes of supply 0.
+            Supply of each (> 0 sends, < 0 receives); a single number k adds k nodes of supply 0, but with `count` it is the supply of each.
+        count : int, optional
+            Number of nodes.
+        names : iterable of hashable, optional
+            A name for each, that no other node has; see `names`.
 
         Returns
         -------
@@ -77,15 +88,40 @@ class FlowNetwork:
         Raises
         ------
         InputError
-            Not integers, or a negative count.
+            Not integers, a negative count, or a name that is taken.
         CostRangeError
             The supplies are too large.
         """
-        if isinstance(supply, int | np.integer) and not isinstance(supply, bool):
-            if not 0 <= supply < 2**31:
-                raise InputError(f"supply: a count of nodes from 0 to 2**31 - 1 or an array expected, got {supply}")
-            return self._core.add_nodes(np.zeros(int(supply), np.int64))
-        return self._core.add_nodes(integers("supply", supply))
+        if count is None and isinstance(supply, int | np.integer) and not isinstance(supply, bool):
+            count, supply = int(supply), 0
+        if count is None:
+            amounts = integers("supply", supply)
+        elif 0 <= count < 2**31:
+            amounts = (
+                np.zeros(count, np.int64) if type(supply) is int and supply == 0 else integers("supply", supply, count)
+            )
+        else:
+            raise InputError(f"supply: a count of nodes from 0 to 2**31 - 1 or an array expected, got {count}")
+        if names is None:
+            return self._core.add_nodes(amounts) if self._slack is None else self._slack.add("add_nodes", amounts)
+        labels = self._new_names(list(names), len(amounts))
+        with Exclusive("this network"):  # no signal between the nodes and their names
+            ids = self.add_nodes(amounts)
+            self._names.update(zip(labels, ids.tolist(), strict=True))
+        return ids
+
+    def _new_names(self, names: list[Hashable], count: int) -> list[Hashable]:
+        if len(names) != count:
+            raise InputError(f"names: {count} values expected, got {len(names)}")
+        taken = set(self._names)
+        for i, name in enumerate(names):
+            try:
+                if name in taken:
+                    raise InputError(f"names[{i}]: another node is called {name!r:.80}")
+                taken.add(name)
+            except TypeError:
+                raise InputError(f"names[{i}]: a hashable expected, got {name!r:.80}") from None
+        return names
 
     def add_arcs(
         self, tail: ArrayLike, head: ArrayLike, capacity: ArrayLike, cost: ArrayLike, lower: ArrayLike = 0
@@ -94,10 +130,10 @@ class FlowNetwork:
 
         Parameters
         ----------
-        tail, head : array of int, shape (k,)
+        tail, head : array of int, shape (k,), or int
             Node ids; parallel arcs and self-loops are allowed.
         capacity, cost, lower : array of int, shape (k,), or int
-            0 <= lower <= capacity; capacity may be `INF`.
+            0 <= lower <= capacity; capacity may be `INF`, or infinite.
 
         Returns
         -------
@@ -111,45 +147,83 @@ class FlowNetwork:
         CostRangeError
             ``(nodes + 1) * |cost|`` reaches 2**59: exact arithmetic could overflow.
         """
-        tails = integers("tail", tail)
-        k = len(tails)
+        k = common_size(tail, head, capacity, cost, lower)
+        tails = integers("tail", tail, k)
         lowers = lower_bounds(lower, k)
         heads = integers("head", head, k)
-        capacities = integers("capacity", capacity, k)
+        rooms = capacities("capacity", capacity, k)
         costs = integers("cost", cost, k)
-        return self._core.add_arcs(tails, heads, capacities, costs, lowers)
+        if self._slack is None:
+            return self._core.add_arcs(tails, heads, rooms, costs, lowers)
+        return self._slack.add("add_arcs", tails, heads, rooms, costs, lowers)
 
     def set_supply(self, nodes: ArrayLike, supply: ArrayLike) -> None:
         """Set the supplies of nodes (arrays of one length, or one supply for all)."""
-        ids = integers("nodes", nodes)
-        self._core.set_supply(ids, integers("supply", supply, len(ids)))
+        ids = chosen("nodes", nodes, self.nodes)
+        values = integers("supply", supply, len(ids))
+        if self._slack is None:
+            self._core.set_supply(ids, values)
+        else:
+            self._slack.apply("set_supply", ids, values)
 
     def set_capacity(self, arcs: ArrayLike, capacity: ArrayLike) -> None:
         """Set the capacities of arcs; not below their lower bounds."""
-        ids = integers("arcs", arcs)
-        self._core.set_capacity(ids, integers("capacity", capacity, len(ids)))
+        ids = chosen("arcs", arcs, self.arcs)
+        values = capacities("capacity", capacity, len(ids))
+        if self._slack is None:
+            self._core.set_capacity(ids, values)
+        else:
+            self._slack.apply("set_capacity", ids, values)
 
     def set_lower(self, arcs: ArrayLike, lower: ArrayLike) -> None:
         """Set the lower bounds of arcs; not above their capacities."""
-        ids = integers("arcs", arcs)
-        self._core.set_lower(ids, integers("lower", lower, len(ids)))
+        ids = chosen("arcs", arcs, self.arcs)
+        values = integers("lower", lower, len(ids))
+        if self._slack is None:
+            self._core.set_lower(ids, values)
+        else:
+            self._slack.apply("set_lower", ids, values)
 
     def set_cost(self, arcs: ArrayLike, cost: ArrayLike) -> None:
         """Set the costs of arcs."""
-        ids = integers("arcs", arcs)
-        self._core.set_cost(ids, integers("cost", cost, len(ids)))
+        ids = chosen("arcs", arcs, self.arcs)
+        values = integers("cost", cost, len(ids))
+        if self._slack is None:
+            self._core.set_cost(ids, values)
+        else:
+            self._slack.apply("set_cost", ids, values)
 
     def remove_arcs(self, arcs: ArrayLike) -> None:
         """Remove arcs; their ids become free."""
-        self._core.remove_arcs(integers("arcs", arcs))
+        ids = chosen("arcs", arcs, self.arcs)
+        if self._slack is None:
+            self._core.remove_arcs(ids)
+        else:
+            self._slack.apply("remove_arcs", ids)
 
     def remove_nodes(self, nodes: ArrayLike) -> None:
         """Remove nodes, each with its arcs; the ids become free."""
-        self._core.remove_nodes(integers("nodes", nodes))
+        ids = chosen("nodes", nodes, self.nodes)
+        if not self._names:
+            self._remove_nodes(ids)
+            return
+        gone = set(ids.tolist())
+        with Exclusive("this network"):
+            self._remove_nodes(ids)
+            for name in [name for name, node in self._names.items() if node in gone]:
+                del self._names[name]
+
+    def _remove_nodes(self, ids: Int64Array) -> None:
+        if self._slack is None:
+            self._core.remove_nodes(ids)
+        else:
+            self._slack.apply("remove_nodes", ids)
 
     # -- solving ---------------------------------------------------------------------------------------------
 
-    def solve(self, *, algorithm: str = "auto", time_limit: float | None = None) -> FlowSolution:
+    def solve(
+        self, *, algorithm: Algorithm = "auto", time_limit: float | None = None, partial: bool = False
+    ) -> FlowSolution:
         """Optimise, from the last optimum where there is one.
 
         Parameters
@@ -162,6 +236,10 @@ class FlowNetwork:
         time_limit : float, optional
             Seconds.  When they are over, the flow of the moment is made feasible and returned; ``stats["gap"]`` says by how much
             its cost may exceed the optimum, and the next `solve` goes on from there.
+        partial : bool, optional
+            Ship as much as fits, at the least cost among the flows that ship the most.  Supplies need not sum to 0, and `FlowSolution.unshipped` tells what
+            stays.  A hidden node and hidden arcs take it, so ids that are given later may skip some numbers.  After k changes, the next partial solve
+            costs what they reach; to turn from one kind of solve to the other costs what all supplies cost.
 
         Returns
         -------
@@ -170,118 +248,130 @@ class FlowNetwork:
         Raises
         ------
         InfeasibleError
-            With a cut (bool by node id).  The network is as before: mend it and solve again.
+            With the missing amount, a cut and its arcs.  The network is as before: mend it and solve again.  With `partial`, only lower bounds
+            can be to blame.
         UnboundedError
             With a cycle (arc ids).
         TimeLimitError
             The time limit passed before it was known that the cost has a minimum.  The network is as before.
         CostRangeError
             Exact arithmetic could overflow; also if the flow of an unlimited arc would have to reach 2**62, which takes other capacities of such sizes.
+            With `partial`, ``nodes * nodes * |cost|`` reaches 2**59.
         """
+        start = perf_counter()
         kernel, seconds = checked_options(algorithm, time_limit)
-        cost, changed, stats = self._core.solve(kernel, seconds)
-        return FlowSolution(cost, changed, stats)
+        try:
+            if partial:
+                if self._slack is None:
+                    self._slack = Slack(self._core)
+                return FlowSolution(*self._slack.solve(kernel, seconds))
+            if self._slack is not None:
+                self._slack.remove()
+            cost, changed, stats = self._core.solve(kernel, seconds)
+        except InfeasibleError as error:
+            raise self._explained(error, start, time_limit) from None
+        return FlowSolution(cost, changed, stats, EMPTY)
 
-    def certify(self) -> None:
-        """Prove that the last solution is optimal for the present data.
-
-        Raises
-        ------
-        AssertionError
-            At the first arc or node that contradicts it.
-        """
-        arcs, nodes = self.arcs(), self.nodes()
-        dense = np.zeros(int(nodes[-1]) + 1 if len(nodes) else 0, np.int64)
-        dense[nodes] = np.arange(len(nodes))
-        result = FlowResult(self.flow(arcs), self._core.cost_of_flow(), self.potential(nodes), {})
-        certify(
-            dense[self.tail(arcs)], dense[self.head(arcs)], self.capacity(arcs), self.cost(arcs), self.supply(nodes), result,
-            lower=self.lower(arcs),
+    def _explained(self, error: InfeasibleError, start: float, time_limit: float | None) -> InfeasibleError:
+        core = self._core
+        nodes, arcs = core.node_ids(), core.arc_ids()
+        columns = (
+            core.arc_data(arcs, _cs.TAIL), core.arc_data(arcs, _cs.HEAD), core.arc_data(arcs, _cs.CAPACITY), core.arc_data(arcs, _cs.LOWER)
         )  # fmt: skip
+        left = -1.0 if time_limit is None else max(time_limit - (perf_counter() - start), 0.0)
+        labels: dict[int, Hashable] = {node: name for name, node in self._names.items()}
+        if self._slack is None or self._slack.node < 0:
+            return explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
+        labels[self._slack.node] = "the unshipped"
+        error = explained(error, nodes, core.supply(nodes), arcs, columns, labels, left)
+        error.cut[self._slack.node] = False
+        message = error.args[0].replace("the supplies", "the lower bounds")
+        return InfeasibleError(message, error.cut, error.shortfall, self._slack.without(error.arcs))
 
-    # -- the last solution -----------------------------------------------------------------------------------
+    # -- other forms -----------------------------------------------------------------------------------------
 
-    def flow(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Flow of arcs in the last solution, lower bound included; 0 before the first and for arcs added since."""
-        return self._core.flow(None if arcs is None else integers("arcs", arcs))
+    @classmethod
+    def from_edges(
+        cls,
+        edges: Any,
+        *,
+        supply: Mapping[Hashable, Any] | None = None,
+        source: str = "source",
+        target: str = "target",
+        capacity: str = "capacity",
+        cost: str = "cost",
+        lower: str = "lower",
+    ) -> Self:
+        """Make a network of edges whose nodes have names.
 
-    def potential(self, nodes: ArrayLike | None = None) -> Int64Array:
-        """Potentials of nodes in the last solution."""
-        return self._core.potential(None if nodes is None else integers("nodes", nodes))
-
-    def reduced_cost(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """``cost + potential[tail] - potential[head]`` of arcs, with the present costs and the last solution's potentials."""
-        ids = self.arcs() if arcs is None else integers("arcs", arcs)
-        return self.cost(ids) + self.potential(self.tail(ids)) - self.potential(self.head(ids))
-
-    # -- the present data ------------------------------------------------------------------------------------
-
-    def nodes(self) -> Int64Array:
-        """Ids of all nodes, ascending."""
-        return self._core.node_ids()
-
-    def arcs(self) -> Int64Array:
-        """Ids of all arcs, ascending."""
-        return self._core.arc_ids()
-
-    def supply(self, nodes: ArrayLike | None = None) -> Int64Array:
-        """Supplies of nodes (all, in the order of `nodes()`, by default)."""
-        return self._core.supply(None if nodes is None else integers("nodes", nodes))
-
-    def tail(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Tails of arcs (all, in the order of `arcs()`, by default; so for all that follow)."""
-        return self._data(arcs, _cs.TAIL)
-
-    def head(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Heads of arcs."""
-        return self._data(arcs, _cs.HEAD)
-
-    def capacity(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Capacities of arcs."""
-        return self._data(arcs, _cs.CAPACITY)
-
-    def cost(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Costs of arcs."""
-        return self._data(arcs, _cs.COST)
-
-    def lower(self, arcs: ArrayLike | None = None) -> Int64Array:
-        """Lower bounds of arcs."""
-        return self._data(arcs, _cs.LOWER)
-
-    def _data(self, arcs: ArrayLike | None, what: int) -> Int64Array:
-        return self._core.arc_data(None if arcs is None else integers("arcs", arcs), what)
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return self._core.sizes()[0]
-
-    @property
-    def num_arcs(self) -> int:
-        """Number of arcs."""
-        return self._core.sizes()[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the kernel's arrays."""
-        return self._core.nbytes()
-
-    # -- copies ----------------------------------------------------------------------------------------------
-
-    def copy(self) -> FlowNetwork:
-        """An independent copy with flow and potentials: its next solve is warm."""
-        return FlowNetwork.from_state(self.state())
-
-    def state(self) -> dict[str, int | NDArray[np.int32] | Int64Array]:
-        """All of the network as data, for `from_state`: ids, flow, potentials, kept basis, and the order of everything.
+        Parameters
+        ----------
+        edges : iterable or table
+            Rows are tuples (source, target), and up to three numbers more: capacity, cost, lower bound; or mappings with such keys; or
+            (source, target, mapping), as NetworkX lists edges.  A table has columns: a DataFrame, or a mapping of names to columns.
+            Names are hashable.  An edge without a capacity is unlimited, one without a cost costs 0.  Parallel edges stay apart.
+        supply : mapping, optional
+            Supplies by name; 0 for the others.
+        source, target, capacity, cost, lower : str, optional
+            Keys and columns to read.
 
         Returns
         -------
-        dict of str to int or ndarray
-            Flat: Python integers of up to 64 bits, and vectors of int64 or int32 of the caller's own.  The names and their meaning are in
-            `flowsched.network.state`; ``form`` is the number of that format.
+        FlowNetwork
+            Arc i is edge i, so ``net.flow()`` is in the order of the edges.  `names` maps names to node ids, in the order in which they first occur.
+
+        Raises
+        ------
+        InputError
+            Names the edge, or the column and the index.
+
+        Examples
+        --------
+        >>> net = FlowNetwork.from_edges([("mill", "shop", 4, 1), ("mill", "port", 2, 5), ("shop", "port", 3, 1)], supply={"mill": 4, "port": -4})
+        >>> net.solve().cost, net.flow()
+        (11, array([3, 1, 3]))
+        >>> dict(net.names)
+        {'mill': 0, 'shop': 1, 'port': 2}
         """
-        return self._core.dump()
+        found, columns = read_edges(edges, (source, target, capacity, cost, lower))
+        network = cls()
+        network.add_nodes(supplies_of(found, supply), names=found.names)
+        network.add_arcs(*columns)
+        return network
+
+    @classmethod
+    def from_problem(cls, problem: FlowProblem) -> Self:
+        """Make a network of a problem; its nodes and arcs keep their numbers."""
+        network = cls()
+        network.add_nodes(problem.supply)
+        network.add_arcs(problem.tail, problem.head, problem.capacity, problem.cost, problem.lower)
+        return network
+
+    # -- copies ----------------------------------------------------------------------------------------------
+
+    def copy(
+        self,
+        *,
+        supply: Change | None = None,
+        capacity: Change | None = None,
+        lower: Change | None = None,
+        cost: Change | None = None,
+    ) -> Self:
+        """An independent copy with flow, potentials and names: its next solve is warm.
+
+        Parameters
+        ----------
+        supply, capacity, lower, cost : (ids, values), optional
+            Changes made in the copy, to ask what would be: ``net.copy(cost=(arc, 9)).solve().cost``.
+        """
+        other = type(self).__new__(type(self))
+        other.__setstate__(self.__getstate__())
+        for what, change in (("supply", supply), ("capacity", capacity), ("lower", lower), ("cost", cost)):
+            if change is not None:
+                if not isinstance(change, tuple | list) or len(change) != 2:
+                    raise InputError(f"{what}: a pair (ids, values) expected, got {change!r:.80}")
+                getattr(other, f"set_{what}")(*change)
+        return other
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Self:
@@ -298,20 +388,20 @@ class FlowNetwork:
             Not the state of a network: names what is wrong with it.  Every word is checked before it is used: kinds and lengths, ids, free
             ids, adjacency, bounds, balances, that the potentials fit the flow, and the same for the kept basis.
         """
-        own = checked(state)
         network = cls.__new__(cls)
-        core = _cs.Network()
-        core.adopt(own)
-        network._core = core
+        network.__setstate__(state)
         return network
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.state()
+    def __getstate__(self) -> Any:
+        return {"network": self.state(), "names": dict(self._names)} if self._names else self.state()
 
     def __setstate__(self, state: Any) -> None:
+        names: dict[Hashable, int] = {}
+        if isinstance(state, dict) and state.keys() == {"network", "names"}:
+            state, names = state["network"], dict(state["names"])
         core = _cs.Network()
         core.adopt(checked(state))
-        self._core = core
+        self._core, self._names, self._slack = core, names, None
 
     def _set_budget(self, budget: int, patience: int = -1) -> None:
         """Set, for tests, the scanned half-arcs after which an excess goes to the search, and all to the simplex (-1: the usual)."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
-from flowsched.network.arguments import integers
-from flowsched.network.one_shot import min_cost_flow
+from flowsched.exceptions import CostRangeError, InputError
+from flowsched.network.arguments import capacities, integers
 from flowsched.network.problem import FlowProblem
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from flowsched.network.results import Int64Array
 
-__all__ = ["assignment", "from_adjacency", "from_incidence", "scale_costs"]
+__all__ = ["elements", "from_adjacency", "from_incidence", "refuse_masked", "scale_costs"]
 
 _MOST_DECIMALS: Final = 15  # a float knows no more
 
@@ -53,13 +52,14 @@ def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
     >>> capacity = csr_array([[0, 4, 2], [0, 0, 3], [0, 0, 0]])
     >>> cost = csr_array([[0, 1, 5], [0, 0, 1], [0, 0, 0]])
     >>> problem = from_adjacency(capacity, cost, [4, 0, -4])
+    >>> from flowsched import min_cost_flow
     >>> min_cost_flow(**problem.arguments()).cost
     11
     """
     supplies = integers("supply", supply)
     n = len(supplies)
-    tail, head, room = _elements("capacity", capacity, (n, n))
-    rows, columns, price = _elements("cost", cost, (n, n))
+    tail, head, room = elements("capacity", capacity, (n, n))
+    rows, columns, price = elements("cost", cost, (n, n))
     arcs, priced = tail * n + head, rows * n + columns
     place = np.searchsorted(arcs, priced)
     found = place < len(arcs)
@@ -69,7 +69,7 @@ def from_adjacency(capacity: Any, cost: Any, supply: ArrayLike) -> FlowProblem:
         raise InputError(f"cost[{rows[i]}, {columns[i]}]: there is no such arc (capacity stores nothing there)")
     costs = np.zeros(len(arcs), np.int64)
     costs[place] = integers("cost", price)
-    return FlowProblem(tail, head, integers("capacity", room), costs, supplies)
+    return FlowProblem(tail, head, capacities("capacity", room), costs, supplies)
 
 
 def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply: ArrayLike) -> FlowProblem:
@@ -97,6 +97,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     --------
     >>> from scipy.sparse import csc_array
     >>> incidence = csc_array([[1, 1, 0], [-1, 0, 1], [0, -1, -1]])
+    >>> from flowsched import min_cost_flow
     >>> problem = from_incidence(incidence, [4, 2, 3], [1, 5, 1], [4, 0, -4])
     >>> min_cost_flow(**problem.arguments()).flow
     array([3, 1, 3])
@@ -104,7 +105,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     supplies = integers("supply", supply)
     shape: tuple[int, ...] = getattr(incidence, "shape", ())
     m = shape[1] if len(shape) == 2 else 0
-    rows, columns, signs = _elements("incidence", incidence, (len(supplies), m))
+    rows, columns, signs = elements("incidence", incidence, (len(supplies), m))
     kept = signs != 0
     rows, columns, signs = rows[kept], columns[kept], signs[kept]
     out, into = signs == 1, signs == -1
@@ -116,56 +117,7 @@ def from_incidence(incidence: Any, capacity: ArrayLike, cost: ArrayLike, supply:
     tail, head = np.zeros(m, np.int64), np.zeros(m, np.int64)
     tail[columns[out]] = rows[out]
     head[columns[into]] = rows[into]
-    return FlowProblem(tail, head, integers("capacity", capacity, m), integers("cost", cost, m), supplies)
-
-
-def assignment(cost: Any) -> tuple[Int64Array, Int64Array]:
-    """Match rows to columns at the least cost.
-
-    Parameters
-    ----------
-    cost : sparse matrix or array, shape (n, m)
-        Each stored element, a stored 0 too, is a pair that may be matched; all pairs of a dense array may be.
-
-    Returns
-    -------
-    rows, columns : ndarray of int64, shape (min(n, m),)
-        The matched pairs, by rows: all rows, or all columns where these are fewer.  As for
-        `scipy.sparse.csgraph.min_weight_full_bipartite_matching`, but zeros count, and the arithmetic is exact.
-
-    Raises
-    ------
-    InfeasibleError
-        Not all rows (columns) can be matched; ``cut`` marks rows, then columns, and maybe a last node, the partner of
-        all that stay unmatched.
-    InputError
-        Not a matrix of integers (see `scale_costs`).
-
-    Examples
-    --------
-    >>> assignment([[4, 1, 3], [2, 0, 5], [3, 2, 2]])
-    (array([0, 1, 2]), array([1, 0, 2]))
-    """
-    _refuse_masked("cost", cost)
-    if not hasattr(cost, "tocsr"):
-        cost = np.asarray(cost)
-    n, m = cost.shape if len(cost.shape) == 2 else (0, 0)
-    rows, columns, price = _elements("cost", cost, (n, m), stored=False)
-    pairs = len(rows)
-    tail, head = rows, n + columns
-    supply = np.concatenate([np.ones(n, np.int64), np.full(m, -1)])
-    if n != m:  # the last node is the partner of the rows, or columns, that are too many
-        rest = np.arange(n) if n > m else n + np.arange(m)
-        ends = np.full(len(rest), n + m)
-        tail, head = np.append(tail, rest if n > m else ends), np.append(head, ends if n > m else rest)
-        supply = np.append(supply, m - n)
-    costs = np.append(integers("cost", price), np.zeros(len(tail) - pairs, np.int64))
-    try:
-        flow = min_cost_flow(tail, head, 1, costs, supply).flow[:pairs]
-    except InfeasibleError as error:
-        what = "rows" if n <= m else "columns"
-        raise InfeasibleError(f"cost: not all of the {min(n, m)} {what} can be matched", error.cut) from None
-    return rows[flow == 1], columns[flow == 1]
+    return FlowProblem(tail, head, capacities("capacity", capacity, m), integers("cost", cost, m), supplies)
 
 
 def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Array, int]:
@@ -198,7 +150,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     >>> scale_costs([1 / 3, 2 / 3], decimals=3)
     (array([333, 667]), 1000)
     """
-    _refuse_masked("cost", cost)
+    refuse_masked("cost", cost)
     try:
         given = np.asarray(cost, np.float64)
     except (TypeError, ValueError) as error:
@@ -225,7 +177,7 @@ def scale_costs(cost: ArrayLike, decimals: int | None = None) -> tuple[Int64Arra
     return scaled.astype(np.int64), factor
 
 
-def _elements(
+def elements(
     name: str, matrix: Any, shape: tuple[int, int], *, stored: bool = True
 ) -> tuple[Int64Array, Int64Array, NDArray[Any]]:
     """Return rows, columns and values of a matrix, by rows; of a dense one all, or those that are not 0 (``stored``)."""
@@ -238,7 +190,7 @@ def _elements(
             rows.sum_duplicates()  # as SciPy reads an element that is stored twice
         lines = np.repeat(np.arange(shape[0]), np.diff(rows.indptr))
         return lines.astype(np.int64), rows.indices.astype(np.int64), rows.data
-    _refuse_masked(name, matrix)
+    refuse_masked(name, matrix)
     dense = np.asarray(matrix)
     if dense.shape != shape or dense.ndim != 2:
         raise InputError(f"{name}: a matrix of shape {shape} expected, got an array of shape {dense.shape}")
@@ -249,6 +201,7 @@ def _elements(
     return at[0].astype(np.int64), at[1].astype(np.int64), dense.ravel()
 
 
-def _refuse_masked(name: str, values: Any) -> None:
+def refuse_masked(name: str, values: Any) -> None:
+    """Refuse an array whose mask would be lost."""
     if isinstance(values, np.ma.MaskedArray):
         raise InputError(f"{name}: a masked array, whose mask would be lost; fill or compress it first")

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 import flowsched._ns as _ns
 import flowsched._scaling as _scaling
-from flowsched.network.arguments import EMPTY, checked_options, integers, lower_bounds
+from flowsched.exceptions import InfeasibleError, InputError
+from flowsched.network.arguments import (
+    EMPTY,
+    capacities,
+    checked_options,
+    common_size,
+    integers,
+    lower_bounds,
+    supply_vector,
+)
 from flowsched.network.flow_network import FlowNetwork
-from flowsched.network.results import INF, FlowResult, Int64Array
+from flowsched.network.results import INF, Algorithm, FlowResult, Int64Array
+from flowsched.network.slack import price_of, slack_arcs
 
 __all__ = ["min_cost_flow"]
+
+_BULK = 600_000
+"""Arcs from which a problem may be left to `repair`: the simplex looks at sqrt(arcs) of them for a pivot."""
 
 
 def min_cost_flow(
@@ -24,22 +38,23 @@ def min_cost_flow(
     supply: ArrayLike,
     *,
     lower: ArrayLike | None = None,
-    algorithm: str = "auto",
+    algorithm: Algorithm = "auto",
     time_limit: float | None = None,
+    partial: bool = False,
 ) -> FlowResult:
     """Solve one min-cost flow problem.
 
     Parameters
     ----------
-    tail, head : array of int, shape (m,)
+    tail, head : array of int, shape (m,), or int
         Node ids 0..n-1; parallel arcs and self-loops are allowed.
     capacity, cost : array of int, shape (m,), or int
-        Capacity may be `INF`; costs may be negative.
+        Capacity may be `INF`, or infinite; costs may be negative.
     supply : array of int, shape (n,)
         > 0 sends, < 0 receives; sums to 0.
     lower : array of int, shape (m,), or int, optional
         Lower bounds of the flow, 0 by default.
-    algorithm, time_limit
+    algorithm, time_limit, partial
         As in `FlowNetwork.solve`.
 
     Returns
@@ -51,7 +66,7 @@ def min_cost_flow(
     InputError
         Names the argument and the index.
     InfeasibleError, UnboundedError, TimeLimitError, CostRangeError
-        As in `FlowNetwork.solve`; here the ids in ``cut`` and ``cycle`` are those of the arrays given.
+        As in `FlowNetwork.solve`; here the ids in ``cut``, ``arcs`` and ``cycle`` are those of the arrays given.
 
     Examples
     --------
@@ -62,6 +77,8 @@ def min_cost_flow(
     """
     start = perf_counter()
     _, seconds = checked_options(algorithm, time_limit)
+    if partial:
+        return _partial(tail, head, capacity, cost, supply, lower, algorithm, time_limit)
     if algorithm != "repair":
         result = _whole(tail, head, capacity, cost, supply, lower, algorithm, seconds)
         if result:
@@ -69,10 +86,50 @@ def min_cost_flow(
     if time_limit is not None:
         time_limit = max(seconds - (perf_counter() - start), 0.0)
     network = FlowNetwork()
-    network.add_nodes(np.atleast_1d(integers("supply", supply)))
+    network.add_nodes(supply_vector(supply))
     arcs = network.add_arcs(tail, head, capacity, cost, 0 if lower is None else lower)
     solution = network.solve(algorithm=algorithm, time_limit=time_limit)
     return FlowResult(network.flow(arcs), solution.cost, network.potential(), solution.stats)
+
+
+def _partial(
+    tail: ArrayLike,
+    head: ArrayLike,
+    capacity: ArrayLike,
+    cost: ArrayLike,
+    supply: ArrayLike,
+    lower: ArrayLike | None,
+    algorithm: Algorithm,
+    time_limit: float | None,
+) -> FlowResult:
+    """Ship as much as fits: solve with a priced slack, which is taken out of the result again."""
+    supplies = supply_vector(supply)
+    n, m = len(supplies), common_size(tail, head, capacity, cost, 0 if lower is None else lower)
+    tails, heads, costs = integers("tail", tail, m), integers("head", head, m), integers("cost", cost, m)
+    for name, ids in (("tail", tails), ("head", heads)):
+        if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+            i = int(np.argmax((ids < 0) | (ids >= n)))
+            raise InputError(f"{name}[{i}]: no node {ids[i]}; ids are 0..{n - 1}")
+    price = price_of(n, max(int(costs.max(initial=0)), -int(costs.min(initial=0))))
+    more_tails, more_heads, more_rooms = slack_arcs(np.arange(n), supplies, n)
+    gives = int((supplies > 0).sum())
+    slack = np.zeros(len(more_tails), np.int64)
+    slack[:gives] = price
+    try:
+        result = min_cost_flow(
+            np.append(tails, more_tails), np.append(heads, more_heads), np.append(capacities("capacity", capacity, m), more_rooms),
+            np.append(costs, slack), np.append(supplies, -supplies.sum()),
+            lower=None if lower is None else np.append(integers("lower", lower, m), np.zeros_like(slack)),
+            algorithm=algorithm, time_limit=time_limit,
+        )  # fmt: skip
+    except InfeasibleError as error:
+        message = error.args[0].replace("the supplies", "the lower bounds")
+        raise InfeasibleError(message, error.cut[:n], error.shortfall, error.arcs[error.arcs < m]) from None
+    unshipped = np.zeros(n, np.int64)
+    unshipped[more_tails[:gives]] = result.flow[m : m + gives]
+    unshipped[more_heads[gives:]] = -result.flow[m + gives :]
+    kept = price * sum(result.flow[m : m + gives].tolist())
+    return FlowResult(result.flow[:m], result.cost - kept, result.potential[:n], result.stats, unshipped)
 
 
 def _whole(
@@ -82,48 +139,47 @@ def _whole(
     cost: ArrayLike,
     supply: ArrayLike,
     lower: ArrayLike | None,
-    algorithm: str,
+    algorithm: Algorithm,
     time_limit: float,
 ) -> FlowResult | None:
-    """Solve by a kernel for whole networks without building one; None if it declines the problem, or there is no optimum."""
+    """Solve by a kernel for whole networks without building one; None if it declines the problem, or has no answer.
+
+    For ``auto`` the simplex declines an easy problem of at least `_BULK` arcs.
+    """
     start = perf_counter()
-    supplies = np.atleast_1d(integers("supply", supply))
-    n = len(supplies)
-    tails = integers("tail", tail)
-    m = len(tails)
-    fits = 0 < m < 2**30 - 2 and n < 2**30 - 2 and _among(tails, n)
-    tails32 = tails.astype(np.int32)
-    del tails  # its memory serves again
-    heads = integers("head", head, m)
-    fits = fits and _among(heads, n)
-    heads32 = heads.astype(np.int32)
-    del heads
+    supplies = supply_vector(supply)
+    n, m = len(supplies), common_size(tail, head, capacity, cost, 0 if lower is None else lower)
+    tails, heads = _ids("tail", tail, m, n), _ids("head", head, m, n)
     lowers = lower_bounds(0 if lower is None else lower, m)
-    costs, capacities = integers("cost", cost, m), integers("capacity", capacity, m)
-    if not fits or supplies.sum() or capacities.min() < 0:
+    costs, rooms = integers("cost", cost, m), capacities("capacity", capacity, m)
+    if not 0 < m < 2**30 - 2 or n >= 2**30 - 2 or tails.dtype != np.int32 or heads.dtype != np.int32 or supplies.sum():
         return None
-    if len(lowers) and (lowers.min() < 0 or (lowers > capacities).any()):
-        return None
-    np.minimum(capacities, INF, out=capacities)
-    columns = (tails32, heads32, capacities, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
+    columns = (tails, heads, rooms, costs, supplies, lowers, time_limit, EMPTY, EMPTY)
     if algorithm == "cost_scaling":
+        if rooms.min() < 0 or len(lowers) and (lowers.min() < 0 or (lowers > rooms).any()):
+            return None
         status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
     else:
+        status, flow, potential, stats = _ns.solve(*columns, bulk=_BULK if algorithm == "auto" else INF)
         algorithm = "network_simplex"
-        status, flow, potential, stats = _ns.solve(*columns)
     if status != 0:  # OK, the same for both
         return None
     stats = dict.fromkeys(("pushes", "relabels", "augmentations"), 0) | stats  # the simplex makes none
     stats |= {"algorithm": algorithm, "warm": False, "gap": 0, "seconds": perf_counter() - start}
-    return FlowResult(flow, _exact_cost(costs, flow), potential, stats)
+    return FlowResult(flow, _ns.total_cost(costs, flow), potential, stats)
 
 
-def _among(ids: Int64Array, count: int) -> bool:
-    return len(ids) == 0 or (int(ids.min()) >= 0 and int(ids.max()) < count)
-
-
-def _exact_cost(cost: Int64Array, flow: Int64Array) -> int:
-    """The sum of their products, of any size."""
-    if float(np.abs(cost.astype(float)) @ flow.astype(float)) < 2.0**62:
-        return int(cost @ flow)
-    return int((cost.astype(object) * flow).sum())
+def _ids(name: str, values: ArrayLike, size: int, count: int) -> NDArray[Any]:
+    """Return node ids in 32 bits, or as they are if one of them is not below `count`; each is read once."""
+    if (
+        type(values) is np.ndarray
+        and values.dtype == np.int64
+        and values.ndim == 1
+        and values.flags.c_contiguous
+        and len(values) == size
+    ):
+        ids: Int64Array = values
+    else:
+        ids = integers(name, values, size)
+    narrow = _ns.narrowed(ids, count)
+    return ids if narrow is None else narrow

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+import flowsched._simple as _simple
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
-from flowsched.network.arguments import integers
+from flowsched.network.arguments import capacities as checked_capacities
+from flowsched.network.arguments import checked_options, integers
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import ArrayLike
 
     from flowsched.network.results import Int64Array
 
 __all__ = ["FlowStatus", "SimpleMinCostFlow"]
-
-_MOST_NODES: Final = 2**31 - 2
 
 
 class FlowStatus(IntEnum):
@@ -37,9 +34,12 @@ class FlowStatus(IntEnum):
     BAD_COST_RANGE = 6
     BAD_CAPACITY_RANGE = 7
 
+    def __str__(self) -> str:
+        return f"Status.{self.name}"  # as OR-tools prints it
 
-class SimpleMinCostFlow:
-    """A min-cost flow problem, built in bulk and solved.
+
+class SimpleMinCostFlow(_simple.Columns):
+    """A min-cost flow problem, built arc by arc or in bulk, and solved.
 
     Names, arguments and results are those of ``ortools.graph.python.min_cost_flow.SimpleMinCostFlow``.  Three things differ:
     a second `solve` starts from the first one's optimum; costs are exact and of any size; and wrong
@@ -68,16 +68,22 @@ class SimpleMinCostFlow:
     BAD_CAPACITY_RANGE: Final = FlowStatus.BAD_CAPACITY_RANGE
 
     def __init__(self) -> None:
-        self._network = FlowNetwork()  # nothing is ever removed from it: its ids are 0, 1, 2, ...
-        self._flow: Int64Array | None = None
-        self._cost = 0
-        self._sent = 0
+        super().__init__()
+        self._network = (
+            FlowNetwork()
+        )  # what the last solve has seen; nothing is ever removed from it: its ids are 0, 1, 2, ...
 
-    # -- the problem -----------------------------------------------------------------------------------------
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (), self._state()
 
-    def add_arc_with_capacity_and_unit_cost(self, tail: int, head: int, capacity: int, unit_cost: int) -> int:
-        """Add an arc; return its number."""
-        return int(self.add_arcs_with_capacity_and_unit_cost([tail], [head], [capacity], [unit_cost])[0])
+    def __setstate__(self, state: tuple[Any, Any, Any]) -> None:
+        self._restore(*state)
+
+    def _integer(self, name: str, value: object) -> int:
+        checked: Any = value
+        return int(integers(name, [checked])[0])
+
+    # -- the problem; what is done for one arc or node is inherited ------------------------------------------
 
     def add_arcs_with_capacity_and_unit_cost(
         self, tails: ArrayLike, heads: ArrayLike, capacities: ArrayLike, unit_costs: ArrayLike
@@ -103,61 +109,24 @@ class SimpleMinCostFlow:
             Costs are so large that exact arithmetic could overflow.
         """
         start = integers("tails", tails)
-        end = integers("heads", heads, len(start))
-        room = integers("capacities", capacities, len(start))
-        cost = integers("unit_costs", unit_costs, len(start))
-        if (room < 0).any():
-            i = int(np.argmax(room < 0))
-            raise InputError(f"capacities[{i}]: {room[i]} is negative")
-        with self._nodes_for(tails=start, heads=end):
-            return self._network.add_arcs(start, end, room, cost)
-
-    def set_node_supply(self, node: int, supply: int) -> None:
-        """Set the supply of a node: it sends (> 0) or takes (< 0)."""
-        self.set_nodes_supplies([node], [supply])
+        k = len(start)
+        first = self._add_arcs(
+            start,
+            integers("heads", heads, k),
+            checked_capacities("capacities", capacities, k),
+            integers("unit_costs", unit_costs, k),
+        )
+        return np.arange(first, first + k)
 
     def set_nodes_supplies(self, nodes: ArrayLike, supplies: ArrayLike) -> None:
         """Set the supplies of nodes: they send (> 0) or take (< 0); nodes up to the highest number are added."""
         numbers = integers("nodes", nodes)
-        amounts = integers("supplies", supplies, len(numbers))
-        with self._nodes_for(nodes=numbers):
-            self._network.set_supply(numbers, amounts)
-
-    def set_arc_capacity(self, arc: int, capacity: int) -> None:
-        """Set the capacity of an arc."""
-        self.set_arc_capacities([arc], [capacity])
+        self._set_supplies(numbers, integers("supplies", supplies, len(numbers)))
 
     def set_arc_capacities(self, arcs: ArrayLike, capacities: ArrayLike) -> None:
         """Set the capacities of arcs."""
-        self._network.set_capacity(arcs, capacities)
-
-    def num_nodes(self) -> int:
-        """Return how many nodes there are."""
-        return self._network.num_nodes
-
-    def num_arcs(self) -> int:
-        """Return how many arcs there are."""
-        return self._network.num_arcs
-
-    def tail(self, arc: int) -> int:
-        """Return the node that an arc leaves."""
-        return int(self._network.tail([arc])[0])
-
-    def head(self, arc: int) -> int:
-        """Return the node that an arc enters."""
-        return int(self._network.head([arc])[0])
-
-    def capacity(self, arc: int) -> int:
-        """Return the capacity of an arc."""
-        return int(self._network.capacity([arc])[0])
-
-    def unit_cost(self, arc: int) -> int:
-        """Return the cost of an arc."""
-        return int(self._network.cost([arc])[0])
-
-    def supply(self, node: int) -> int:
-        """Return the supply of a node."""
-        return int(self._network.supply([node])[0])
+        numbers = integers("arcs", arcs)
+        self._set_capacities(numbers, checked_capacities("capacity", capacities, len(numbers)))
 
     # -- its solution ----------------------------------------------------------------------------------------
 
@@ -169,94 +138,64 @@ class SimpleMinCostFlow:
         UnboundedError
             A cycle of negative cost has unlimited capacity, for which there is no status.
         """
-        supplies = self._network.supply().tolist()
-        if sum(supplies):
-            return self._none(FlowStatus.UNBALANCED)
-        try:
-            cost = self._network.solve().cost
-        except InfeasibleError:
-            return self._none(FlowStatus.INFEASIBLE)
-        except CostRangeError:
-            return self._none(FlowStatus.BAD_COST_RANGE)
-        flow, sent = self._network.flow(), sum(supply for supply in supplies if supply > 0)
-        self._flow, self._cost, self._sent = flow, cost, sent
-        return FlowStatus.OPTIMAL
+        with self._in_use():
+            supplies = self._supplies()
+            if supplies.sum():
+                return self._none(FlowStatus.UNBALANCED)
+            try:
+                self._hand_on(supplies)
+                cost = self._network._core.solve(*checked_options("auto", None))[0]  # an error that explains nothing
+            except InfeasibleError:
+                return self._none(FlowStatus.INFEASIBLE)
+            except CostRangeError:
+                return self._none(FlowStatus.BAD_COST_RANGE)
+            self._keep(self._network.flow(), cost, int(supplies[supplies > 0].sum()))
+            return FlowStatus.OPTIMAL
+
+    def _hand_on(self, supplies: Int64Array) -> None:
+        """Tell the network what is new; to tell it once more, after a failure, does no harm."""
+        network = self._network
+        network.add_nodes(len(supplies) - network.num_nodes)
+        arcs, nodes = self._recent()
+        if len(arcs):
+            old = arcs[arcs < network.num_arcs]
+            network.set_capacity(old, self._arcs()[2][old])
+        new = self._arcs(network.num_arcs)
+        if len(new[0]):
+            network.add_arcs(*new)
+        if len(nodes):
+            try:
+                network.set_supply(nodes, supplies[nodes])
+            except CostRangeError:  # it counts what the nodes had before as well
+                network.set_supply(nodes, 0)
+                network.set_supply(nodes, supplies[nodes])
+        self._taken()
 
     def _none(self, status: FlowStatus) -> FlowStatus:
         """Forget the flow; return the status."""
-        self._flow = None
+        self._keep(None, 0, 0)
         return status
 
     def solve_max_flow_with_min_cost(self) -> FlowStatus:
-        """Find a flow of least cost among those that send as much as is possible; it need not be all."""
-        net = self._network
-        supply = net.supply()
-        givers, takers = np.flatnonzero(supply > 0), np.flatnonzero(supply < 0)
-        n, m = len(supply), net.num_arcs
-        most = min(sum(supply[givers].tolist()), -sum(supply[takers].tolist()))
-        source, sink = np.full(len(givers), n), np.full(len(takers), n + 1)
-        tail = np.concatenate([net.tail(), source, takers])
-        head = np.concatenate([net.head(), givers, sink])
-        room = np.concatenate([net.capacity(), supply[givers], -supply[takers]])
-        ends = np.zeros(n + 2, np.int64)
-        try:
-            ends[[n, n + 1]] = most, -most  # what cannot be sent goes past the network, at a cost of 1
-            cost = np.append(np.zeros(len(tail), np.int64), 1)
-            past = min_cost_flow(np.append(tail, n), np.append(head, n + 1), np.append(room, most), cost, ends).cost
-            ends[[n, n + 1]] = most - past, past - most
-            cost = np.concatenate([net.cost(), np.zeros(len(tail) - m, np.int64)])
-            result = min_cost_flow(tail, head, room, cost, ends)
-        except (CostRangeError, OverflowError):
-            return self._none(FlowStatus.BAD_COST_RANGE)
-        self._flow, self._cost, self._sent = result.flow[:m], result.cost, most - past
-        return FlowStatus.OPTIMAL
+        """Find a flow of least cost among those that send as much as is possible; it need not be all.
 
-    def flow(self, arc: int) -> int:
-        """Return the flow on an arc."""
-        return int(self.flows([arc])[0])
+        Solved anew each time; ``FlowNetwork.solve(partial=True)`` goes on from the last optimum.
+        """
+        with self._in_use():
+            supplies = self._supplies()
+            try:
+                result = min_cost_flow(*self._arcs(), supplies, partial=True)
+            except CostRangeError:
+                return self._none(FlowStatus.BAD_COST_RANGE)
+            sent = supplies - result.unshipped
+            self._keep(result.flow, result.cost, int(sent[sent > 0].sum()))
+            return FlowStatus.OPTIMAL
 
     def flows(self, arcs: ArrayLike) -> Int64Array:
         """Return the flow on arcs."""
-        flow, numbers = self._solved(self._flow), integers("arcs", arcs)
+        flow, numbers = self._flows(), integers("arcs", arcs)
         wrong = (numbers < 0) | (numbers >= len(flow))
         if wrong.any():
             i = int(np.argmax(wrong))
             raise InputError(f"arcs[{i}]: there is no arc {numbers[i]} in the solution")
         return flow[numbers]
-
-    def optimal_cost(self) -> int:
-        """Return the cost of the flow, exact and of any size."""
-        self._solved(self._flow)
-        return self._cost
-
-    def maximum_flow(self) -> int:
-        """Return the amount that the flow sends."""
-        self._solved(self._flow)
-        return self._sent
-
-    @staticmethod
-    def _solved(flow: Int64Array | None) -> Int64Array:
-        if flow is None:
-            raise InputError("no flow was found yet: solve() first, and look at the status")
-        return flow
-
-    @contextmanager
-    def _nodes_for(self, **numbers: Int64Array) -> Iterator[None]:
-        """Add nodes up to the highest number; remove them again if the block fails."""
-        highest = -1
-        for name, values in numbers.items():
-            if len(values):
-                if values.min() < 0:
-                    raise InputError(f"{name}[{int(np.argmin(values))}]: node numbers start at 0, got {values.min()}")
-                highest = max(highest, int(values.max()))
-        count = self._network.num_nodes
-        if highest >= count:
-            if highest >= _MOST_NODES:
-                raise CostRangeError(f"node {highest}: a network has fewer than 2**31 nodes")
-            self._network.add_nodes(highest + 1 - count)
-        try:
-            yield
-        except BaseException:
-            # The last first, so that ids are given again in ascending order.
-            self._network.remove_nodes(np.arange(self._network.num_nodes - 1, count - 1, -1))
-            raise

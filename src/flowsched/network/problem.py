@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from flowsched.exceptions import InputError
+from flowsched.exceptions import CostRangeError, InputError
+from flowsched.network.arguments import common_size, integers, supply_vector
+from flowsched.network.results import INF
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["FlowProblem"]
 
-_INT64 = np.iinfo(np.int64)
+
+class FlowArguments(TypedDict):
+    """The arrays of a problem by name."""
+
+    tail: NDArray[np.int64]
+    head: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    cost: NDArray[np.int64]
+    supply: NDArray[np.int64]
+    lower: NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, init=False)
 class FlowProblem:
     """A minimum-cost flow problem as arrays; nodes and arcs are numbered from 0.
 
@@ -25,11 +38,11 @@ class FlowProblem:
     ----------
     tail, head : array_like of int, shape (m,)
         The nodes that each arc leaves and enters.
-    capacity, cost : array_like of int, shape (m,)
-        Largest flow of each arc and its cost per unit.
+    capacity, cost : array_like of int, shape (m,), or int
+        Largest flow of each arc, `INF` or infinite for unlimited, and its cost per unit.
     supply : array_like of int, shape (n,)
         Supply of each node: it sends (positive) or takes (negative).
-    lower : array_like of int, shape (m,), optional
+    lower : array_like of int, shape (m,), or int, optional
         Least flow of each arc; 0 by default.
 
     Raises
@@ -49,19 +62,26 @@ class FlowProblem:
     capacity: NDArray[np.int64]
     cost: NDArray[np.int64]
     supply: NDArray[np.int64]
-    lower: NDArray[np.int64] = None  # type: ignore[assignment]  # an array from __post_init__ on
+    lower: NDArray[np.int64]
 
-    def __post_init__(self) -> None:
-        arcs = len(np.atleast_1d(self.tail))
-        if self.lower is None:
-            object.__setattr__(self, "lower", np.zeros(arcs, np.int64))
-        for name in ("tail", "head", "capacity", "cost", "lower", "supply"):
-            values = _int_vector(name, getattr(self, name))
+    def __init__(
+        self,
+        tail: ArrayLike,
+        head: ArrayLike,
+        capacity: ArrayLike,
+        cost: ArrayLike,
+        supply: ArrayLike,
+        lower: ArrayLike | None = None,
+    ) -> None:
+        given = {"tail": tail, "head": head, "capacity": capacity, "cost": cost, "lower": 0 if lower is None else lower}
+        arcs = common_size(*given.values())
+        for name, column in [*given.items(), ("supply", supply)]:
+            values = _vector(name, column, arcs)
             if name != "supply" and len(values) != arcs:
                 raise InputError(f"{name}: {len(values)} values for {arcs} arcs")
             object.__setattr__(self, name, values)
 
-    def arguments(self) -> dict[str, NDArray[np.int64]]:
+    def arguments(self) -> FlowArguments:
         """Return the arrays by name, as ``min_cost_flow(**problem.arguments())`` takes them."""
         return {
             "tail": self.tail,
@@ -72,16 +92,96 @@ class FlowProblem:
             "lower": self.lower,
         }
 
+    # -- NetworkX; its package is asked for nowhere else in this part, and only where a graph is made ------------
 
-def _int_vector(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    """Return ``values`` as an int64 vector; InputError if they are none."""
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise InputError(f"{name}: expected one dimension, got shape {array.shape}")
-    if array.size == 0:
-        return np.zeros(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise InputError(f"{name}: expected integers that fit in 64 bits, got {array.dtype}")
-    if array.dtype.kind == "u" and int(array.max()) > _INT64.max:
-        raise InputError(f"{name}[{int(array.argmax())}] = {int(array.max())} does not fit in 64 bits")
-    return array.astype(np.int64, copy=False)
+    @classmethod
+    def from_networkx(
+        cls, G: Any, *, demand: str = "demand", capacity: str = "capacity", weight: str = "weight", lower: str = "lower"
+    ) -> FlowProblem:
+        """Read a directed graph of NetworkX, parallel edges too.
+
+        Parameters
+        ----------
+        G : networkx.DiGraph or networkx.MultiDiGraph
+        demand, capacity, weight, lower : str, optional
+            Names of the attributes; without them a node has supply 0, and an edge is unlimited, costs 0 and has the lower bound 0.
+
+        Returns
+        -------
+        FlowProblem
+            Nodes are numbered in the order of ``list(G)``, arcs in that of ``list(G.edges)``.  A demand becomes a supply of the other sign.
+
+        Raises
+        ------
+        InputError
+            An undirected graph, or a value that is no integer; names the attribute and the number of the node or edge.
+        """
+        if not getattr(G, "is_directed", lambda: False)():
+            raise InputError(f"G: a directed graph expected, got {G!r:.80}")
+        index = {node: number for number, node in enumerate(G)}
+        edges = list(G.edges(data=True))
+        return cls(
+            tail=np.array([index[u] for u, _, _ in edges], np.int64),
+            head=np.array([index[v] for _, v, _ in edges], np.int64),
+            capacity=integers(capacity, [data.get(capacity, INF) for _, _, data in edges], unlimited=True),
+            cost=integers(weight, [data.get(weight, 0) for _, _, data in edges]),
+            supply=-integers(demand, [data.get(demand, 0) for _, data in G.nodes(data=True)]),
+            lower=integers(lower, [data.get(lower, 0) for _, _, data in edges]),
+        )
+
+    def to_networkx(self, names: Iterable[Hashable] | None = None, *, lower: str | None = None) -> Any:
+        """Return the problem as a ``networkx.MultiDiGraph``, with the attributes demand, capacity and weight.
+
+        Parameters
+        ----------
+        names : iterable of hashable, optional
+            What the nodes are called; their numbers by default.
+        lower : str, optional
+            Attribute for the lower bounds.  NetworkX knows none, so it is an error if there are some and this is not given.
+
+        Returns
+        -------
+        networkx.MultiDiGraph
+            The key of an edge is the number of its arc.  An unlimited arc has no capacity there.
+
+        Raises
+        ------
+        InputError
+            Lower bounds that NetworkX would not see, or names that are not as many as the nodes, or not different.
+        ModuleNotFoundError
+            NetworkX is not installed.
+        """
+        if lower is None and self.lower.any():
+            i = int(np.argmax(self.lower != 0))
+            raise InputError(
+                f"lower[{i}]: {self.lower[i]}, but NetworkX has no lower bounds; name an attribute for them (lower=...)"
+            )
+        n = len(self.supply)
+        called = list(range(n)) if names is None else list(names)
+        if len(called) != n or len(set(called)) != n:
+            raise InputError(f"names: {n} different ones expected, got {len(set(called))}")
+        graph = importlib.import_module("networkx").MultiDiGraph()
+        graph.add_nodes_from(
+            (name, {"demand": -value}) for name, value in zip(called, self.supply.tolist(), strict=True)
+        )
+        rows = zip(
+            *(self.arguments()[key].tolist() for key in ("tail", "head", "capacity", "cost", "lower")), strict=True
+        )
+        for number, (u, v, capacity, cost, least) in enumerate(rows):
+            data = {"weight": cost} if capacity >= INF else {"weight": cost, "capacity": capacity}
+            if lower is not None:
+                data[lower] = least
+            graph.add_edge(called[u], called[v], key=number, **data)
+        return graph
+
+
+def _vector(name: str, given: ArrayLike, arcs: int) -> NDArray[np.int64]:
+    """Return an argument as a vector of int64, the one given if it is one; InputError if that cannot be."""
+    if isinstance(given, np.ndarray) and given.dtype == np.int64 and given.ndim == 1:
+        return given
+    try:
+        if name == "supply":
+            return supply_vector(given)
+        return integers(name, given, arcs if np.isscalar(given) else None, unlimited=name == "capacity")
+    except CostRangeError as error:
+        raise InputError(str(error)) from None

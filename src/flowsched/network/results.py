@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._cs as _cs
 
-__all__ = ["INF", "FlowResult", "FlowSolution", "Int64Array"]
+__all__ = ["INF", "Algorithm", "FlowResult", "FlowSolution", "Int64Array"]
 
 INF: Final = _cs.INF
 """Capacity of an arc without limit (2**62; a larger capacity counts as unlimited, too)."""
 
 Int64Array = NDArray[np.int64]
+
+Algorithm = Literal["auto", "repair", "cost_scaling", "network_simplex"]
+"""Names of the algorithms, for annotations."""
+
+_NOTHING: Final[Int64Array] = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +37,19 @@ class FlowResult:
         ``cost + potential[tail] - potential[head]`` is >= 0 where flow < capacity, and <= 0 where flow > lower.
     stats : mapping
         ``algorithm``, ``seconds``, ``warm``, ``gap`` (0: optimal) and the kernel's counters (pushes, relabels, augmentations, ...; of the
-        simplex pivots, ..., and ``resumed``: True if it went on from its last basis).
+        simplex pivots, ..., and ``resumed``: True if it went on from its last basis). ``start`` names where the simplex began:
+        ``"shortest_paths"``, ``"coarse"`` (one phase of push-relabel at a coarse epsilon), ``"flow"`` (that of another
+        algorithm) or ``"basis"``; ``sketched`` counts what the coarse phase scanned.
+    unshipped : ndarray of int64, shape (n,)
+        With ``partial=True``: the supply that each node keeps (> 0), or the demand that is not met (< 0).  ``supply - unshipped`` is what the flow ships;
+        the potentials prove that it is optimal for these supplies.  Of length 0 without ``partial``.
     """
 
     flow: Int64Array
     cost: int
     potential: Int64Array
     stats: Mapping[str, Any]
+    unshipped: Int64Array = field(default_factory=lambda: _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +65,11 @@ class FlowSolution:
         Arcs removed since are not listed.
     stats : mapping
         As in `FlowResult`.
+    unshipped : ndarray of int64
+        With ``partial=True``, by node id: the supply that each node keeps (> 0), or the demand that is not met (< 0).  Of length 0 without it.
     """
 
     cost: int
     changed: Int64Array
     stats: Mapping[str, Any]
+    unshipped: Int64Array = field(default_factory=lambda: _NOTHING)

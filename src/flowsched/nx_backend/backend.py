@@ -97,8 +97,10 @@ def _network_simplex(
     problem.refuse_negative_capacities()
     try:
         result = problem.solve(supply)
-    except InfeasibleError:
-        raise nx.NetworkXUnfeasible("no flow satisfies all node demands") from None
+    except InfeasibleError as error:
+        unfeasible = nx.NetworkXUnfeasible("no flow satisfies all node demands")
+        unfeasible.add_note(problem.words(error))
+        raise unfeasible from error
     except UnboundedError:
         if not problem.feasible(supply):  # which comes first
             raise nx.NetworkXUnfeasible("no flow satisfies all node demands") from None
@@ -213,6 +215,16 @@ class _Problem:
             lambda i: f"edge {graph.edge(i)!r} has {self._weight} {weights[i]!r}",
         )
         return _solve(graph.tail, graph.head, self.capacity, cost, supply)
+
+    def words(self, error: InfeasibleError) -> str:
+        """Return how much is missing, and where, in the graph's own names."""
+        graph = self.graph
+        nodes = [graph.nodes[i] for i in np.flatnonzero(error.cut)[:5]]
+        edges = [graph.edge(i) for i in error.arcs[:5].tolist()]
+        return (
+            f"{error.shortfall} units are missing: they cannot leave the {int(error.cut.sum())} nodes "
+            f"{nodes!r:.200}, over the {len(error.arcs)} edges {edges!r:.200}"
+        )
 
     def feasible(self, supply: Sequence[int]) -> bool:
         """Return True if some flow meets the supplies."""

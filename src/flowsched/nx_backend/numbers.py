@@ -125,4 +125,6 @@ def decline(why: str) -> NoReturn:
     config = nx.config
     if config.fallback_to_nx or any("flowsched" in names for names in dict(config.backend_priority).values()):
         raise NotImplementedError(why)
-    raise nx.NetworkXError(why)
+    raise nx.NetworkXError(
+        f"{why} (where an edge was changed in place since an earlier call: G.__networkx_cache__.clear())"
+    )

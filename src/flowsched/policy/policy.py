@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -95,6 +95,10 @@ class Policy:
         One step of a higher goal outweighs the lower ones of so many tasks together; see `fitted`.
     constraints : sequence of Constraint
         Hard limits of the caller's own, beside those of machines and tasks.
+    backfill : "easy", "conservative" or None
+        Tasks that machines are reserved for by run-time estimates (`Task.duration`): the first in line that finds no room;
+        the first of each kind; or none.  Others start on such a machine only if they leave it in time.  Without
+        estimates, `WaitCost.reserve` alone protects a large task.
     debug : bool
         Ask all placement costs and constraints several times, and refuse those that break their contract by name; see
         `flowsched.policy.purity`.  Several times as slow.
@@ -110,6 +114,7 @@ class Policy:
     resolution: int = OMEGA
     moves: int = 1
     constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
+    backfill: Literal["easy", "conservative"] | None = field(default="easy", metadata=LATER)
     debug: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
@@ -134,6 +139,8 @@ class Policy:
         for name in ("resolution", "moves"):
             object.__setattr__(self, name, whole(f"Policy: {name}", getattr(self, name), 1, _MOST - 1))
         truth("Policy: debug", self.debug)
+        if self.backfill not in ("easy", "conservative", None):
+            raise InputError(f"Policy: backfill must be 'easy', 'conservative' or None, got {quoted(self.backfill)}")
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
         object.__setattr__(self, "step", number("Policy: step", self.step, 0, 1))
         if not self.step:

@@ -6,9 +6,9 @@ number, so a flow may propose more than fits together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice, takewhile
+from itertools import groupby, takewhile
 from operator import attrgetter
 
 import numpy as np
@@ -22,7 +22,8 @@ from flowsched.cluster import Cluster
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
-from flowsched.rounds.fair_order import Route, progressive_fill, route_of
+from flowsched.rounds.fair_order import Route, progressive_fill
+from flowsched.rounds.packing import fill
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -69,14 +70,27 @@ class AdmissionCheck:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         else:
-            for proposal in proposals:
-                for group, row, units, _ in proposal.near:
-                    attempt.start(group.waiting[:units], Route([(row, units)]))
-                queue = chain.from_iterable(islice(group.waiting, units) for group, units in proposal.groups)
-                attempt.start(sorted(queue, key=attrgetter("turn")), route_of(proposal))
-        return self._keep_shares(attempt.started) or again or attempt.again
+            for alike in self._together(proposals):
+                fill(alike, self.builder.classes, attempt.start_here, self._preempts(alike[0].cls.priority))
+        return self.keep_shares(attempt.started) or again or attempt.again
 
-    def _keep_shares(self, started: Sequence[TaskRecord]) -> bool:
+    def _preempts(self, priority: int) -> bool:
+        worst = self.cluster.inventory.worst_running()
+        return self.builder.policy.preemption is not None and worst is not None and worst > priority
+
+    def _together(self, proposals: Sequence[ClassFlow]) -> Iterator[Sequence[ClassFlow]]:
+        """Yield the proposals that are tried together: those of one standing, or one by one where jobs have shares.
+
+        A share tells how many tasks start.  So each must find room, and the largest, which find it in few places, go
+        first.
+        """
+        if self.builder.policy.fairness is not None:
+            yield from ([proposal] for proposal in proposals)
+            return
+        for _, alike in groupby(proposals, lambda proposal: self.builder.rank(proposal, self.scope)):
+            yield list(alike)
+
+    def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
         """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
@@ -303,6 +317,13 @@ class _Attempt:
         self.check = check
         self.started: list[TaskRecord] = []
         self.again = False
+
+    def start_here(self, tasks: Sequence[TaskRecord], row: int) -> int:
+        """Start tasks on a machine, the first ones first; return how many started."""
+        done, again = self.check.start_some(tasks, row)
+        self.again |= again
+        self.started.extend(tasks[:done])
+        return done
 
     def start(self, tasks: Sequence[TaskRecord], route: Route) -> int:
         """Start tasks along a route, the first ones first; return how many started."""

@@ -84,7 +84,7 @@ def _start(
     machine, cls = transaction.cluster.machines.get(delta.machine), first.group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not (forced or inventory.welcomes(machine.row, cls)):
+    if not (forced or all(inventory.welcomes(machine.row, cls, record.turn) for record, _ in alike)):
         return _conflict("machine", "no room")
     records = [record for record, _ in alike]
     if inventory.constraints and not forced:

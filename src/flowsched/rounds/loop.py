@@ -35,6 +35,7 @@ from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.rounds.admission import AdmissionCheck
+from flowsched.rounds.backfill import overtake
 from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import Verdicts, outcome
 from flowsched.rounds.reclaim import reclaim
@@ -159,4 +160,6 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         if not (again or offered or clock.late):
             again, proposed = scope.grant_more(proposed), False
         if clock.late or not (again or offered):
+            if not clock.late:
+                overtake(check)
             return had_room

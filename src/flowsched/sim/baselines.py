@@ -6,6 +6,7 @@ they are Algorithm 1 of FGM, its greedy form.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
@@ -15,14 +16,14 @@ from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster, Resources
 from flowsched.cluster.events import Event
-from flowsched.cluster.records import Group
+from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import InputError
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo"]
+__all__ = ["Greedy", "Order", "Queue", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -78,6 +79,11 @@ Order = Callable[[Group, Shares], tuple[float, ...]]
 def fifo(group: Group, shares: Shares) -> tuple[float, ...]:
     """Order by arrival of the job."""
     return (group.job.serial,)
+
+
+def sjf(group: Group, shares: Shares) -> tuple[float, ...]:
+    """Order by the estimated run time of the next task (`Task.duration`), then by arrival of the job."""
+    return (group.waiting[0].duration, group.job.serial)
 
 
 def fair(group: Group, shares: Shares) -> tuple[float, ...]:
@@ -184,14 +190,25 @@ class Greedy:
             row = int(rows[choice[load[choice].argmin()]])
             devices = inventory.pick(row, group.cls.index)
             if devices is not None:
-                task, machine = group.waiting[0], cluster.by_row[row].machine.id
-                transaction.start([task], row, devices)
+                self._start(group.waiting[0], row, devices, transaction, placements, deltas)
                 shares.add(group)
-                placements[task.id] = machine
-                deltas.append(Place(task.id, machine, devices))
             one = np.array([row])
             fits[:, column[row]] = self._fits(classes, one)[:, 0]
             load[column[row]] = self._load(one)[0]
+
+    def _start(
+        self,
+        task: TaskRecord,
+        row: int,
+        devices: tuple[int, ...],
+        transaction: Transaction,
+        placements: dict[Hashable, Hashable],
+        deltas: list[Place],
+    ) -> None:
+        machine = self.cluster.by_row[row].machine.id
+        transaction.start([task], row, devices)
+        placements[task.id] = machine
+        deltas.append(Place(task.id, machine, devices))
 
     def _fits(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         inventory = self.cluster.inventory
@@ -220,3 +237,67 @@ class Greedy:
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Commit a round; see `Scheduler.commit`."""
         return self._inner.commit(round, only)
+
+
+class Queue(Greedy):
+    """First come, first served: the first task that finds no room keeps all later ones from starting.
+
+    With `backfill` these may start where they do not delay it: EASY (Lifka, "The ANL/IBM SP Scheduling System", JSSPP
+    1995), for tasks that each need a part of one machine.  The first task gets the machine that will have room for it first
+    by the estimates of run times (`Task.duration`).  Others start there only if they end in time, or fit beside it.
+
+    Parameters
+    ----------
+    backfill : bool
+    resources : sequence of str or Resources
+    """
+
+    def __init__(self, backfill: bool, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
+        super().__init__(fifo, resources)
+        self.backfill = backfill
+
+    def _place(self, transaction: Transaction, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
+        cluster, inventory = self.cluster, self.cluster.inventory
+        rows = np.array(list(cluster.by_row), np.int64)
+        groups = [group for members in cluster.waiting.values() for group in members]
+        line = sorted(task for group in groups for task in group.waiting)
+        kept, until, beside = -1, math.inf, np.zeros(len(inventory.total), np.int64)
+        full: set[int] = set()
+        for task in line if len(rows) else ():
+            cls = task.group.cls
+            if cls.index in full:
+                continue
+            choice = rows[self._fits(np.array([cls.index]), rows)[0]]
+            if not len(choice) and kept < 0:
+                if not self.backfill:
+                    return
+                kept, until, beside = self._reserve(task, rows, transaction.now)
+            if not len(choice):
+                full.add(cls.index)
+                continue
+            if kept >= 0 and transaction.now + task.duration > until and not (cls.demand <= beside).all():
+                choice = choice[choice != kept]
+            choice = choice[np.argsort(self._load(choice), kind="stable")]
+            for row in choice.tolist():
+                devices = inventory.pick(row, cls.index)
+                if devices is not None:
+                    if row == kept and transaction.now + task.duration > until:
+                        beside = beside - cls.demand
+                    self._start(task, row, devices, transaction, placements, deltas)
+                    break
+
+    def _reserve(self, task: TaskRecord, rows: Ints, now: float) -> tuple[int, float, Ints]:
+        """Return the machine that has room for a task first, when, and what else is free then; no machine if unknown."""
+        inventory, best = self.cluster.inventory, (math.inf, -1)
+        after: Ints = np.zeros(len(inventory.total), np.int64)
+        able = rows[inventory.can_ever(np.array([task.group.cls.index]), rows)[0]]
+        for row in able.tolist():
+            free = inventory.free[row].copy()
+            ends = [(t.place.since + t.duration, t) for t in self.cluster.by_row[row].tasks if t.place is not None]
+            for end, other in sorted(ends):
+                free += other.group.cls.demand
+                if (free >= task.group.cls.demand).all():
+                    if (max(end, now), row) < best:
+                        best, after = (max(end, now), row), free - task.group.cls.demand
+                    break
+        return (best[1], best[0], after) if best[0] < math.inf else (-1, math.inf, after)

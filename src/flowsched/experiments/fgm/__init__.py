@@ -21,7 +21,7 @@ from flowsched.experiments.fgm.plots import plot_completion, plot_makespan
 from flowsched.experiments.fgm.schedulers import BASELINES, FLOW, GREEDY, Run, run_case
 from flowsched.experiments.fgm.speed import measure_matching, measure_rounds
 from flowsched.experiments.fgm.workload import Case
-from flowsched.experiments.rows import Outcome, Row
+from flowsched.experiments.rows import Keep, Outcome, Row, forget
 
 __all__ = ["TITLE", "FgmOutcome", "plot", "run"]
 
@@ -69,9 +69,10 @@ class FgmOutcome(Outcome):
     runs: dict[tuple[Case, str], Run] = field(default_factory=dict)
 
 
-def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> FgmOutcome:
+def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> FgmOutcome:
     """Run the experiments; see `flowsched.experiments`."""
     outcome = FgmOutcome()
+    keep(lambda: outcome)
     measure_matching(outcome, quick=quick, seed=seed)
     measure_rounds(outcome, quick=quick, seed=seed, say=say)
     volumes = (25.0, 50.0) if quick else tuple(float(v) for v in range(50, 401, 50))
@@ -79,21 +80,20 @@ def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> FgmOutcome
     online = [Case(volume, online=True, cloud=cloud) for cloud in (False, True) for volume in volumes]
     asking = [Case(offline.volume / 2, asks=asks) for asks in (1.0, 1.5, 2.0)]
     _simulate(outcome, [offline, *online], (FLOW, GREEDY, *BASELINES), seed, say)
+    _absolute(outcome, [offline, *online])
+    _offline(outcome, offline)
+    for cloud in (False, True):
+        _online(outcome, [case for case in online if case.cloud == cloud])
     alike = [Case(offline.volume / 2, asks=asks, alike=True) for asks in (1.0, 2.0)]
     _simulate(outcome, asking, (FLOW, GREEDY, "DRF"), seed, say)
+    _by_request(outcome, asking, ("DRF",))
     _simulate(outcome, alike, (FLOW, GREEDY, *BASELINES), seed, say)
+    _by_request(outcome, alike, BASELINES)
     for case in dict.fromkeys(case for case, _ in outcome.runs):
         runs = {name: result for (c, name), result in outcome.runs.items() if c == case}
-        outcome.wrong += [wrong for result in runs.values() for wrong in result.wrong]
         failures = ", ".join(f"{name} {result.failures}" for name, result in runs.items() if result.failures)
         if failures:
             outcome.notes.append(f"{case.name}: tasks that ran out of memory and started again: {failures}")
-    _absolute(outcome, [offline, *online])
-    _offline(outcome, offline)
-    _by_request(outcome, asking, ("DRF",))
-    _by_request(outcome, alike, BASELINES)
-    for cloud in (False, True):
-        _online(outcome, [case for case in online if case.cloud == cloud])
     outcome.notes += _NOTES
     if quick:
         outcome.notes.append("Quick: 50 GB offline and 25 and 50 GB online; estimates are still cold for most of it.")
@@ -112,7 +112,8 @@ def _simulate(
         }
         for done in as_completed(jobs):
             case, scheduler = jobs[done]
-            outcome.runs[case, scheduler] = done.result()
+            outcome.runs[case, scheduler] = found = done.result()
+            outcome.wrong += found.wrong
             say(f"{case.name}: {scheduler} done")
 
 

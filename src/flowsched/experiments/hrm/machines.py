@@ -23,22 +23,36 @@ _SOURCE_GPU = {1: (2865.0, 24.0, 151.3), 2: (5720.0, 61.0, 103.2), 3: (8575.0, 7
 """By containers at once: GPU memory in MB, most use of the GPU in %, seconds."""
 
 
-def gpu_sharing(data: Path) -> list[Row]:
+_DRAWN, _VARIATION = 151, 0.83
+"""Micro-batches that are drawn where the Azure trace is absent: as many as it has, and its coefficient of variation."""
+
+_INTERFERENCE = "gavel/simulation_throughputs.json.gz"
+_REQUESTS = "azure_llm2023/AzureLLMInferenceTrace_code.csv"
+_ORIGIN = {
+    _INTERFERENCE: "simulation_throughputs.json of https://github.com/stanford-futuredata/gavel, gzipped",
+    _REQUESTS: "AzureLLMInferenceTrace_code.csv of https://github.com/Azure/AzurePublicDataset",
+}
+
+
+def gpu_sharing(data: Path | None, notes: list[str]) -> list[Row]:
     """Table 1: detection of 720 images by containers of 30 images, 1, 2 or 3 of them at once on a GPU of 10 GB.
 
     The speed alone is the source's.  What sharing costs is either fitted to the source's two at once, or what Gavel
-    measured of pairs of equal training jobs on a V100.
+    measured of pairs of equal training jobs on a V100, where that is at hand.
     """
     rows: list[Row] = []
     rate = 720 / _SOURCE_GPU[1][2]
-    pairs = read_interference(_file(data, "gavel/simulation_throughputs.json.gz"))
     fitted = _SOURCE_GPU[1][2] / _SOURCE_GPU[2][2] / 2
-    light = max(pairs.values())
-    factors = {
-        "fitted to two at once": fitted,
-        f"median of {len(pairs)} pairs of training jobs": float(np.median(list(pairs.values()))),
-        "the lightest pair of training jobs": light,
-    }
+    factors = {"fitted to two at once": fitted}
+    path = _recorded(data, _INTERFERENCE)
+    if path is None:
+        notes.append(
+            _absent(data, _INTERFERENCE, "the rows of GPUs shared by measured pairs of training jobs are left out")
+        )
+    else:
+        pairs = read_interference(path)
+        factors[f"median of {len(pairs)} pairs of training jobs"] = float(np.median(list(pairs.values())))
+        factors["the lightest pair of training jobs"] = max(pairs.values())
     for name, factor in factors.items():
         for most, (memory, use, seconds) in _SOURCE_GPU.items():
             queue = StackedQueue(ResourceUnit("gpu", gmem=10240, gpu=0), most=most)
@@ -57,21 +71,27 @@ def gpu_sharing(data: Path) -> list[Row]:
     return rows
 
 
-def stream_latency(data: Path, quick: bool) -> list[Row]:
+def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) -> list[Row]:
     """Figure 10: micro-batches beside 1 to 9 batch jobs, with stacked queues and with fair shares of the cores.
 
     128 cores; the stream job has 32 containers, each batch job 40.  The micro-batches are 10 s of the Azure trace each,
-    scaled so that one takes 2 s on average when alone.
+    or drawn where that is absent, scaled so that one takes 2 s on average when alone.
     """
-    tokens = read_micro_batches(_file(data, "azure_llm2023/AzureLLMInferenceTrace_code.csv"), 10.0)
+    path = _recorded(data, _REQUESTS)
+    if path is None:
+        notes.append(_absent(data, _REQUESTS, f"micro-batches are drawn, coefficient of variation {_VARIATION:g}"))
+        tokens = np.random.default_rng(seed).gamma(_VARIATION**-2, size=_DRAWN)
+    else:
+        tokens = read_micro_batches(path, 10.0)
     tokens = tokens[tokens > 0][: 60 if quick else None]
+    what = "micro-batches" if path else "drawn micro-batches"
     work = (tokens / tokens.mean() * 2.0 * 32).tolist()
     alone = float(stacked_latencies(work, 10.0, 32, 0, 8, 16).mean())
     rows: list[Row] = []
     for count in range(1, 10, 2):
         stacked = float(stacked_latencies(work, 10.0, 32, 40 * count, 8, 16).mean())
         shared = float(unstacked_latencies(work, 32, [40] * count, 128).mean())
-        where = f"{count} batch jobs beside it, {len(work)} micro-batches"
+        where = f"{count} batch jobs beside it, {len(work)} {what}"
         rows.append(
             Row(
                 _NAME,
@@ -137,8 +157,13 @@ def mixed_use() -> list[Row]:
     ]
 
 
-def _file(data: Path, name: str) -> Path:
-    path = data / name
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: not there; tell where the recorded inputs are with --data")
-    return path
+def _recorded(data: Path | None, name: str) -> Path | None:
+    """Return the path of a recorded input; None if it is not at hand."""
+    path = None if data is None else data / name
+    return path if path is not None and path.exists() else None
+
+
+def _absent(data: Path | None, name: str, effect: str) -> str:
+    """Return a note on an input that is absent: the effect, and where it can be had."""
+    where = "no --data" if data is None else f"no {data / name}"
+    return f"{where}: {effect}. They need DIR/{name}: {_ORIGIN[name]}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowsched.experiments.rows import Outcome
+from flowsched.experiments.rows import Keep, Outcome, forget
 from flowsched.experiments.sirius.fairness import measure_fairness
 from flowsched.experiments.sirius.model import CONTENTION, OFF_GPU, OFF_RACK
 from flowsched.experiments.sirius.placement import measure_placement
@@ -20,9 +20,10 @@ __all__ = ["TITLE", "plot", "run"]
 TITLE = "flexibility: fairness, placement and priority on 20 machines (Sirius, section 4.2)"
 
 
-def run(*, quick: bool, seed: int = 0, say: Callable[[str], None]) -> Outcome:
+def run(*, quick: bool, seed: int = 0, say: Callable[[str], None], keep: Keep = forget) -> Outcome:
     """Run the three experiments."""
     outcome = Figures()
+    keep(lambda: outcome)
     say("fairness: SNP of batch, service and mixed load")
     outcome.snp = measure_fairness(outcome, quick, seed)
     say("placement: 10 to 40 tasks that want a GPU")

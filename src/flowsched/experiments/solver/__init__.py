@@ -9,18 +9,32 @@ is compared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from flowsched.experiments.rows import Outcome
-from flowsched.experiments.solver import changes, cold, failures, general, peers, plots, scaling, warm, warm_general
+from flowsched.experiments.rows import Keep, Outcome, forget
+from flowsched.experiments.solver import (
+    changes,
+    cold,
+    failures,
+    files,
+    general,
+    lemon,
+    peers,
+    plots,
+    scaling,
+    warm,
+    warm_general,
+)
 from flowsched.experiments.solver.findings import Findings, Goal, Say
 
-__all__ = ["TITLE", "plot", "run"]
+__all__ = ["CLOCK", "TITLE", "plot", "run", "run_files", "versions"]
 
+CLOCK = "CPU time of the thread"
 TITLE = "Min-cost flow: rounds of change and cold solves against other solvers"
 
 
-def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Outcome:
+def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None, keep: Keep = forget) -> Outcome:
     """Measure all rows.
 
     Parameters
@@ -31,13 +45,17 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
     say : callable
         Told each row as it is known.
     data : Path, optional
-        Where ``flowlessly`` is; its rows are left out where it is not.
+        Where ``flowlessly`` is, the folder ``test_graphs`` of https://github.com/ICGog/Flowlessly; without it, its rows
+        are left out.
+    keep : callable
+        Told how to get the rows so far.
 
     Returns
     -------
     Outcome
     """
     findings = Findings(say)
+    keep(findings.outcome)
     findings.notes += [f"{peer} is absent ({why}): rows are without it" for peer, why in peers.absent().items()]
     if quick:
         warm.measure(findings, warm.cases(quick=True), seed, repeats=1)
@@ -55,6 +73,7 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
         failures.measure(findings, 10_000, 39_000, [10, 100], seed, rounds=20)
         sizes = [(10_000, 4, tasks) for tasks in (20_000, 39_000, 40_000, 60_000, 80_000)] + [(12_500, 12, 145_000)]
         cold.sched(findings, sizes, seed, repeats=3)
+        cold.sched(findings, [(100_000, 4, 390_000)], seed, repeats=2)
         scaling.cold(findings, sizes, seed, 2, quick, data)
         ics = [
             (10_000, 4, 10_000),
@@ -72,9 +91,28 @@ def run(*, quick: bool, seed: int = 0, say: Say, data: Path | None = None) -> Ou
     cold.families(findings, quick, seed, 3, data)
     if data is not None:
         changes.measure(findings, data / "flowlessly")
+    else:
+        findings.notes.append(
+            "no --data: the rows of recorded networks are left out. "
+            "They need DIR/flowlessly, the folder test_graphs of https://github.com/ICGog/Flowlessly"
+        )
     cold.reduced(findings, 100 if quick else 500, seed)
     cold.memory(findings, 20_000, seed)
     return findings.outcome()
+
+
+def run_files(paths: Sequence[Path], *, repeats: int, say: Say, keep: Keep = forget) -> Outcome:
+    """Measure the networks of these DIMACS files; see `files.measure`."""
+    findings = Findings(say)
+    keep(findings.outcome)
+    findings.notes += [f"{peer} is absent ({why}): rows are without it" for peer, why in peers.absent().items()]
+    files.measure(findings, paths, repeats)
+    return findings.outcome()
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of peers that are no Python packages."""
+    return {} if lemon.absent() else {"LEMON": lemon.version()}
 
 
 def plot(outcome: Outcome, folder: Path) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -39,6 +40,7 @@ class Findings:
     details: list[Row] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
 
     def compare(
         self, setting: str, metric: str, ours: float, peers: dict[str, float], goal: Goal | None = None, note: str = ""
@@ -65,7 +67,10 @@ class Findings:
     ) -> None:
         """Add a row without a peer."""
         words = [goal.judge(value)] if goal else []
-        row = Row("solver", setting, metric, value, unit=unit, note="; ".join(words + ([note] if note else [])))
+        better: Literal["", "less", "more"] = ("less" if goal.most else "more") if goal else ""
+        row = Row(
+            "solver", setting, metric, value, unit=unit, note="; ".join(words + ([note] if note else [])), better=better
+        )
         (self.goals if goal else self.details).append(row)
         if goal:
             self.say(f"{setting}: {metric}: {value:.3g}: {row.note}")
@@ -78,7 +83,7 @@ class Findings:
 
     def outcome(self) -> Outcome:
         """Return the outcome, rows with goals first."""
-        return Outcome(self.goals + self.details, self.wrong, self.notes)
+        return Outcome(self.goals + self.details, self.wrong, self.notes, self.failed)
 
 
 def median(values: Iterable[float]) -> float:

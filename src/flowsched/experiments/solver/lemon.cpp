@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <ctime>
 
+#include <lemon/config.h>
 #include <lemon/cost_scaling.h>
 #include <lemon/network_simplex.h>
 #include <lemon/smart_graph.h>
@@ -61,3 +62,5 @@ extern "C" int lemon_solve(int method, int64_t n, int64_t m, const int64_t *tail
                                                                      seconds);
     return solve<lemon::CostScaling<Graph, int64_t, int64_t>>(n, m, tail, head, capacity, cost, supply, flow, seconds);
 }
+
+extern "C" const char *lemon_version() { return LEMON_VERSION; }

@@ -15,11 +15,15 @@ import numpy as np
 
 from flowsched.network.problem import FlowProblem
 
-__all__ = ["METHODS", "absent", "solve"]
+__all__ = ["METHODS", "Infeasible", "absent", "solve", "version"]
 
 METHODS = ("network simplex", "cost scaling")
 _FLAGS = ["-O3", "-DNDEBUG", "-w", "-shared", "-fPIC"]
 _SOURCE = Path(__file__).with_name("lemon.cpp")
+
+
+class Infeasible(RuntimeError):
+    """A peer's answer that no flow meets the supplies."""
 
 
 def absent() -> str | None:
@@ -43,6 +47,12 @@ def solve(problem: FlowProblem, method: str) -> tuple[int, tuple[float, float, f
     cost : int
     seconds : tuple of float
         Build, solve and read, measured inside, so that LEMON is not charged for the way there.
+
+    Raises
+    ------
+    Infeasible
+    RuntimeError
+        LEMON is absent, or finds no optimum for another reason.
     """
     why = absent()
     if why:
@@ -52,9 +62,17 @@ def solve(problem: FlowProblem, method: str) -> tuple[int, tuple[float, float, f
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply, flow, seconds)
     pointers = [ctypes.c_void_p(np.ascontiguousarray(column).ctypes.data) for column in columns]
     status = _library().lemon_solve(METHODS.index(method), ctypes.c_int64(n), ctypes.c_int64(m), *pointers)
+    if status == 0:
+        raise Infeasible(f"LEMON's {method} finds no flow that meets the supplies")
     if status != 1:
         raise RuntimeError(f"LEMON's {method} found no optimum: status {status}")
     return int(problem.cost @ flow), (float(seconds[0]), float(seconds[1]), float(seconds[2]))
+
+
+def version() -> str:
+    """Return the version of LEMON's headers."""
+    text: bytes = _library().lemon_version()
+    return text.decode()
 
 
 @functools.cache
@@ -75,4 +93,5 @@ def _library() -> Any:
         )
     library = ctypes.CDLL(str(target))
     library.lemon_solve.restype = ctypes.c_int
+    library.lemon_version.restype = ctypes.c_char_p
     return library

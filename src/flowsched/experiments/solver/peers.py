@@ -15,11 +15,14 @@ import numpy as np
 
 from flowsched.experiments.solver import lemon
 from flowsched.experiments.solver.instances import Ints, Rounds, StaticNodes, task_arcs
+from flowsched.experiments.solver.lemon import Infeasible
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.network.one_shot import min_cost_flow
 from flowsched.network.problem import FlowProblem
+from flowsched.network.results import Algorithm
 
 __all__ = [
+    "Infeasible",
     "LemonWarm",
     "Measured",
     "SchedWarm",
@@ -79,7 +82,7 @@ def cold_peers() -> dict[str, Solve]:
     return solvers
 
 
-def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
+def flowsched_once(problem: FlowProblem, algorithm: Algorithm = "auto") -> Measured:
     """Solve by flowsched, in one call for all phases."""
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
     measured = Measured()
@@ -89,7 +92,7 @@ def flowsched_once(problem: FlowProblem, algorithm: str = "auto") -> Measured:
     return measured
 
 
-def flowsched_network(problem: FlowProblem, algorithm: str = "auto") -> Measured:
+def flowsched_network(problem: FlowProblem, algorithm: Algorithm = "auto") -> Measured:
     """Solve by flowsched, phase by phase: bulk build, first solve, flows read."""
     measured = Measured()
     net = FlowNetwork()
@@ -116,6 +119,8 @@ def ortools(problem: FlowProblem) -> Measured:
     measured.phase("build")
     status = solver.solve()
     measured.phase("solve")
+    if status in (solver.INFEASIBLE, solver.UNBALANCED):
+        raise Infeasible("OR-tools finds no flow that meets the supplies")
     if status != solver.OPTIMAL:
         raise RuntimeError(f"OR-tools found no optimum: {status}")
     solver.flows(arcs)
@@ -130,7 +135,12 @@ def pylmcf_cold(problem: FlowProblem) -> Measured:
     measured = Measured()
     graph = _pylmcf_graph(ordered)
     measured.phase("build")
-    graph.solve()
+    try:
+        graph.solve()
+    except RuntimeError as error:
+        if "INFEASIBLE" in str(error):
+            raise Infeasible("pylmcf finds no flow that meets the supplies") from error
+        raise
     measured.phase("solve")
     graph.result()
     measured.phase("read")

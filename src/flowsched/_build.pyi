@@ -1,0 +1,3 @@
+__all__ = ["FACTS"]
+
+FACTS: dict[str, str | bool]

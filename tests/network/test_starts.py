@@ -1,0 +1,221 @@
+"""The network simplex from each of its starts: by shortest paths, by a coarse phase of push-relabel; and which it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import oracles
+import pytest
+from effort import effort
+from hypothesis import assume, given, settings
+from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
+from strategies import any_problems, random_problem
+
+import flowsched._ns as _ns
+from flowsched.exceptions import InfeasibleError, TimeLimitError
+from flowsched.experiments.solver import general
+from flowsched.experiments.solver.instances import SchedFamily
+from flowsched.network import FlowNetwork, min_cost_flow, one_shot
+from flowsched.network.arguments import EMPTY
+from flowsched.network.problem import FlowProblem
+
+both = pytest.mark.parametrize("start", ["shortest_paths", "coarse"])
+
+
+def solved(problem, start, time_limit=-1.0):
+    """What the simplex returns from the start that is named."""
+    ends = problem.tail.astype(np.int32), problem.head.astype(np.int32)
+    arrays = (
+        np.ascontiguousarray(column) for column in (problem.capacity, problem.cost, problem.supply, problem.lower)
+    )
+    return _ns.solve(*ends, *arrays, time_limit, EMPTY, EMPTY, _ns.STARTS[start])
+
+
+def judge(problem, start):
+    """Solve from a start and compare with the oracle; return what the simplex counted."""
+    answer = oracles.optimum(problem)
+    status, found, potential, stats = solved(problem, start)
+    if status == _ns.OK:
+        cost = _ns.total_cost(problem.cost.copy(), found)
+        assert (answer.status, answer.cost) == (OPTIMAL, cost)
+        oracles.check_optimal(problem, found, cost, potential)
+    elif status == _ns.INFEASIBLE:
+        assert answer.status == INFEASIBLE
+        oracles.check_cut(problem, found)
+    else:
+        assert status == _ns.UNBOUNDED
+        assert answer.status in (UNBOUNDED, INFEASIBLE)
+        oracles.check_cycle(problem, found)
+    return stats
+
+
+@both
+@given(problem=any_problems())
+@settings(max_examples=effort(150, 900))
+def test_any_against_ortools(problem, start):
+    assume(len(problem.tail) and not problem.supply.sum())
+    judge(problem, start)
+
+
+@both
+@pytest.mark.parametrize("seed", range(effort(6, 40)))
+@pytest.mark.parametrize(
+    ("nodes", "arcs", "options"),
+    [
+        pytest.param(40, 300, {}, id="mixed"),
+        pytest.param(300, 1200, {"negative": 0, "unlimited": 0}, id="plain"),
+        pytest.param(300, 400, {"max_flow": 1, "negative": 0}, id="sparse unit"),
+        pytest.param(15, 3000, {"max_cost": 3}, id="dense, many ties"),
+        pytest.param(100, 1000, {"max_cost": 10**12, "max_flow": 10**5}, id="large numbers"),
+    ],
+)
+def test_larger_against_ortools(nodes, arcs, options, seed, start):
+    problem = random_problem(np.random.default_rng(seed), nodes, arcs, **options)
+    stats = judge(problem, start)
+    assert stats["start"] in (start, "shortest_paths")  # unlimited arcs of negative cost leave no other
+    assert (stats["sketched"] > 0) == (stats["start"] == "coarse")
+
+
+@both
+@pytest.mark.parametrize("seed", range(effort(6, 40)))
+def test_infeasible_after_a_start(seed, start):
+    """The coarse phase gives up where there is no way; the cut is found all the same."""
+    problem = general.grid(8, 12, seed)
+    sender, taker = 5, 70
+    problem.supply[sender] += 10**6
+    problem.supply[taker] -= 10**6
+    assert oracles.optimum(problem).status == INFEASIBLE
+    stats = judge(problem, start)
+    assert stats["start"] == start
+
+
+def test_source_without_ways():
+    problem = FlowProblem(
+        np.array([0, 1, 1]), np.array([1, 0, 2]), np.array([3, 3, 3]), np.array([1, 1, 1]), np.array([1, 0, 0, -1])
+    )
+    for start in ("shortest_paths", "coarse"):
+        assert solved(problem, start)[0] == _ns.INFEASIBLE
+
+
+def test_dead_ends_are_left():
+    """Cheap arcs lead into nodes that nothing leaves."""
+    rng = np.random.default_rng(0)
+    problem = general.grid(10, 10, 0)
+    n = len(problem.supply)
+    tail = np.concatenate([problem.tail, np.arange(n)])
+    head = np.concatenate([problem.head, n + rng.integers(0, 20, n)])
+    grown = FlowProblem(
+        tail,
+        head,
+        np.concatenate([problem.capacity, np.full(n, 1000)]),
+        np.concatenate([problem.cost, np.zeros(n, np.int64)]),
+        np.concatenate([problem.supply, np.zeros(20, np.int64)]),
+    )
+    judge(grown, "coarse")
+
+
+FAMILIES = {
+    "grid": lambda seed: general.grid(32, 32, seed),
+    "goto": lambda seed: general.goto(1024, 8, seed),
+    "road": lambda seed: general.road(24, 32, seed),
+    "assignment": lambda seed: general.sparse_assignment(400, 6, seed),
+    "dense assignment": lambda seed: general.dense_assignment(40, seed),
+    "transport": lambda seed: general.transport(60, 80, seed),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("seed", range(effort(2, 10)))
+def test_families_from_each_start(family, seed):
+    problem = FAMILIES[family](seed)
+    chosen = judge(problem, "any")
+    forced = {start: judge(problem, start) for start in ("shortest_paths", "coarse")}
+    congested = family in ("grid", "goto")
+    assert chosen["start"] == ("coarse" if congested else "shortest_paths")
+    assert chosen["pivots"] == forced[chosen["start"]]["pivots"]
+    if congested:  # the phase is to leave little to do
+        assert 2 * forced["coarse"]["pivots"] < forced["shortest_paths"]["pivots"]
+
+
+def test_the_phase_is_short():
+    """One phase looks at each arc some dozens of times, not hundreds of times."""
+    problem = general.grid(48, 48, 1)
+    assert judge(problem, "coarse")["sketched"] < 120 * len(problem.tail)
+
+
+@pytest.mark.parametrize("tasks", [400, 760, 1200])
+def test_large_easy_problems_go_to_repair(tasks, monkeypatch):
+    """Where nearly all tasks find room on their shortest paths; not where the cluster is oversubscribed."""
+    problem = SchedFamily(200, tasks=tasks, seed=1).problem()
+    columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
+    plain = min_cost_flow(*columns)
+    monkeypatch.setattr(one_shot, "_BULK", 1)
+    large = min_cost_flow(*columns)
+    assert plain.cost == large.cost == oracles.optimum(problem).cost
+    assert plain.stats["algorithm"] == "network_simplex"
+    assert large.stats["algorithm"] == ("network_simplex" if tasks == 1200 else "repair")
+    assert min_cost_flow(*columns, algorithm="network_simplex").stats["algorithm"] == "network_simplex"
+
+
+def test_stats_tell_the_start():
+    problem = general.grid(24, 24, 2)
+    columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
+    stats = min_cost_flow(*columns).stats
+    assert (stats["algorithm"], stats["start"]) == ("network_simplex", "coarse")
+    net = FlowNetwork()
+    net.add_nodes(problem.supply)
+    arcs = net.add_arcs(*columns[:-1])
+    assert net.solve(algorithm="network_simplex").stats["start"] == "coarse"
+    net.set_cost(arcs[:5], problem.cost[:5] + 1)
+    assert net.solve(algorithm="network_simplex").stats["start"] == "basis"
+
+
+def test_time_limit_in_the_phase():
+    problem = general.grid(64, 64, 0)
+    assert solved(problem, "coarse", 0.0)[0] == _ns.LATE
+    columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
+    try:
+        result = min_cost_flow(*columns, time_limit=0.0)
+    except TimeLimitError:
+        return
+    assert result.stats["gap"] >= 0
+
+
+@both
+def test_no_range_is_left(start):
+    """Costs up to the largest that are solved: potentials of the phase stay within bounds."""
+    problem = general.grid(6, 8, 3)
+    n = len(problem.supply)
+    scale = (2**55 // (n + 1) - 1) // int(problem.cost.max())
+    big = FlowProblem(problem.tail, problem.head, problem.capacity, problem.cost * scale, problem.supply)
+    status, flow, _, stats = solved(big, start)
+    assert (status, stats["start"]) == (_ns.OK, start)
+    assert _ns.total_cost(big.cost, flow) == scale * oracles.optimum(problem).cost
+
+
+def test_bounds_out_of_order_are_declined():
+    problem = FlowProblem(np.array([0]), np.array([1]), np.array([1]), np.array([1]), np.array([1, -1]))
+    for capacity, lower in ((-1, 0), (1, 2), (1, -1)):
+        wrong = FlowProblem(
+            problem.tail, problem.head, np.array([capacity]), problem.cost, problem.supply, np.array([lower])
+        )
+        assert solved(wrong, "any")[0] == _ns.RANGE
+
+
+@given(problem=any_problems())
+@settings(max_examples=effort(50, 300))
+def test_ids_are_narrowed(problem):
+    n = len(problem.supply)
+    assert _ns.narrowed(problem.tail.copy(), n).tolist() == problem.tail.tolist()
+    for wrong in (-1, n, 2**32, -(2**31)):
+        ids = problem.tail.copy()
+        if len(ids):
+            ids[-1] = wrong
+            assert _ns.narrowed(ids, n) is None
+
+
+def test_infeasible_by_the_front_door():
+    problem = general.grid(8, 12, 0)
+    problem.supply[[5, 70]] += 10**6, -(10**6)
+    with pytest.raises(InfeasibleError) as caught:
+        min_cost_flow(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
+    oracles.check_cut(problem, caught.value.cut)
