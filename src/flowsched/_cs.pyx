@@ -169,7 +169,7 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 60         # each arc, to make a basis
-cdef double FINISH = 0.2         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
+cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
 
@@ -1813,7 +1813,7 @@ cdef class Network:
             self.count[i] = 0
         self.begun, self.turn = time.monotonic(), 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
-        self.grace = self.deadline + max(time_limit / 20, 0.01)
+        self.grace = self.deadline + max(time_limit / 40, 0.005)
         self.fuel = FS_FUEL
         self.told, self.sofar = {}, None
         try:

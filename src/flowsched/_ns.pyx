@@ -139,8 +139,8 @@ cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
 cdef double RUSH = 8                     # the price of what is missing rises e**RUSH times in the course of the limit
-cdef double COMPLETING = 1.4             # how long completing a flow takes, and
-cdef double HANDING = 0.4                # handing it over, in units of what loading took
+cdef double COMPLETING = 1.8             # how long completing a flow takes, and
+cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
 cdef enum:
     SUSPECTS = 256     # as many slots are looked through for every pivot
@@ -776,7 +776,7 @@ cdef class Simplex:
         """Let signals in; True if not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
         with gil:
             fs_look()
-            return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + max(self.limit / 20, 0.01)
+            return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + max(self.limit / 40, 0.005)
 
     cdef int loop(self, int32_t block) except -1 nogil:
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
