@@ -43,3 +43,12 @@ def test_what_does_not_end_is_told() -> None:
 def test_mixes_are_the_same_for_the_same_seed(name: str) -> None:
     first, second = (experiment._MIXES[name](random.Random(3), 20) for _ in range(2))
     assert first.arrivals == second.arrivals
+
+
+def test_without_recorded_inputs_a_note_names_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_MIXES", {"small": lambda rng, part: experiment._backlog(rng, 5, lambda _: 10.0)})
+    kept = []
+    outcome = experiment.run(quick=True, say=lambda line: None, keep=kept.append)
+    assert kept[0]() is outcome
+    assert {row.setting.partition(":")[0] for row in outcome.rows} == {"small"}
+    assert any("--data" in note and "openb" in note for note in outcome.notes)

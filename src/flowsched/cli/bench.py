@@ -67,8 +67,11 @@ _MORE = {
     With --data DIR it measures the trace in DIR/openb, otherwise the bundled model of it. A note says where the trace
     can be had.
     """,
+    "backlog": """
+    With --data DIR it also starts the tasks of the trace in DIR/openb at once.
+    """,
 }
-_DATA = ("solver", "hrm", "openb")
+_DATA = ("solver", "hrm", "openb", "backlog")
 
 
 class _Experiments(endings.Group):
