@@ -28,7 +28,7 @@ from faults import fail_object
 from lives import POLICIES, Life, said, world_of
 
 import flowsched as fs
-from flowsched import _cs, _ns, _scaling
+from flowsched import _cs, _ns
 from flowsched.cluster.audit import audit
 
 PACKAGE = os.path.dirname(fs.__file__)
@@ -240,7 +240,7 @@ def test_memory_that_ends_anywhere_leaves_no_half_state_in_use(call, tmp_path: P
 
 @pytest.mark.skipif(_cs.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
 @pytest.mark.parametrize("kind", ["allocation", "signal"])
-@pytest.mark.parametrize("module", [_cs, _ns, _scaling], ids=["_cs", "_ns", "_scaling"])
+@pytest.mark.parametrize("module", [_cs, _ns], ids=["_cs", "_ns"])
 def test_every_fault_point_of_the_kernels_in_a_round(module, kind: str, tmp_path: Path) -> None:
     found = walk(do_schedule, at_point(module, kind), tmp_path, 2, make=crowd)
     told(f"fault points ({kind}, {module.__name__})", do_schedule, found)
