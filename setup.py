@@ -33,6 +33,9 @@ MODULES = (
 )
 """Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
 
+HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course", "fgm._match")
+"""Compiled for speed; the others, which mostly call Python, for size."""
+
 SHARED = "_flowsched_views"
 """The memory views of all modules, a quarter of each otherwise.
 
@@ -67,7 +70,7 @@ def extension(name: str, suffix: str) -> Extension:
         f"flowsched.{name}",
         [f"src/flowsched/{name.replace('.', '/')}{suffix}"],
         define_macros=list(macros.items()),
-        extra_compile_args=compile_flags,
+        extra_compile_args=[*compile_flags, *(() if name in HOT or debug or sys.platform == "win32" else ("-Os",))],
         extra_link_args=link_flags,
         py_limited_api=limited,
     )

@@ -130,6 +130,8 @@ class Inventory(Columns):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        if self.rule is not None and not hasattr(type(self.rule), "narrow"):
+            raise TypeError(f"Inventory.rule: a limit expected, got {type(self.rule).__name__}")
         self._detach()
 
     # -- machines -----------------------------------------------------------------------------------------------

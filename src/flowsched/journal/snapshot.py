@@ -151,7 +151,9 @@ class Extras:
             if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
-                if not known.keys() <= (parts := _parts(thing)).keys():
+                # `__getstate__` may fill in what the object itself lacks
+                whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
+                if not whole or not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
                 for name, like in known.items():
                     # A string may stand for any id.
