@@ -2782,12 +2782,12 @@ _NO_BASIS = _ns.empty().dump()
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):
     """None, or a text if the magnitudes add up to 2**60 or more."""
-    try:
-        if _magnitude(supply, "supply") + _magnitude(lower, "lower") >= 2 * POT_MAX:
-            return "supply, lower: they add up to 2**60 or more"
-    except CostRangeError as error:
-        return str(error)
-    return None
+    cdef Py_ssize_t wrong = -1
+    cdef int64_t total = _sum_of(supply, 0, &wrong)
+    if wrong >= 0:
+        return f"supply[{wrong}]: too large; the magnitudes must add up to less than 2**60"
+    _sum_of(lower, total, &wrong)
+    return "supply, lower: they add up to 2**60 or more" if wrong >= 0 else None
 
 
 def _whole(view):
@@ -2803,14 +2803,23 @@ cdef object _grown(view, int64_t size):
     return out
 
 
-cdef int64_t _magnitude(const int64_t[::1] values, str name) except -1:
-    """Sum of the magnitudes, which must stay below 2**60."""
+cdef int64_t _sum_of(const int64_t[::1] values, int64_t total, Py_ssize_t *wrong) noexcept nogil:
+    """The magnitudes added to `total`; `wrong` gets the index at which they come to 2**60."""
     cdef Py_ssize_t i
-    cdef int64_t total = 0
     for i in range(values.shape[0]):
         if not -2 * POT_MAX < values[i] < 2 * POT_MAX or total + mag(values[i]) >= 2 * POT_MAX:
-            raise CostRangeError(f"{name}[{i}]: {values[i]} is too large; supplies and lower bounds must add up to less than 2**60")
+            wrong[0] = i
+            break
         total += mag(values[i])
+    return total
+
+
+cdef int64_t _magnitude(const int64_t[::1] values, str name) except -1:
+    """Sum of the magnitudes, which must stay below 2**60."""
+    cdef Py_ssize_t i = -1
+    cdef int64_t total = _sum_of(values, 0, &i)
+    if i >= 0:
+        raise CostRangeError(f"{name}[{i}]: {values[i]} is too large; supplies and lower bounds must add up to less than 2**60")
     return total
 
 

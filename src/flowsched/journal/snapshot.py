@@ -146,6 +146,7 @@ class Extras:
         ------
         TypeError
         """
+        lists: set[int] = set()
         for kind, of_kind in things.items():
             known = self.parts.get(kind)
             if known is None or kind is FlowNetwork:  # a network has checked itself
@@ -159,6 +160,10 @@ class Extras:
                     # A string may stand for any id.
                     if not isinstance(like, str | None) and not _alike(parts[name], like):
                         raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
+                    if isinstance(like, list):
+                        if id(parts[name]) in lists:
+                            raise TypeError(f"{kind.__name__}.{name}: a list that something else changes, too")
+                        lists.add(id(parts[name]))
 
 
 def _parts(thing: Any) -> dict[str, Any]:
