@@ -9,7 +9,7 @@
 # path takes is pushed along it.  A *global update* now and then lowers every potential to its distance, in steps of epsilon, from the nearest deficit.
 #
 # Nothing rests on how good the flow is.  At every step each arc is within its bounds and `exc` says what each node has too much or too little, so the phase may be
-# given up at any time: after too many scans, or when potentials have fallen too far, as they do in a network without a feasible flow.
+# given up at any time: after too many scans, which bounds every loop here, or when potentials have fallen too far, as they do in a network without a feasible flow.
 #
 # References: A. V. Goldberg, An efficient implementation of a scaling minimum-cost flow algorithm (1997); Z. Király, P. Kovács, Efficient implementations of
 # minimum-cost flow algorithms (2012).
@@ -38,9 +38,10 @@ cdef class Coarse:
     cdef int64_t eps               # 2 to the power of `grain`
     cdef int grain
     cdef int64_t scanned
-    cdef int64_t floor             # potentials below it are out of range: none is used
+    cdef int64_t floor             # potentials below it are out of range: only those of dead ends
+    cdef int64_t dead              # the potential of a dead end: so low that no half-arc into it has rc < 0
     # -- by node ---------------------------------------------------------------------------------------------------
-    cdef int64_t[::1] pot          # >= floor
+    cdef int64_t[::1] pot          # >= floor, or dead
     cdef int64_t[::1] exc          # supply + inflow - outflow
     cdef int32_t[::1] first        # half[first[v] : first[v + 1]] are v's
     cdef int32_t[::1] middle       # those from here on are backward
@@ -72,6 +73,7 @@ cdef class Coarse:
         self.place = _empty(owner.slots, np.int32)
         self.eps = 1
         self.floor = -4 * <int64_t>(n + 1) * max(owner.top_cost, 1)
+        self.dead = self.floor - max(owner.top_cost, 1)
 
     cdef int load(self, Simplex owner) except -1 nogil:
         """Lay out the half-arcs, with no flow except on arcs of negative cost, which are full."""
@@ -133,10 +135,10 @@ cdef class Coarse:
             self.front = self.front + 1 if self.front + 1 < self.n else 0
             self.count -= 1
             self.queued[s] = False
-            while exc[s] > 0:
+            while exc[s] > 0 and self.scanned < limit:
                 # a path of half-arcs of rc < 0
                 v, length = s, 0
-                while length < REACH and (exc[v] >= 0 or not length):
+                while length < REACH and (exc[v] >= 0 or not length) and self.scanned < limit:
                     p, i, end = pot[v], now[v], first[v + 1] if backs[v] else middle[v]
                     while i < end and not (room[i] > 0 and half[i].cost + p < pot[half[i].head]):
                         i += 1
@@ -150,8 +152,8 @@ cdef class Coarse:
                         self.scanned += end - first[v]
                         stale += 1
                         now[v] = first[v]
-                        if best < 0 and length:             # a dead end: nothing may come here
-                            pot[v] = self.floor
+                        if best < 0 and length:             # a dead end: nothing may come here any more
+                            pot[v] = self.dead
                         elif p - least - self.eps < self.floor:
                             return C_OK
                         else:
@@ -187,10 +189,10 @@ cdef class Coarse:
                     exc[v] += amount
                 if exc[v] > 0:
                     self.append(v)
-            owner.fuel -= self.scanned - seen
-            seen = self.scanned
-            if owner.fuel <= 0 and owner.poll() != C_OK:
-                return C_LATE
+                owner.fuel -= self.scanned - seen
+                seen = self.scanned
+                if owner.fuel <= 0 and owner.poll() != C_OK:
+                    return C_LATE
         return C_OK
 
     cdef int hand_over(self, Simplex owner) except -1 nogil:
@@ -198,7 +200,7 @@ cdef class Coarse:
         cdef int32_t v, e
         cdef int64_t room, flow, least = 0
         for v in range(self.n):
-            if self.pot[v] > self.floor:
+            if self.pot[v] >= self.floor:
                 least = min(least, self.pot[v])
         for v in range(self.n):
             owner.b[v], owner.pot[v] = self.exc[v], max(self.pot[v], least)
@@ -258,11 +260,11 @@ cdef class Coarse:
                         self.enlist(u, <int32_t>step)
                         top = max(top, <int32_t>step)
         for v in range(self.n):
-            if pot[v] - d * self.eps < self.floor:
+            if pot[v] != self.dead and pot[v] - d * self.eps < self.floor:
                 return False
         for v in range(self.n):
             u = min(dist[v], d)
-            if u:
+            if u and pot[v] != self.dead:
                 pot[v] -= u * self.eps
                 self.now[v] = self.first[v]
         return True

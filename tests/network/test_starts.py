@@ -96,6 +96,35 @@ def test_source_without_ways():
         assert solved(problem, start)[0] == _ns.INFEASIBLE
 
 
+@both
+@pytest.mark.parametrize(
+    ("arcs", "supply"),
+    [
+        pytest.param([(0, 3, 3, -3816), (3, 2, 3, -689708)], [-2, -1, 0, 3], id="to an end"),
+        pytest.param([(0, 1, 5, -10), (1, 2, 5, -9), (2, 1, 5, 8), (2, 3, 2, -7)], [4, 0, -9, 5], id="round a cycle"),
+    ],
+)
+def test_dead_ends_at_negative_costs_end_the_phase(arcs, supply, start):
+    """A node that nothing leaves is never entered again, however cheap the arc into it is."""
+    tail, head, capacity, cost = np.array(arcs).T.copy()
+    problem = FlowProblem(tail, head, capacity, cost, np.array(supply))
+    assert judge(problem, start)["sketched"] < 1000
+
+
+@both
+@pytest.mark.parametrize("seed", range(effort(40, 4000)))
+def test_infeasible_at_negative_costs(seed, start):
+    """The phase ends where a price falls without end: by its bound on scans, within one node's excess too."""
+    rng = np.random.default_rng(seed)
+    nodes, arcs = int(rng.integers(3, 12)), int(rng.integers(2, 30))
+    tail, head = rng.integers(0, nodes, (2, arcs))
+    cost = -rng.integers(0, 10 ** int(rng.integers(1, 13)), arcs)
+    supply = rng.integers(-5, 6, nodes)
+    supply[0] -= supply.sum()
+    problem = FlowProblem(tail, head, rng.integers(1, 9, arcs), cost, supply)
+    assert judge(problem, start)["sketched"] < 300 * arcs + 1000
+
+
 def test_dead_ends_are_left():
     """Cheap arcs lead into nodes that nothing leaves."""
     rng = np.random.default_rng(0)
@@ -114,7 +143,7 @@ def test_dead_ends_are_left():
 
 
 FAMILIES = {
-    "grid": lambda seed: general.grid(32, 32, seed),
+    "grid": lambda seed: general.grid(48, 48, seed),
     "goto": lambda seed: general.goto(1024, 8, seed),
     "road": lambda seed: general.road(24, 32, seed),
     "assignment": lambda seed: general.sparse_assignment(400, 6, seed),
