@@ -614,7 +614,7 @@ cdef class Network:
         after = self.state(h)
         self.count[PUSHES] += 1
         if before != after:
-            if self.res[h] == 0 and self.res[h ^ 1] >= CINF - 2 * POT_MAX:
+            if h & 1 == 0 and self.res[h] == 0 and self.res[h ^ 1] >= CINF - 2 * POT_MAX:
                 self.brimful = True
             self.shift(u, h, before, after)
             self.shift(v, h ^ 1, mirror(before), mirror(after))
@@ -1870,6 +1870,8 @@ cdef class Network:
             return False
         if status == RANGE or self.overflown:
             return True
+        if self.brimful:
+            self.count[WALK_SCANS] += self.m
         for a in range(self.m if self.brimful else 0):
             if self.pos[2 * a] >= 0 and self.res[2 * a] == 0 and self.unlimited(2 * a):
                 full = True

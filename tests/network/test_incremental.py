@@ -10,7 +10,7 @@ from netmodel import ALGORITHMS, from_problem, mend, mutate
 from strategies import random_problem
 
 from flowsched.exceptions import InfeasibleError
-from flowsched.network import min_cost_flow
+from flowsched.network import INF, FlowNetwork, min_cost_flow
 
 STEPS = 50
 SEQUENCES = effort(10, 40)  # of each parameter set: 4 algorithms, 4 budgets, 2 shapes
@@ -114,3 +114,18 @@ def test_a_small_change_is_solved_locally():
     solution = mirror.net.solve()
     mirror.check_solution(solution)
     assert len(solution.changed) < 100
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "repair"])
+def test_an_unlimited_arc_that_empties_is_no_reason_to_look_at_all_arcs(algorithm):
+    net = FlowNetwork()
+    source, sink, *others = net.add_nodes(1002)
+    dear, cheap = net.add_arcs([source] * 2, [sink] * 2, capacity=INF, cost=[5, 9])
+    net.add_arcs(others[:-1], others[1:], capacity=1, cost=1)
+    net.set_supply([source, sink], [3, -3])
+    net.solve(algorithm=algorithm)
+    assert net.flow([dear, cheap]).tolist() == [3, 0]
+    net.set_cost([cheap], [1])
+    answer = net.solve(algorithm=algorithm)
+    assert net.flow([dear, cheap]).tolist() == [0, 3]
+    assert answer.stats["walk_scans"] + answer.stats["search_scans"] < 50
