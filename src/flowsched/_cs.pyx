@@ -91,7 +91,11 @@ from flowsched import _ns, _scaling
 from flowsched.exceptions import ConcurrentUseError, CostRangeError, InfeasibleError, InputError, TimeLimitError, UnboundedError
 
 include "_faults.pxi"
+include "_raised.pxi"
 include "_wide.pxi"
+
+cdef extern from *:
+    int fs_asked "fs_look"()       # a negative number leaves the exception of a handler
 
 cdef extern from *:
     """
@@ -294,7 +298,6 @@ cdef class Network:
     cdef int64_t supply_sum
     cdef int64_t volume            # sum of |supply| and of lower bounds: bounds every excess
     cdef int64_t cost_bound        # no arc has |cost| above it; lowered when it matters
-    cdef int64_t broken            # largest -rc that a mutation has caused since the last solution
     cdef int64_t cost_hi
     cdef uint64_t cost_lo          # sum of w(a) f(a), 128 bits
     cdef bint overflown            # an excess left its range, which only flows near 2**60 can do, and is wrong: `start_anew` before the next answer
@@ -667,7 +670,6 @@ cdef class Network:
         rc = self.reduced(h)
         if rc >= 0:
             return 0
-        self.broken = max(self.broken, -rc)
         u, v = self.tail(h), self.head(h)
         if u != v and (self.shift_potential(u, -rc) or self.shift_potential(v, rc)):
             return 0
@@ -1158,10 +1160,8 @@ cdef class Network:
         """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
         self.fuel = FS_FUEL
         with gil:
-            try:
-                fs_look()
-            except BaseException as error:  # (I) must be restored first if scaling has broken it
-                self.pending = error
+            if fs_asked() < 0:
+                self.pending = fs_raised()      # (I) is to be restored first
                 return INTERRUPTED
             if self.deadline and self.late(time.monotonic()):
                 return LATE
@@ -1884,7 +1884,6 @@ cdef class Network:
         """Let the present flow be the last solution: (cost, ids of arcs whose flow differs from the one before, ascending, stats)."""
         cdef int32_t i, a, changed = 0, hasty = 0
         cdef int64_t gap_hi = 0
-        cdef int64_t[2] solves
         cdef uint64_t gap_lo = 0
         cdef int64_t[::1] ids
         cdef int32_t[::1] half = self.none32, jarc = self.jarc, jnode = self.jnode
@@ -1918,14 +1917,7 @@ cdef class Network:
             jarc, jflow = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
         if self.jnode.shape[0] > 1024 and self.jnode.shape[0] > self.n // 8 or hasty > jnode.shape[0]:
             jnode, jpot = _zeros(max(16, hasty), np.int32), _zeros(max(16, hasty), np.int64)
-        solves[0], solves[1] = self.solves[0] + (not warm), self.solves[1] + warm
-        stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
-        stats.update(self.told)
-        stats["algorithm"] = _WAYS[self.way]
-        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, solves[0], solves[1]
-        stats["gap"] = (int(gap_hi) << 64) + int(gap_lo)
-        stats["seconds"] = time.perf_counter() - start
-        answer = self.total_cost(), out, stats
+        answer = self.total_cost(), out, self.summary(self.told, (int(gap_hi) << 64) + int(gap_lo), warm, start)
         # 2. What cannot.
         for i in range(self.njarc if self.based and not self.alike else 0):
             a = self.jarc[i]
@@ -1937,10 +1929,9 @@ cdef class Network:
                 self.nastray += 1
         if self.solved:
             self.clear_journal()
-            self.broken = 0
         self.jarc, self.jflow, self.jnode, self.jpot = jarc, jflow, jnode, jpot
         self.solved, self.reshaped = True, False
-        self.solves[0], self.solves[1] = solves[0], solves[1]
+        self.solves[1 if warm else 0] += 1
         for i in range(hasty):
             self.restore_optimality(half[i])
         self.loose = False
@@ -1996,11 +1987,7 @@ cdef class Network:
             if self.pos[2 * a] >= 0 and flow[a] != self.last_flow(a):
                 ids[changed] = a
                 changed += 1
-        stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)} | told
-        stats["algorithm"] = _WAYS[self.way]
-        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
-        stats["seconds"] = time.perf_counter() - start
-        answer = (int(high) << 64) + int(low), out, stats
+        answer = (int(high) << 64) + int(low), out, self.summary(told, told["gap"], warm, start)
         # 2. What cannot.
         self.clear_journal()
         arcs = nodes = 0
@@ -2016,6 +2003,15 @@ cdef class Network:
         self.solved, self.reshaped, self.sofar = True, False, None
         self.solves[1 if warm else 0] += 1
         return answer
+
+    cdef dict summary(self, dict told, gap, bint warm, double start):
+        """What a solve that ends now counted: here, and, as it `told`, in a kernel for whole networks."""
+        cdef dict stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
+        stats.update(told)
+        stats["algorithm"] = _WAYS[self.way]
+        stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
+        stats["gap"], stats["seconds"] = gap, time.perf_counter() - start
+        return stats
 
     cdef object gap(self, const int64_t[::1] flow):
         """The sum of -rc * room over the residual half-arcs of a feasible flow, by the present potentials; None if a way without limit is too cheap."""
@@ -2077,10 +2073,7 @@ cdef class Network:
                 self.basis, self.based, self.known, self.astray, self.nastray, self.halted = basis, True, known, astray, -1, SIMPLEX
             self.sofar, self.way = outcome, SIMPLEX
             return LATE
-        if status == _ns.INFEASIBLE:
-            raise InfeasibleError("no flow meets the supplies", answer & self.living())
-        if status == _ns.UNBOUNDED:
-            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        self.refuse(status, answer)
         if told["resumed"]:
             known, astray = self.known, self.astray
         else:
@@ -2115,10 +2108,7 @@ cdef class Network:
             if answer is not None and told["gap"] is not None:
                 self.sofar, self.halted = outcome, SCALING
             return LATE
-        if status == _scaling.INFEASIBLE:
-            raise InfeasibleError("no flow meets the supplies", answer & self.living())
-        if status == _scaling.UNBOUNDED:
-            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        self.refuse(status, answer)
         self.take_over(answer, potential, None)
         self.told, self.nastray, self.allowance = told, -1, FAR      # a basis that is kept has other flows
         return self.centre()
@@ -2282,6 +2272,14 @@ cdef class Network:
         self.clear_active()
         return OK
 
+    cdef int refuse(self, int status, answer) except -1:
+        """Raise what a kernel for whole networks proved: `answer` is a cut, or a cycle."""
+        if status == _ns.INFEASIBLE:    # the numbers are those of `_scaling`, too
+            raise InfeasibleError("no flow meets the supplies", answer & self.living())
+        if status == _ns.UNBOUNDED:
+            raise UnboundedError(f"a cycle of {len(answer)} arcs of unlimited capacity has negative cost", answer)
+        return 0
+
     cdef int fail(self, int status) except -1:
         cdef int32_t i
         if status == INTERRUPTED:
@@ -2292,8 +2290,7 @@ cdef class Network:
         if status == UNBOUNDED:
             # order[:stuck] leads from the head of order[stuck] to its tail, written from the far end
             cycle = [self.order[self.stuck] >> 1] + [self.order[i] >> 1 for i in range(self.stuck - 1, -1, -1)]
-            raise UnboundedError(
-                f"a cycle of {len(cycle)} arcs of unlimited capacity has negative cost", np.array(cycle, np.int64))
+            self.refuse(_ns.UNBOUNDED, np.array(cycle, np.int64))
         if status == INFEASIBLE:
             self.reach(self.stuck, self.stuck_sign)
             marked = _whole(self.mark)[:self.n] == self.stamp
@@ -2519,12 +2516,12 @@ cdef class Network:
         kept = self.based and self.basis.reusable()
         known = self.known if self.based else potential[:0]
         return {
-            "form": 2, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
+            "form": 3, "supply": np.array(self.sup[:n]), "potential": potential.base, "hint": hint.base, "degree": degree.base, "adjacent": adjacent.base,
             "free_nodes": free_nodes.base, "active": np.array(self.active[:self.nactive]), "capacity": capacity.base, "flow": flow.base,
             "lower": np.array(self.low[:m] if self.low.shape[0] else self.low), "cost": cost.base, "free_arcs": free_arcs.base,
             "bent": np.array(self.unsaturable[:self.nunsaturable]), "solved": int(self.solved), "moved_arcs": np.array(arcs), "moved_flow": np.array(moved),
             "moved_nodes": np.array(nodes), "moved_potential": np.array(raised), "overflown": int(self.overflown), "hub": self.hub,
-            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "broken": self.broken, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
+            "hub_seen": self.hub_seen, "cost_bound": self.cost_bound, "reshaped": int(self.reshaped), "eccentric": int(self.eccentric),
             "cold_solves": self.solves[0], "warm_solves": self.solves[1], "regret": self.regret, "since": self.since, "until": self.until, "halted": self.halted,
             "record": np.array(self.record), "budget": self.budget, "patience": self.patience, "based": int(self.based), "news": np.array(self.news[:self.nnews]),
             "known": np.array(known), "basis_kept": int(kept),
@@ -2717,7 +2714,7 @@ cdef class Network:
         # -- numbers
         if state["hub"] >= n:
             return "hub: no such node"
-        self.hub, self.hub_seen, self.cost_bound, self.broken = state["hub"], state["hub_seen"], state["cost_bound"], state["broken"]
+        self.hub, self.hub_seen, self.cost_bound = state["hub"], state["hub_seen"], state["cost_bound"]
         self.solves[0], self.solves[1], self.budget, self.patience = state["cold_solves"], state["warm_solves"], state["budget"], state["patience"]
         self.halted = state["halted"]
         self.regret, self.since, self.until, self.record = state["regret"], state["since"], state["until"], np.array(state["record"])

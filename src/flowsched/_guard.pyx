@@ -25,6 +25,8 @@ from flowsched.exceptions import ConcurrentUseError
 
 __all__ = ["Exclusive", "interruptible"]
 
+include "_raised.pxi"
+
 cdef extern from *:
     """
     #if defined(_MSC_VER)
@@ -72,16 +74,14 @@ cdef int shut() except -1:
     return 0
 
 
-cdef int deliver() except -1:
-    """Run the handlers of the signals that arrived; the first exception of one comes out when all have run."""
-    cdef object first = None
+cdef int deliver(object first=None) except -1:
+    """Run the handlers of the signals that arrived; the first exception, `first` if there is one, comes out when all have run."""
+    cdef object error
     while arrived:
         handler, number, frame = arrived.pop(0)
-        try:
-            handler(number, frame)
-        except BaseException as error:
-            if first is None:
-                first = error
+        error = fs_attempt(handler, number, frame)
+        if first is None:
+            first = error
     if first is not None:
         raise first
     return 0
@@ -89,23 +89,13 @@ cdef int deliver() except -1:
 
 cdef int reopen() except -1:
     """Give every signal its handler back, and run those of the signals that arrived."""
-    cdef object number, handler, first = None
+    cdef object number, handler, error, first = None
     for number, handler in list(handlers.items()):
         while get_handler(number) is _keep:
-            try:
-                set_handler(number, handler)
-            except BaseException as error:      # of the handler of another signal: `signal` looks for signals first
-                if first is None:
-                    first = error
-    if arrived:
-        try:
-            deliver()
-        except BaseException as error:
+            error = fs_attempt(set_handler, number, handler)    # that of the handler of another signal: `signal` looks for signals first
             if first is None:
                 first = error
-    if first is not None:
-        raise first
-    return 0
+    return deliver(first)
 
 
 @cython.auto_pickle(False)

@@ -196,7 +196,7 @@ def test_read_only_and_unaligned_vectors_of_other_memory_are_copied():
         (lambda s: s.pop("flow"), ["flow", "missing"]),
         (lambda s: s.update(more=1), ["more"]),
         (lambda s: s.update({1: 1}), ["1"]),
-        (lambda s: s.update(form=1), ["form", "2 to 2"]),
+        (lambda s: s.update(form=2), ["form", "3 to 3"]),
         (lambda s: s.update(hub=True), ["hub"]),
         (lambda s: s.update(hub=10**400), ["hub"]),
         (lambda s: s.update(hub=np.int64(1)), ["hub"]),

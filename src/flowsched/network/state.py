@@ -7,7 +7,7 @@ n and m are the numbers of node and arc ids ever given; ids that are free again 
 its tail and from its head.
 
 =====================  =======================================================================================================
-``form``               number of this format: 2
+``form``               number of this format: 3
 ``supply``             by node
 ``potential``          by node
 ``hint``               by node: where in its adjacency the next walk begins
@@ -29,7 +29,6 @@ its tail and from its head.
 ``overflown``          1 if an excess has left its range
 ``hub``, ``hub_seen``  node that takes most of the flow, or -1, and the number of nodes when it was looked for
 ``cost_bound``         no |cost| is above it
-``broken``             largest negative reduced cost that a change has caused since the last solution
 ``reshaped``           1 if nodes or arcs were added or removed since
 ``eccentric``          1 if the potentials are the simplex's choice
 ``cold_solves``, ``warm_solves``, ``budget``, ``patience``: counts, and limits of a solve
@@ -68,7 +67,7 @@ from flowsched.exceptions import InputError
 
 __all__ = ["ARRAYS", "FORM", "NUMBERS", "checked"]
 
-FORM: Final = 2
+FORM: Final = 3
 
 _FLAG = (0, 1)
 _COUNT = (0, 2**62)
@@ -81,7 +80,6 @@ NUMBERS: Final[Mapping[str, tuple[int, int]]] = {
     "hub": _ID,
     "hub_seen": (0, 2**32),
     "cost_bound": (0, 2**59 - 1),
-    "broken": (0, 2**61),
     "reshaped": _FLAG,
     "eccentric": _FLAG,
     "cold_solves": _COUNT,
