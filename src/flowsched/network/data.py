@@ -26,12 +26,13 @@ class NetworkData:
     Wherever ids are given, a single id counts as a vector of one.  A vector of bool chooses among all ids, in the order of `nodes` or `arcs`.
     """
 
-    __slots__ = ("_core", "_names", "_slack")
+    __slots__ = ("_core", "_names", "_slack", "_target")
 
     _core: _cs.Network
     _names: dict[Hashable, int]
     """Ids of the nodes that have a name."""
     _slack: Slack | None
+    _target: _cs.Network | Slack  # changes are made on it: it is the slack once there is one
     """From the first partial solve on."""
 
     def __repr__(self) -> str:

@@ -60,7 +60,7 @@ class FlowNetwork(NetworkData):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self._core = _cs.Network()
+        self._core = self._target = _cs.Network()
         self._names = {}
         self._slack = None
 
@@ -103,7 +103,7 @@ class FlowNetwork(NetworkData):
         else:
             raise InputError(f"supply: a count of nodes from 0 to 2**31 - 1 or an array expected, got {count}")
         if names is None:
-            return self._core.add_nodes(amounts) if self._slack is None else self._slack.add("add_nodes", amounts)
+            return self._target.add_nodes(amounts)
         labels = self._new_names(list(names), len(amounts))
         with Exclusive("this network"):  # no signal between the nodes and their names
             ids = self.add_nodes(amounts)
@@ -153,71 +153,48 @@ class FlowNetwork(NetworkData):
         heads = integers("head", head, k)
         rooms = capacities("capacity", capacity, k)
         costs = integers("cost", cost, k)
-        if self._slack is None:
-            return self._core.add_arcs(tails, heads, rooms, costs, lowers)
-        return self._slack.add("add_arcs", tails, heads, rooms, costs, lowers)
+        return self._target.add_arcs(tails, heads, rooms, costs, lowers)
 
     def set_supply(self, nodes: ArrayLike, supply: ArrayLike) -> None:
         """Set the supplies of nodes (arrays of one length, or one supply for all)."""
         ids = chosen("nodes", nodes, self.nodes)
         values = integers("supply", supply, len(ids))
-        if self._slack is None:
-            self._core.set_supply(ids, values)
-        else:
-            self._slack.apply("set_supply", ids, values)
+        self._target.set_supply(ids, values)
 
     def set_capacity(self, arcs: ArrayLike, capacity: ArrayLike) -> None:
         """Set the capacities of arcs; not below their lower bounds."""
         ids = chosen("arcs", arcs, self.arcs)
         values = capacities("capacity", capacity, len(ids))
-        if self._slack is None:
-            self._core.set_capacity(ids, values)
-        else:
-            self._slack.apply("set_capacity", ids, values)
+        self._target.set_capacity(ids, values)
 
     def set_lower(self, arcs: ArrayLike, lower: ArrayLike) -> None:
         """Set the lower bounds of arcs; not above their capacities."""
         ids = chosen("arcs", arcs, self.arcs)
         values = integers("lower", lower, len(ids))
-        if self._slack is None:
-            self._core.set_lower(ids, values)
-        else:
-            self._slack.apply("set_lower", ids, values)
+        self._target.set_lower(ids, values)
 
     def set_cost(self, arcs: ArrayLike, cost: ArrayLike) -> None:
         """Set the costs of arcs."""
         ids = chosen("arcs", arcs, self.arcs)
         values = integers("cost", cost, len(ids))
-        if self._slack is None:
-            self._core.set_cost(ids, values)
-        else:
-            self._slack.apply("set_cost", ids, values)
+        self._target.set_cost(ids, values)
 
     def remove_arcs(self, arcs: ArrayLike) -> None:
         """Remove arcs; their ids become free."""
         ids = chosen("arcs", arcs, self.arcs)
-        if self._slack is None:
-            self._core.remove_arcs(ids)
-        else:
-            self._slack.apply("remove_arcs", ids)
+        self._target.remove_arcs(ids)
 
     def remove_nodes(self, nodes: ArrayLike) -> None:
         """Remove nodes, each with its arcs; the ids become free."""
         ids = chosen("nodes", nodes, self.nodes)
         if not self._names:
-            self._remove_nodes(ids)
+            self._target.remove_nodes(ids)
             return
         gone = set(ids.tolist())
         with Exclusive("this network"):
-            self._remove_nodes(ids)
+            self._target.remove_nodes(ids)
             for name in [name for name, node in self._names.items() if node in gone]:
                 del self._names[name]
-
-    def _remove_nodes(self, ids: Int64Array) -> None:
-        if self._slack is None:
-            self._core.remove_nodes(ids)
-        else:
-            self._slack.apply("remove_nodes", ids)
 
     # -- solving ---------------------------------------------------------------------------------------------
 
@@ -264,7 +241,7 @@ class FlowNetwork(NetworkData):
         try:
             if partial:
                 if self._slack is None:
-                    self._slack = Slack(self._core)
+                    self._slack = self._target = Slack(self._core)
                 return FlowSolution(*self._slack.solve(kernel, seconds))
             if self._slack is not None:
                 self._slack.remove()
@@ -402,7 +379,8 @@ class FlowNetwork(NetworkData):
             state, names = state["network"], dict(state["names"])
         core = _cs.Network()
         core.adopt(checked(state))
-        self._core, self._names, self._slack = core, names, None
+        self._core = self._target = core
+        self._names, self._slack = names, None
 
     def _set_budget(self, budget: int, patience: int = -1) -> None:
         """Set, for tests, the scanned half-arcs after which an excess goes to the search, and all to the simplex (-1: the usual)."""

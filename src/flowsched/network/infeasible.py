@@ -57,14 +57,14 @@ def explained(
     tail, head, capacity, lower = columns
     tail, head = dense[tail], dense[head]
     inside = _minimum_cut(tail, head, capacity, lower, supply, time_limit)
-    short = 0 if inside is None else _shortfall(inside, tail, head, capacity, lower, supply)[0]
-    if inside is None or short <= 0:
+    amounts = None if inside is None else _shortfall(inside, tail, head, capacity, lower, supply)
+    if inside is None or amounts is None or amounts[0] <= 0:
         inside = error.cut[nodes]
-    short, need, room = _shortfall(inside, tail, head, capacity, lower, supply)
+        amounts = _shortfall(inside, tail, head, capacity, lower, supply)
     leaving = arcs[inside[tail] & ~inside[head]]
     cut = np.zeros(count, np.bool_)
     cut[nodes[inside]] = True
-    return InfeasibleError(_words(nodes, inside, leaving, names, (short, need, room)), cut, short, leaving)
+    return InfeasibleError(_words(nodes, inside, leaving, names, amounts), cut, amounts[0], leaving)
 
 
 def _some(ids: Int64Array, names: Mapping[int, Hashable], most: int = 5) -> str:

@@ -93,14 +93,43 @@ class Slack:
         self._stale: set[int] = set()  # nodes whose supply may differ from `_known`
         self._whole = False
 
-    # -- what the caller does ------------------------------------------------------------------------------------
+    # -- what the caller does; the changes are called as those of the kernel -------------------------------------------
 
-    def add(self, what: str, *given: Int64Array) -> Int64Array:
-        """Add nodes or arcs by the kernel's method of this name; return their ids."""
-        made: Int64Array = self.apply(what, *given)
+    def add_nodes(self, supply: Int64Array) -> Int64Array:
+        """Add nodes; return their ids."""
+        made: Int64Array = self._apply("add_nodes", supply)
         return made
 
-    def apply(self, change: str, *given: Int64Array) -> Any:
+    def add_arcs(self, *columns: Int64Array) -> Int64Array:
+        """Add arcs; return their ids."""
+        made: Int64Array = self._apply("add_arcs", *columns)
+        return made
+
+    def set_supply(self, nodes: Int64Array, supply: Int64Array) -> None:
+        """Set supplies."""
+        self._apply("set_supply", nodes, supply)
+
+    def set_capacity(self, arcs: Int64Array, capacity: Int64Array) -> None:
+        """Set capacities."""
+        self._apply("set_capacity", arcs, capacity)
+
+    def set_lower(self, arcs: Int64Array, lower: Int64Array) -> None:
+        """Set lower bounds."""
+        self._apply("set_lower", arcs, lower)
+
+    def set_cost(self, arcs: Int64Array, cost: Int64Array) -> None:
+        """Set costs."""
+        self._apply("set_cost", arcs, cost)
+
+    def remove_arcs(self, arcs: Int64Array) -> None:
+        """Remove arcs."""
+        self._apply("remove_arcs", arcs)
+
+    def remove_nodes(self, nodes: Int64Array) -> None:
+        """Remove nodes, each with its arcs."""
+        self._apply("remove_nodes", nodes)
+
+    def _apply(self, change: str, *given: Int64Array) -> Any:
         """Make a change of the network by the kernel's method of this name; return what that returns."""
         with self._guard:
             call = getattr(self._core, change)
