@@ -45,6 +45,7 @@ _ABOUT = {
     "hrm": "Several schedulers over a shared state, queues, shared GPUs, as in the HRM paper.",
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
     "openb": "GPUs allocated at saturation, beside FGD and five other policies.",
+    "decision": "What one event costs, on 1,000 to 100,000 machines, part by part.",
     "round": "A round of a cluster of 12,500 machines and 150,000 tasks, phase by phase.",
     "backlog": "What starts when more waits than runs, beside FIFO, first fit, EASY, SJF and DRF.",
 }
@@ -67,11 +68,14 @@ _MORE = {
     With --data DIR it measures the trace in DIR/openb, otherwise the bundled model of it. A note says where the trace
     can be had.
     """,
+    "decision": """
+    With --data DIR it runs the trace in DIR/openb, otherwise the bundled model of it.
+    """,
     "backlog": """
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
     """,
 }
-_DATA = ("solver", "hrm", "openb", "backlog")
+_DATA = ("solver", "hrm", "openb", "decision", "backlog")
 
 
 class _Experiments(endings.Group):

@@ -28,7 +28,7 @@ from flowsched.experiments.rows import Keep, Outcome, Row, forget
 
 __all__ = ["NAMES", "Outcome", "Row", "load", "run"]
 
-NAMES = ("solver", "sirius", "fgm", "hrm", "sequence", "openb", "round", "backlog")
+NAMES = ("solver", "sirius", "fgm", "hrm", "sequence", "openb", "decision", "round", "backlog")
 
 
 def load(name: str) -> ModuleType:
