@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from flowsched import cli
 from flowsched.experiments.rows import Row
-from flowsched.experiments.solver import files, general, lemon, peers
+from flowsched.experiments.solver import files, general, peers
 from flowsched.experiments.solver.findings import Findings
 from flowsched.network import min_cost_flow
 from flowsched.network.dimacs import write_dimacs
@@ -20,16 +20,6 @@ from flowsched.network.problem import FlowProblem
 LOWER = FlowProblem([0, 0, 1], [1, 2, 2], [4, 4, 4], [1, 5, 1], [4, 0, -4], lower=[0, 2, 0])
 INFEASIBLE = FlowProblem([0], [1], [2], [3], [3, -3])
 UNBALANCED = FlowProblem([0], [1], [9], [3], [3, -4])
-
-
-@pytest.fixture(autouse=True)
-def _compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lemon, "_FLAGS", ["-O0", "-w", "-shared", "-fPIC"])
-
-
-@pytest.fixture
-def findings() -> Findings:
-    return Findings(lambda line: None)
 
 
 def written(folder: Path, name: str, problem: FlowProblem) -> Path:
@@ -57,7 +47,7 @@ def test_every_solver_answers_each_file(tmp_path: Path, findings: Findings) -> N
     assert len(timed) == 4 * len(peers.cold_peers()), "every peer answers, an infeasible file too"
     best = [row for row in timed if row.note.startswith("best peer")]
     ratios = [row.ratio or 0 for row in best]
-    mean, worst = findings.details[-2:]
+    worst, mean = findings.details[-2:]
     assert (mean.setting, mean.value) == ("4 files", pytest.approx(float(np.exp(np.mean(np.log(ratios))))))
     assert (worst.value, worst.note) == (min(ratios), best[int(np.argmin(ratios))].setting)
 

@@ -40,17 +40,6 @@ GENERAL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what LEMON finds is looked at, not how soon."""
-    monkeypatch.setattr(lemon, "_FLAGS", ["-O0", "-w", "-shared", "-fPIC"])
-
-
-@pytest.fixture
-def findings() -> Findings:
-    return Findings(lambda line: None)
-
-
 def solved(problem: FlowProblem) -> int:
     return min_cost_flow(problem.tail, problem.head, problem.capacity, problem.cost, problem.supply).cost
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,12 +36,9 @@ def sched(findings: Findings, sizes: list[tuple[int, int, int]], seed: int, repe
 def families(findings: Findings, quick: bool, seed: int, repeats: int, data: Path | None) -> None:
     """Add rows of general networks, build included: against the best of all peers."""
     ratios: dict[str, float] = {}
-    makers = {name: partial(make, seed) for name, make in general.families(quick).items()}
-    if data is not None:
-        known = general.recorded(data / "flowlessly")
-        makers |= {name: partial(_same, problem) for name, problem in known.items()}
-        if not known:
-            findings.notes.append(f"no recorded networks in {data / 'flowlessly'}: the rows of flowlessly are left out")
+    makers = general.named(quick, seed, data)
+    if data is not None and not any(name.startswith("flowlessly") for name in makers):
+        findings.notes.append(f"no recorded networks in {data / 'flowlessly'}: the rows of flowlessly are left out")
     for name, make in makers.items():
         ours, phases, others = _in_turn(findings, f"{name}, cold", make(), repeats)
         totals = {peer: measured.total for peer, measured in others.items()}
@@ -50,12 +46,7 @@ def families(findings: Findings, quick: bool, seed: int, repeats: int, data: Pat
         _phases(findings, f"{name}, cold", phases, others)
         if totals:
             ratios[name] = min(totals.values()) / ours.total
-    if ratios:
-        worst = min(ratios, key=ratios.__getitem__)
-        mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
-        setting = f"{len(ratios)} general networks, cold"
-        findings.figure(setting, "worst ratio", ratios[worst], "", Goal(1.2, 1.5), worst)
-        findings.figure(setting, "geometric mean of the ratios", mean, "", Goal(2.5, 4))
+    findings.summary(f"{len(ratios)} general networks, cold", ratios, Goal(1.2, 1.5), Goal(2.5, 4))
 
 
 def reduced(findings: Findings, machines: int, seed: int) -> None:
@@ -91,28 +82,12 @@ def memory(findings: Findings, tasks: int, seed: int) -> None:
 
 
 def _in_turn(findings: Findings, setting: str, problem: FlowProblem, repeats: int) -> tuple[Measured, Measured, Best]:
-    """Return the fastest of some turns of each: flowsched by one call, by phases, and the peers; slow peers get one turn."""
-    ours, phases = peers.flowsched_once(problem), peers.flowsched_network(problem)
-    others: Best = {}
-    for turn in range(repeats):
-        if turn:
-            ours = min(ours, peers.flowsched_once(problem), key=_total)
-            phases = min(phases, peers.flowsched_network(problem), key=_total)
-        best = min((measured.total for measured in others.values()), default=np.inf)
-        for name, solve in peers.cold_peers().items():
-            if name not in others or others[name].total <= 2 * best:
-                again = solve(problem)
-                others[name] = min(again, others.get(name, again), key=_total)
-    findings.check(setting, ours.cost, others | {"FlowNetwork": phases})
-    return ours, phases, others
-
-
-def _same(problem: FlowProblem) -> FlowProblem:
-    return problem
-
-
-def _total(measured: Measured) -> float:
-    return measured.total
+    """Return the fastest turns of flowsched by one call and by phases, and of the peers; the answers are compared."""
+    own: dict[str, peers.Solve] = {"one call": peers.flowsched_once, "FlowNetwork": peers.flowsched_network}
+    others = peers.in_turn(problem, own, peers.cold_peers(), repeats)
+    ours = others.pop("one call")
+    findings.check(setting, ours.cost, others)
+    return ours, others.pop("FlowNetwork"), others
 
 
 def _phases(findings: Findings, setting: str, phases: Measured, others: Best) -> None:

@@ -66,16 +66,7 @@ def measure(findings: Findings, paths: Sequence[Path], repeats: int) -> None:
         ratio = _file(findings, str(path), problem, repeats)
         if ratio is not None:
             ratios[str(path)] = ratio
-    if ratios:
-        setting = f"{len(ratios)} file{'s' * (len(ratios) > 1)}"
-        worst = min(ratios, key=ratios.__getitem__)
-        mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
-        for metric, value, note in (
-            ("geometric mean of the ratios", mean, ""),
-            ("worst ratio", ratios[worst], worst),
-        ):
-            findings.details.append(Row("solver", setting, metric, value, note=note, better="more"))
-            findings.say(f"{setting}: {metric}: {value:.3g} {note}".rstrip())
+    findings.summary(f"{len(ratios)} file{'s' * (len(ratios) > 1)}", ratios)
 
 
 def _file(findings: Findings, setting: str, problem: FlowProblem, repeats: int) -> float | None:

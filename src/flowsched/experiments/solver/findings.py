@@ -63,17 +63,39 @@ class Findings:
             (self.goals if goal else self.details).append(row)
 
     def figure(
-        self, setting: str, metric: str, value: float, unit: str = "", goal: Goal | None = None, note: str = ""
+        self,
+        setting: str,
+        metric: str,
+        value: float,
+        unit: str = "",
+        goal: Goal | None = None,
+        note: str = "",
+        better: Literal["", "less", "more"] = "",
     ) -> None:
         """Add a row without a peer."""
         words = [goal.judge(value)] if goal else []
-        better: Literal["", "less", "more"] = ("less" if goal.most else "more") if goal else ""
+        if goal:
+            better = "less" if goal.most else "more"
         row = Row(
             "solver", setting, metric, value, unit=unit, note="; ".join(words + ([note] if note else [])), better=better
         )
         (self.goals if goal else self.details).append(row)
-        if goal:
+        if better:
             self.say(f"{setting}: {metric}: {value:.3g}: {row.note}")
+
+    def summary(
+        self, setting: str, ratios: dict[str, float], worst: Goal | None = None, mean: Goal | None = None
+    ) -> None:
+        """Add the worst of the ratios, with its name, and their geometric mean; nothing if there are none."""
+        if not ratios:
+            return
+        least = min(ratios, key=ratios.__getitem__)
+        average = float(np.exp(np.mean(np.log(list(ratios.values())))))
+        for metric, value, goal, note in (
+            ("worst ratio", ratios[least], worst, least),
+            ("geometric mean of the ratios", average, mean, ""),
+        ):
+            self.figure(setting, metric, value, "", goal, note, better="more")
 
     def check(self, setting: str, cost: int, peers: dict[str, Measured]) -> None:
         """Note peers that found another optimum."""

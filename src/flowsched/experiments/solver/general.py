@@ -10,6 +10,7 @@ import importlib.util
 import io
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,17 @@ def transport(sources: int, sinks: int, seed: int, degree: int | None = None) ->
     witness = rng.integers(1, 100, len(tail)) * (rng.random(len(tail)) < 0.2)
     supply, demand = np.bincount(tail, witness, sources), np.bincount(head, witness, sinks)
     return _bipartite(tail, head, rng.integers(1, 10_000, len(tail)), int(supply.sum()), supply, demand)
+
+
+def named(quick: bool, seed: int, data: Path | None) -> dict[str, Callable[[], FlowProblem]]:
+    """Return how to get the networks of cold solves: the drawn ones, and those recorded ones that `data` has."""
+    makers: dict[str, Callable[[], FlowProblem]] = {n: partial(make, seed) for n, make in families(quick).items()}
+    known = recorded(data / "flowlessly") if data is not None else {}
+    return makers | {name: partial(_same, problem) for name, problem in known.items()}
+
+
+def _same(problem: FlowProblem) -> FlowProblem:
+    return problem
 
 
 def recorded(folder: Path) -> dict[str, FlowProblem]:

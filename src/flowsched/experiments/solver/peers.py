@@ -30,6 +30,7 @@ __all__ = [
     "cold_peers",
     "flowsched_network",
     "flowsched_once",
+    "in_turn",
     "networkx",
 ]
 
@@ -80,6 +81,20 @@ def cold_peers() -> dict[str, Solve]:
         solvers["LEMON simplex"] = lambda problem: _lemon(problem, "network simplex")
         solvers["LEMON scaling"] = lambda problem: _lemon(problem, "cost scaling")
     return solvers
+
+
+def in_turn(
+    problem: FlowProblem, ours: dict[str, Solve], rivals: dict[str, Solve], repeats: int
+) -> dict[str, Measured]:
+    """Return the fastest of some turns of each solver; rivals that take twice as long as the fastest one get one turn."""
+    found: dict[str, Measured] = {}
+    for _ in range(repeats):
+        best = min((found[name].total for name in rivals if name in found), default=np.inf)
+        for name, solve in (ours | rivals).items():
+            if name in ours or name not in found or found[name].total <= 2 * best:
+                again = solve(problem)
+                found[name] = min(again, found.get(name, again), key=lambda measured: measured.total)
+    return found
 
 
 def flowsched_once(problem: FlowProblem, algorithm: Algorithm = "auto") -> Measured:

@@ -6,6 +6,7 @@ cost scaling from scratch, and below that of a queue.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from time import thread_time
@@ -38,17 +39,16 @@ def cold(
     The goal is against OR-tools' cost scaling; LEMON's is among the details.
     """
     ratios: dict[str, float] = {}
-    makers = {
+    makers: dict[str, Callable[[], FlowProblem]] = {
         f"{machines:,} x {slots}, {tasks:,} tasks": partial(_sched, machines, slots, tasks, seed)
         for machines, slots, tasks in sizes
     }
-    makers |= {name: partial(make, seed) for name, make in general.families(quick).items()}
-    if data is not None:
-        makers |= {name: partial(_same, p) for name, p in general.recorded(data / "flowlessly").items()}
+    makers |= general.named(quick, seed, data)
     rivals = {name: solve for name, solve in peers.cold_peers().items() if name in _RIVALS}
     for name, make in makers.items():
         problem, setting = make(), f"{name}, cost scaling, cold"
-        ours, others = _in_turn(problem, rivals, repeats)
+        others = peers.in_turn(problem, {SCALING: _ours}, rivals, repeats)
+        ours = others.pop(SCALING)
         findings.check(setting, ours.cost, others)
         if ours.stats["algorithm"] != SCALING:
             findings.wrong.append(f"{setting}: answered by {ours.stats['algorithm']}")
@@ -57,12 +57,8 @@ def cold(
         findings.compare(setting, "build included", ours.total, totals, None, note)
         if "OR-tools" in totals:
             ratios[name] = totals["OR-tools"] / ours.total
-    if ratios:
-        worst = min(ratios, key=ratios.__getitem__)
-        mean = float(np.exp(np.mean(np.log(list(ratios.values())))))
-        setting = f"{len(ratios)} networks, cost scaling, cold, against OR-tools"
-        findings.figure(setting, "worst ratio", ratios[worst], "", Goal(0.8, 1.2), worst)
-        findings.figure(setting, "geometric mean of the ratios", mean, "", Goal(1.3, 2))
+    setting = f"{len(ratios)} networks, cost scaling, cold, against OR-tools"
+    findings.summary(setting, ratios, Goal(0.8, 1.2), Goal(1.3, 2))
 
 
 def incremental(findings: Findings, sizes: list[tuple[int, int, int]], seed: int, rounds: int) -> None:
@@ -156,30 +152,9 @@ class RandomQueue:
         return True
 
 
-def _in_turn(
-    problem: FlowProblem, rivals: dict[str, peers.Solve], repeats: int
-) -> tuple[Measured, dict[str, Measured]]:
-    """Return the fastest of some turns of each; LEMON gets one turn where it is slow."""
-    ours = peers.flowsched_once(problem, SCALING)
-    others: dict[str, Measured] = {}
-    for turn in range(repeats):
-        if turn:
-            ours = min(ours, peers.flowsched_once(problem, SCALING), key=_total)
-        best = min((measured.total for measured in others.values()), default=np.inf)
-        for name, solve in rivals.items():
-            if name not in others or others[name].total <= 2 * best:
-                again = solve(problem)
-                others[name] = min(again, others.get(name, again), key=_total)
-    return ours, others
-
-
-def _total(measured: Measured) -> float:
-    return measured.total
+def _ours(problem: FlowProblem) -> Measured:
+    return peers.flowsched_once(problem, SCALING)
 
 
 def _sched(machines: int, slots: int, tasks: int, seed: int) -> FlowProblem:
     return SchedFamily(machines, slots=slots, tasks=tasks, seed=seed).problem()
-
-
-def _same(problem: FlowProblem) -> FlowProblem:
-    return problem
