@@ -9,7 +9,7 @@ import oracles
 import pytest
 from effort import effort
 from hypothesis import given, settings
-from netmodel import from_problem, mend, mutate, network
+from netmodel import from_problem, mutate, network, solved
 from oracles import INFEASIBLE, OPTIMAL, UNBOUNDED
 from strategies import any_problems, random_problem
 
@@ -279,18 +279,10 @@ def test_any_history(seed, budget, patience):
     whole = 0
     for _ in range(40):
         mutate(mirror, rng)
-        problem = mirror.problem()
-        try:
-            solution = mirror.net.solve(algorithm=SCALING)
-        except InfeasibleError as error:
-            cut = mirror.cut(error)
-            oracles.check_cut(problem, cut)
-            mend(mirror, cut, rng)
+        solution = solved(mirror, SCALING, rng)
+        if solution is None:
             continue
         assert by_itself(solution.stats)
-        mirror.check_solution(solution)
-        assert solution.cost == oracles.ortools(problem).cost
-        mirror.net.certify()
         whole += solution.stats["refines"] > 0 and solution.stats["warm"]
     if patience == 0:
         assert whole > 0, "local work was never given up"
@@ -301,13 +293,7 @@ def test_it_goes_on_from_the_solutions_of_the_others_and_they_from_its():
     mirror = from_problem(random_problem(rng, 25, 100, negative=0))
     for step in range(40):
         mutate(mirror, rng)
-        try:
-            solution = mirror.net.solve(algorithm=("repair", SCALING, "network_simplex", "auto")[step % 4])
-        except InfeasibleError as error:
-            mend(mirror, mirror.cut(error), rng)
-            continue
-        mirror.check_solution(solution)
-        assert solution.cost == oracles.ortools(mirror.problem()).cost
+        solved(mirror, ("repair", SCALING, "network_simplex", "auto")[step % 4], rng)
 
 
 def test_many_changed_costs_are_a_change_of_the_whole():

@@ -8,7 +8,7 @@ import numpy as np
 import oracles
 
 from flowsched.exceptions import InfeasibleError
-from flowsched.network import INF, FlowNetwork
+from flowsched.network import INF, FlowNetwork, FlowSolution
 from flowsched.network.problem import FlowProblem
 
 ALGORITHMS = ("auto", "repair", "cost_scaling", "network_simplex")
@@ -173,6 +173,22 @@ def mend(mirror: Mirror, cut: np.ndarray, rng: np.random.Generator) -> None:
     """Open the cut of an infeasible network: a dear arc without limit from a node in it to one outside."""
     nodes = mirror.node_ids()
     mirror.add_arcs([(int(rng.choice(nodes[cut])), int(rng.choice(nodes[~cut])), INF, 1000, 0)])
+
+
+def solved(mirror: Mirror, algorithm: str, rng: np.random.Generator) -> FlowSolution | None:
+    """Solve, and compare with a cold optimum of another solver; None, and a mended network, if it is infeasible."""
+    problem = mirror.problem()
+    try:
+        solution = mirror.net.solve(algorithm=algorithm)
+    except InfeasibleError as error:
+        cut = mirror.cut(error)
+        oracles.check_cut(problem, cut)
+        mend(mirror, cut, rng)
+        return None
+    mirror.check_solution(solution)
+    assert solution.cost == oracles.ortools(problem).cost
+    mirror.net.certify()
+    return solution
 
 
 def _random_arc(rng: np.random.Generator, nodes: list[int], max_cost: int) -> tuple[int, int, int, int, int]:
