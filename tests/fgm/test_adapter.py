@@ -270,8 +270,8 @@ def test_room_that_time_has_taken_away_is_not_offered_for_ever() -> None:
 
 
 def test_nobody_is_evicted_where_the_bound_on_compression_would_still_refuse() -> None:
-    """What competing costs makes the last 5 % of the cores useless, although 1.5 % of compression is less than a tenth."""
-    estimator = known({"g": Stages([60], [[3.81, 1.0]]), "b": Stages([60], [[0.15, 1.0]])})
+    """With competing, a compression by 5 % takes more than the last 1 % of the cores gives, although it is below the limit."""
+    estimator = known({"g": Stages([60], [[3.96, 1.0]]), "b": Stages([60], [[0.03, 1.0]])})
     fine = FineGrained(fs.Scheduler(resources=NAMES), contention=0.5, estimator=estimator)
     fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))
     fine.apply(fs.JobSubmitted("good", [fs.Task("g", {"cpu": 2, "mem": 1}, kind="g")], priority=0))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import effort
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from flowsched.cluster.model import MICRO
@@ -257,18 +257,41 @@ def test_the_figures_of_the_source() -> None:
     assert (lines.available[0, :4, 0] / MICRO).tolist() == pytest.approx([-0.2, 0.9, 2.5, 4])
 
 
-@pytest.mark.parametrize("contention", [0.0, 0.5])
-@pytest.mark.parametrize("used", [1.0, 3.7, 3.85, 3.97, 3.99, 4.0, 4.2])
+def throughput(wanted: float, contention: float) -> float:
+    """What 4 cores do of what is wanted, by equations (1) and (5)."""
+    rate = float(compression(wanted, min(wanted, 4.0)))
+    return wanted * (1 - rate) * (1 - contention * rate)
+
+
+@pytest.mark.parametrize("contention", [0.0, 0.2, 0.5, 1.0])
+@pytest.mark.parametrize("used", [0.4, 1.0, 3.0, 3.7, 3.85, 3.97, 3.99, 4.0, 4.2])
 def test_the_reach_is_that_of_the_bound(used: float, contention: float) -> None:
-    """The most that a newcomer may want: with it, the compression is just what (7) allows."""
+    """The most that a newcomer may want: up to it throughput does not fall, inequality (2), and the limit is kept."""
     reach = Machine([Stages([10], [[used, 1.0]])], contention=contention).forecast().reach[0, 0, 0] / MICRO
     left = 4 - used
     if left <= 0:
         assert reach == pytest.approx(left)
         return
     for want, fits in ((reach - 1e-4, True), (reach + 1e-4, False)):
-        bound = float(max_compression(used, want, contention=contention * LIMIT, limit=LIMIT))
-        assert (want <= left + bound * 4) == fits
+        rises = throughput(used + want, contention) >= throughput(used, contention)
+        assert (rises and want - left <= LIMIT * 4) == fits
+
+
+@given(
+    used=st.floats(0, 1), want=st.floats(0.001, 0.4), limit=st.floats(0, 0.3), contention=st.floats(0, 2),
+    cores=st.sampled_from([1.0, 4.0, 32.0]),
+)  # fmt: skip
+def test_a_placement_is_refused_only_by_the_two_bounds(
+    used: float, want: float, limit: float, contention: float, cores: float
+) -> None:
+    before, after = used * cores, (used + want) * cores
+    over = after - cores
+    rate = max(0.0, over / after)
+    gain = after * (1 - rate) * (1 - contention * rate) - before
+    assume(min(abs(over), abs(over - limit * cores), abs(gain)) > 1e-4 and used < 0.999)
+    expected = over <= 0 or (over <= limit * cores and gain > 0)
+    machine = Timeline([math.inf], [[cores - before]], [cores])
+    assert match(Stages([10], [[want * cores]]), machine, limit=[limit], contention=contention) == expected
 
 
 def test_contention_takes_longer_than_sharing() -> None:

@@ -199,7 +199,7 @@ def test_the_kernel_never_sees_an_array_of_the_caller(monkeypatch):
     """Whatever the type and layout: the checked values are the used ones, even if another thread writes into the original meanwhile."""
     given = []
     net = small()
-    net._core = Spy(net._core, given)
+    net._core = net._target = Spy(net._core, given)
     mine = []
 
     def own(values, kind=np.int64):

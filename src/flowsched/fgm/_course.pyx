@@ -18,19 +18,20 @@ wants.  It proceeds at (1 - r_i) (1 - g r_i) seconds of work per second, g the *
 competing costs beyond sharing.  `flow` lets a machine's tasks proceed from one stage boundary to the next; between two
 boundaries all is constant, and that is one stage of the machine's timeline.
 
-Reach (equations 6 and 7, and the test of Algorithm 2)
-------------------------------------------------------
-Algorithm 2 lets a newcomer that wants x into a stage where  x <= a + r N,  r = min(limit, max(0, 1 - U / ((1-p)(U+x))))
-by (7), U = N - a being in use.  With y = x - a > 0 the second bound reads
+Reach (equations 1, 2 and 5, and the test of Algorithm 2)
+---------------------------------------------------------
+Algorithm 2 lets a newcomer that wants x into a stage if y = x - a, by which more is wanted than there is, is at most limit N, and the throughput of all does not
+fall, which is (2).  Work is in proportion to what is used.  Without the newcomer N - a is done in a unit of time; with it N + y is wanted, compressed by
+r = y / (N + y), and competing costs the part g r, so by (5) N + y is done at the rate (1 - r) (1 - g r).  As (N + y) (1 - r) = N,
 
-    y <= N (1 - U / ((1-p)(U+x)))   <=>   (1-p) y (N+y) <= N ((1-p)(N+y) - N + a)   <=>   y^2 <= N (a - p N) / (1-p)
+    N (1 - g y / (N + y)) >= N - a   <=>   (g N - a) y <= a N
 
 so that the newcomer fits exactly if x is at most the *reach*
 
-    X = a + min(limit N, sqrt(N max(0, a - p N) / (1-p)))      soft, where compression is allowed;      X = a      else,
+    X = a + min(limit N, a N / (g N - a))      soft, where compression is allowed, and a > 0; no second bound where g N <= a;      X = a      else,
 
-which does not depend on the newcomer (p is taken at the limit: g * limit).  As the bound is on the sum, k newcomers fit
-together exactly if k x <= X.  That is the comparison in ``_match.pyx``.
+which does not depend on the newcomer.  Equation (7) bounds r by the same inequality, for a p that is known beforehand; here p is g r itself.  As the bound is on the
+sum, k newcomers fit together exactly if k x <= X.  That is the comparison in ``_match.pyx``.
 
 Invariants
 ----------
@@ -42,7 +43,7 @@ Complexity: O(boundaries * tasks * resources) for a machine.  The interpreter's 
 """
 
 cimport cython
-from libc.math cimport INFINITY, floor, sqrt
+from libc.math cimport INFINITY, floor
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
@@ -486,12 +487,9 @@ cdef class Course:
 
 cdef inline int64_t slack(int64_t left, int64_t total, double limit, double contention, uint8_t soft) except? -1:
     """Return how far a newcomer may reach beyond what is available: X - a."""
-    cdef double loss, inside
+    cdef double most = limit * <double>total, dear = contention * <double>total - <double>left
     if not soft or limit <= 0 or left <= 0:
         return 0
-    loss = contention * limit
-    inside = <double>left - loss * <double>total
-    if inside <= 0 or loss >= 1:
-        return 0
-    inside = sqrt(<double>total * inside / (1.0 - loss))
-    return <int64_t>floor(inside if inside < limit * <double>total else limit * <double>total)
+    if dear > 0 and <double>left * <double>total < most * dear:
+        most = <double>left * <double>total / dear
+    return <int64_t>floor(most)

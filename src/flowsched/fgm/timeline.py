@@ -149,9 +149,9 @@ def match(task: Stages, machine: Timeline, *, limit: ArrayLike = 0.0, contention
 
 def _reach(available: Floats, total: Floats, limit: Floats, contention: float) -> Floats:
     """Return the reach X, see the mathematics of the kernel ``_course.pyx``."""
-    loss = contention * limit
-    inside = np.sqrt(total * np.maximum(available - loss * total, 0.0) / (1.0 - loss))
-    return available + np.where(available > 0, np.minimum(limit * total, inside), 0.0)
+    dear = contention * total - available
+    most = np.divide(available * total, dear, out=np.full(available.shape, np.inf), where=dear > 0)
+    return available + np.where(available > 0, np.minimum(limit * total, most), 0.0)
 
 
 def _limits(limit: ArrayLike, resources: int) -> Floats:
