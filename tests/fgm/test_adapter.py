@@ -284,6 +284,20 @@ def test_nobody_is_evicted_where_the_bound_on_compression_would_still_refuse() -
     assert not decided.placements
 
 
+@pytest.mark.parametrize("scheduler", [fs.Scheduler, lambda resources: Greedy(fifo, resources)])
+@pytest.mark.parametrize(("kind", "count"), [("k", 2), ("never seen", 1), (None, 1)])
+def test_a_request_is_not_compressed(scheduler: Any, kind: str | None, count: int) -> None:
+    """Algorithm 1, line 8: 4.2 of 4 cores are within the limit for what is predictable, not for what only asks for it."""
+    fine = FineGrained(scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[2.1, 1.0]])}))
+    fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 8}))
+    fine.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 2.1, "mem": 1}, kind=kind) for i in range(2)]))
+    assert len(fine.commit(fine.schedule(0.0)).accepted) == count
+    assert len(fine.commit(fine.schedule(1.0)).accepted) == 0
+    # what is predictable may still compress what is not
+    fine.apply(fs.JobSubmitted("then", [fs.Task("n", {"cpu": 2.1, "mem": 1}, kind="k")]))
+    assert len(fine.commit(fine.schedule(2.0)).accepted) == 2 - count
+
+
 def test_tasks_without_a_kind_are_matched_by_request() -> None:
     fine = FineGrained(fs.Scheduler(resources=NAMES), estimator=known({"k": Stages([10], [[0.1, 0.1]])}))
     submit(fine, 8, kind=None)

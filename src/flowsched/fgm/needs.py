@@ -44,6 +44,11 @@ class Needs:
     serial: int
     entries: dict[Stages, int] = field(default_factory=dict)
 
+    @property
+    def unknown(self) -> bool:
+        """True if the request is all that is known."""
+        return self.fine is self.request
+
     def at(self, level: int) -> Stages:
         """Return the stages by which tasks are matched on a machine of this level."""
         return self.fine if level >= Level.FINE else self.coarse if level == Level.COARSE else self.request

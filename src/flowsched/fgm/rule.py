@@ -193,18 +193,27 @@ class StageRule:
         self.look(rows, self.now)
         level = self._level[rows]
         if len(classes) and len(rows) and level.min() >= _FINE:
-            count, short = self.forecast.timelines.fits(self._stages(classes, _FINE), rows, self.now)
+            count, short = self._fits(classes, _FINE, rows)
         else:
             count, short = np.zeros((len(classes), len(rows)), np.int64), np.zeros((len(classes), len(rows)), np.int8)
             finest = np.minimum(level, _FINE)
             for step in (_FINE, _COARSE, _REQUEST) if len(classes) else ():
                 mine = np.flatnonzero(finest == step)
                 if len(mine):
-                    part = self.forecast.timelines.fits(self._stages(classes, step), rows[mine], self.now)
-                    count[:, mine], short[:, mine] = part
+                    count[:, mine], short[:, mine] = self._fits(classes, step, rows[mine])
         self._close(classes, rows, count, short)
         why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
         return count, why
+
+    def _fits(self, classes: Ints, level: int, rows: Ints) -> tuple[Ints, NDArray[np.int8]]:
+        """Match classes with machines of one level; unknown tasks by their request, uncompressed (Algorithm 1, line 8)."""
+        lines = self.forecast.timelines
+        count, short = lines.fits(self._stages(classes, level), rows, self.now)
+        unknown = [i for i, index in enumerate(classes.tolist()) if self.needs(index).unknown]
+        if unknown:
+            requests = self._stages(classes[unknown], level)
+            count[unknown], short[unknown] = lines.fits(requests, rows, self.now, compressed=False)
+        return count, short
 
     def _close(self, classes: Ints, rows: Ints, count: Ints, short: NDArray[np.int8]) -> None:
         """Set to 0 the counts of machines that are too busy, and of pairs that seemed to fit and were refused."""
@@ -309,7 +318,7 @@ class StageRule:
         self.look(rows, self.now)
         if without:
             self.forecast.refresh(rows, self.now, without)
-        count = int(self.forecast.timelines.fits(self._stages(one, min(level, _FINE)), rows, self.now)[0][0, 0])
+        count = int(self._fits(one, min(level, _FINE), rows)[0][0, 0])
         if without:
             self.forecast.refresh(rows, self.now)
         return count

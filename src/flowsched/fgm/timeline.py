@@ -242,8 +242,12 @@ class Timelines:
         stage: Ints = (self.ends[rows] > now).argmax(axis=1)
         return stage
 
-    def fits(self, classes: Classes, rows: Ints, now: float) -> tuple[Ints, NDArray[np.int8]]:
+    def fits(
+        self, classes: Classes, rows: Ints, now: float, *, compressed: bool = True
+    ) -> tuple[Ints, NDArray[np.int8]]:
         """Count the tasks of each class that fit on each machine from now on; where none does, find the short resource.
+
+        Without `compressed` they fit only into what is available.
 
         Returns
         -------
@@ -254,7 +258,6 @@ class Timelines:
         rows = np.ascontiguousarray(rows)  # the kernel's view
         shape = (len(rows), len(classes.at) - 1)
         count, short = np.empty(shape, np.int64), np.empty(shape, np.int8)
-        _match.fits(
-            classes.at, classes.until, classes.order, classes.want, self.ends, self.reach, rows, now, count, short
-        )
+        reach = self.reach if compressed else self.available
+        _match.fits(classes.at, classes.until, classes.order, classes.want, self.ends, reach, rows, now, count, short)
         return count.T, short.T
