@@ -30,6 +30,7 @@ from lives import POLICIES, Life, said, world_of
 import flowsched as fs
 from flowsched import _cs, _ns
 from flowsched.cluster.audit import audit
+from flowsched.journal.record_log import Log, reading
 
 PACKAGE = os.path.dirname(fs.__file__)
 
@@ -224,6 +225,29 @@ def test_an_exception_out_of_nowhere_leaves_no_half_state_in_use(call, tmp_path:
     found = walk(call, at_bytecode(throw), tmp_path, STRIDE[call])
     told("exceptions", call, found)
     assert found.total() > 0
+
+
+def test_a_log_started_anew_and_closed_can_be_opened_again_whatever_ended_it(tmp_path: Path) -> None:
+    """An exception at every bytecode: the lock goes with the log, and the records are the old ones or the new ones."""
+    path, n, found = tmp_path / "log", 0, Counter()
+    while True:
+        n += 1
+        path.unlink(missing_ok=True)
+        log = Log(path)
+        with reading(path) as file:
+            log.go_on(log.reader(file))
+        log.append(b"old")
+        count, raised = interrupted(lambda log=log: log.restart(b"new"), n, throw)
+        log.close()
+        again = Log(path)
+        with reading(path) as file:
+            (record,) = (body for _, body in again.reader(file))
+        again.close()
+        found[record] += 1
+        if count < n:
+            break
+        assert isinstance(raised, Fault)
+    assert record == b"new" and found[b"old"] > 10 and found[b"new"] > 10
 
 
 @pytest.mark.skipif(sys.implementation.name != "cpython", reason="looks into CPython's allocator")

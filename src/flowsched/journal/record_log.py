@@ -270,17 +270,19 @@ class Log:
             _sync(fd)
             self._failed = _TORN
             os.replace(beside, self.path)
+            old, self._fd = self._fd, fd
+            self._file, self._chain, self.size = identity, chain, len(MAGIC) + len(data)
+            self._failed = ""
         except BaseException as error:
             if self._failed and not self._replaced(fd):
                 self._failed = ""
-            os.close(fd)
+            if self._fd != fd:  # else its lock would outlive this log
+                os.close(fd)
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
             if isinstance(error, OSError):
                 raise JournalError(f"could not be started anew: {_why(error)}", str(self.path)) from error
             raise
-        old, self._fd, self._file = self._fd, fd, identity
-        self._chain, self.size, self._failed = chain, len(MAGIC) + len(data), ""
         os.close(old)
         _sync_folder(self.path)
 
