@@ -26,6 +26,7 @@ MODULES = (
     "_paths",
     "_scaling",
     "_simple",
+    "cluster._records",
     "fgm._course",
     "fgm._match",
     "journal._walk",

@@ -93,7 +93,7 @@ def check_books(kept) -> None:
     assert len(set(turns)) == len(turns)
     for cls, groups in cluster.waiting.items():
         for group in groups:
-            assert group.cls is cls and group.waiting == sorted(
+            assert group.cls is cls and list(group.waiting) == sorted(
                 t for t in group.job.tasks if t.group is group and not t.place
             )
     for job in cluster.jobs.values():

@@ -168,7 +168,7 @@ def _groups(cluster: Cluster) -> None:
         _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
         count[group.cls] += len(tasks)
         queue = sorted((t for t in tasks if t.place is None), key=lambda t: t.turn)
-        _must(group.tasks == len(tasks) and group.waiting == queue, "a group and its tasks differ")
+        _must(group.tasks == len(tasks) and list(group.waiting) == queue, "a group and its tasks differ")
         on: dict[int, list[float]] = {}
         for task in tasks:
             if task.place is not None:

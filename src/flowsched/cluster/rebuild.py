@@ -217,10 +217,10 @@ class Rebuild:
         cluster.by_index.append(record)
         cluster.tasks[id] = record
         job = group.job
-        job.tasks[record] = None
+        job.tasks.extend([record])
         group.tasks += 1
         group.cls.tasks += 1
-        group.waiting.append(record)
+        group.waiting.extend([record])
 
     # -- what runs where ----------------------------------------------------------------------------------------
 
@@ -253,7 +253,7 @@ class Rebuild:
         if batch:
             self._place(batch, record, at)
 
-    def _place(self, tasks: Sequence[TaskRecord], machine: MachineRecord, place: Placement | None) -> None:
+    def _place(self, tasks: list[TaskRecord], machine: MachineRecord, place: Placement | None) -> None:
         """Tasks of one group, on the same devices since the same time."""
         assert place is not None
         cluster, inventory, row, cls = self.cluster, self.cluster.inventory, place.row, tasks[0].group.cls.index
@@ -275,7 +275,8 @@ class Rebuild:
             least = 0 if inventory.rule is None or d == g else _DEEPEST
             if each and free - count * each < least:
                 raise InputError(f"{what}: its tasks take more than there is of {cluster.resources.names[d]!r}")
-        cluster._settle(tasks, place)
+        tasks[0].group.waiting.remove(tasks)
+        cluster._settle(tasks, *place)
 
     # -- at last ------------------------------------------------------------------------------------------------
 
@@ -287,8 +288,7 @@ class Rebuild:
         for serial, group in self.groups.items():
             if not group.tasks:
                 raise InputError(f"group {serial} has no tasks")
-            if group.waiting:
-                group.waiting = sorted(task for task in group.waiting if task.place is None)
+            group.waiting.sort()
         for job in cluster.jobs.values():
             job.most = max(job.most, len(job.tasks))
         ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster._records import Chain, Placement, TaskRecord
 from flowsched.cluster.model import Job, Machine
 from flowsched.cluster.selectors import Requirement, Wanted
 
-__all__ = ["Before", "Group", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord"]
+__all__ = ["Before", "Chain", "Group", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord"]
 
 
 @dataclass(slots=True, eq=False)
@@ -52,15 +53,7 @@ class MachineRecord:
     row: int
     failed: bool = False
     drained: bool = False
-    tasks: dict[TaskRecord, None] = field(default_factory=dict)
-
-
-class Placement(NamedTuple):
-    """Row and devices of a running task, and the time of its start."""
-
-    row: int
-    devices: tuple[int, ...]
-    since: float
+    tasks: Chain = field(default_factory=Chain)
 
 
 class Before(NamedTuple):
@@ -69,29 +62,6 @@ class Before(NamedTuple):
     place: Placement | None
     turn: int
     since: float | None
-
-
-@dataclass(slots=True, eq=False)
-class TaskRecord:
-    """One task.
-
-    `turn` orders everything that ever began to wait or to run: it grows, so equal turns mean that nothing happened
-    to the task in between.  `since` is when it began to wait, None until a round tells the time.  `duration` is the estimate
-    of its run time, infinite without one.
-    """
-
-    id: Hashable
-    group: Group
-    index: int
-    turn: int
-    since: float | None
-    place: Placement | None = None
-    gone: bool = False
-    preempted: float = -inf
-    duration: float = inf
-
-    def __lt__(self, other: TaskRecord) -> bool:
-        return self.turn < other.turn
 
 
 @dataclass(slots=True, eq=False)
@@ -105,7 +75,7 @@ class Group:
     cls: TaskClass
     serial: int
     data: tuple[tuple[Hashable, float], ...] = ()
-    waiting: list[TaskRecord] = field(default_factory=list)
+    waiting: Chain = field(default_factory=Chain)
     on: dict[int, tuple[float, ...]] = field(default_factory=dict)
     tasks: int = 0
 
@@ -116,7 +86,7 @@ class JobRecord:
 
     job: Job
     serial: int
-    tasks: dict[TaskRecord, None] = field(default_factory=dict)
+    tasks: Chain = field(default_factory=partial(Chain, True))
     groups: dict[tuple[TaskClass, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)
     most: int = 0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from operator import attrgetter, is_
 from typing import Any, cast
 
@@ -99,7 +100,7 @@ class Cluster(Views):
         """
         self._turn = turn
         for record in self.machines.values():
-            record.tasks = dict.fromkeys(sorted(record.tasks))
+            record.tasks.sort()
         for job in self.jobs.values():
             for group in job.groups.values():
                 group.on = {row: tuple(sorted(group.on[row])) for row in sorted(group.on)}
@@ -193,7 +194,7 @@ class Cluster(Views):
             raise InputError(f"{what} slots ({machine.slots}); drain or fail the machine first")
         g = self.resources.device_index
         count = int(capacity[g]) // MICRO if g >= 0 else 0
-        if any(device >= count for task in record.tasks if task.place for device in task.place.devices):
+        if any(device >= count for task in record.tasks for device in task.devices):
             raise InputError(
                 f"machine {machine.id!r}: a device beyond the new count of {count} is in use; drain or fail the machine first"
             )
@@ -214,7 +215,7 @@ class Cluster(Views):
 
     def _machine_failed(self, event: ev.MachineFailed) -> None:
         record = self.machine(event.id)
-        for task in list(record.tasks):
+        for task in record.tasks:
             self.stop(task, event.time)
         record.failed = True
         self._unusable(record)
@@ -266,18 +267,17 @@ class Cluster(Views):
     def _add_tasks(self, job: JobRecord, tasks: Sequence[Task], demand: NDArray[np.int64], time: float | None) -> None:
         """Add tasks that differ in their ids alone."""
         group = self._group(job, tasks[0], demand)
+        duration = inf if tasks[0].duration is None else tasks[0].duration
         records = []
         for task in tasks:
             index = self._indices.take()
             self._turn += 1
-            record = TaskRecord(task.id, group, index, self._turn, time)
-            if task.duration is not None:
-                record.duration = task.duration
+            record = TaskRecord(task.id, group, index, self._turn, time, duration)
             if index == len(self.by_index):
                 self.by_index.append(None)
             self.by_index[index] = self.tasks[task.id] = record
             records.append(record)
-        job.tasks.update(dict.fromkeys(records))
+        job.tasks.extend(records)
         job.most = max(job.most, len(job.tasks))
         group.tasks += len(records)
         group.cls.tasks += len(records)
@@ -342,7 +342,7 @@ class Cluster(Views):
         self._remove(self.task(event.task))
 
     def _job_removed(self, event: ev.JobRemoved) -> None:
-        for task in list(found(self.jobs, event.job, UnknownIdError, "job").tasks):
+        for task in found(self.jobs, event.job, UnknownIdError, "job").tasks:
             self._remove(task)
         del self.jobs[event.job]
 
@@ -383,7 +383,8 @@ class Cluster(Views):
         else:
             self._unsettle([task])
         task.gone = True
-        del self.tasks[task.id], group.job.tasks[task]
+        del self.tasks[task.id]
+        group.job.tasks.remove([task])
         self.by_index[task.index] = None
         self._indices.give(task.index)
         group.tasks -= 1

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 
-from flowsched.cluster.records import Before, TaskRecord
+from flowsched.cluster.records import Before, Placement, TaskRecord
 from flowsched.cluster.state import Cluster
 
 __all__ = ["Transaction", "without"]
@@ -31,7 +31,7 @@ class Transaction:
         """In the middle of one move: an exception there leaves what cannot be taken back."""
         return self.cluster.moving
 
-    def start(self, tasks: Sequence[TaskRecord], row: int, devices: Sequence[int]) -> None:
+    def start(self, tasks: list[TaskRecord], row: int, devices: Sequence[int]) -> None:
         """Waiting tasks of one group run, each on these devices."""
         for task in tasks:
             self._remember(task)
@@ -68,10 +68,10 @@ class Transaction:
             self.before[task] = Before(task.place, task.turn, task.since)
 
 
-def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, int, int]:
-    """Key in common of tasks of one group that were together and still are; tasks that started together share a placement."""
+def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, Placement | None, Placement | None]:
+    """Key in common of tasks of one group that were together and still are."""
     task, before = item
-    return id(task.group), id(task.place), id(before.place)
+    return id(task.group), task.place, before.place
 
 
 @contextmanager

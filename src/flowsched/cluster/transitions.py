@@ -5,13 +5,12 @@ A mirror of the cluster (the network) learns of moves by `Changes`, and so pays 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import Before, Group, MachineRecord, Placement, TaskClass, TaskRecord
+from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
 __all__ = ["Changes", "Transitions"]
 
@@ -83,25 +82,22 @@ class Transitions:
             ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
         return ids
 
-    def start(self, tasks: Sequence[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
+    def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
         """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
         self._dequeue(tasks)
         for task in tasks:
             self._turn += 1
             task.turn = self._turn
-        self._settle(tasks, Placement(row, devices, now))
+        self._settle(tasks, row, devices, now)
 
-    def _settle(self, tasks: Sequence[TaskRecord], place: Placement) -> None:
-        group, row = tasks[0].group, place.row
-        self.inventory.take(row, group.cls.index, place.devices, len(tasks))
-        there = self.by_row[row].tasks
+    def _settle(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], since: float) -> None:
+        group = tasks[0].group
+        self.inventory.take(row, group.cls.index, devices, len(tasks))
+        self.by_row[row].tasks.extend(tasks)
         for task in tasks:
-            task.place = place
-            there[task] = None
-            self.inventory.tasks.start(
-                task.index, row, group.cls.index, task.turn, place.since, place.since + task.duration
-            )
-        group.on[row] = group.on.get(row, ()) + (place.since,) * len(tasks)
+            task.row, task.devices, task.began = row, devices, since
+            self.inventory.tasks.start(task.index, row, group.cls.index, task.turn, since, since + task.duration)
+        group.on[row] = group.on.get(row, ()) + (since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
@@ -111,48 +107,34 @@ class Transitions:
         task.turn, task.since = self._turn, now
         self._enqueue([task])
 
-    def _unsettle(self, tasks: Sequence[TaskRecord]) -> None:
-        place, group = tasks[0].place, tasks[0].group
-        assert place is not None
-        row = place.row
-        self.inventory.take(row, group.cls.index, place.devices, -len(tasks))
-        there = self.by_row[row].tasks
+    def _unsettle(self, tasks: list[TaskRecord]) -> None:
+        row, since, group = tasks[0].row, tasks[0].began, tasks[0].group
+        self.inventory.take(row, group.cls.index, tasks[0].devices, -len(tasks))
+        self.by_row[row].tasks.remove(tasks)
         for task in tasks:
-            task.place = None
-            del there[task]
+            task.row = -1
             self.inventory.tasks.stop(task.index)
         if len(tasks) == len(group.on[row]):
             del group.on[row]
         else:
             began = list(group.on[row])
             for _ in tasks:
-                began.remove(place.since)
+                began.remove(since)
             group.on[row] = tuple(began)
         self._changes.groups.setdefault(group, {})[row] = None
 
-    def _enqueue(self, tasks: Sequence[TaskRecord]) -> None:
+    def _enqueue(self, tasks: list[TaskRecord]) -> None:
         """Tasks of one group, in the order of their turns."""
         group = tasks[0].group
-        # Nearly always at one of the ends: newcomers at the back, those of a round that is undone at the front.
-        if not group.waiting or group.waiting[-1].turn < tasks[0].turn:
-            group.waiting += tasks
-        elif tasks[-1].turn < group.waiting[0].turn:
-            group.waiting[:0] = tasks
-        else:
-            for task in tasks:
-                insort(group.waiting, task)
+        group.waiting.insert(tasks)
         self._timeless += [task for task in tasks if task.since is None]
         self.waiting.setdefault(group.cls, {})[group] = None
         self._waiting_ids.pop(group.cls, None)
         self._changes.groups.setdefault(group, {})
 
-    def _dequeue(self, tasks: Sequence[TaskRecord]) -> None:
+    def _dequeue(self, tasks: list[TaskRecord]) -> None:
         group = tasks[0].group
-        if group.waiting[: len(tasks)] == tasks:
-            del group.waiting[: len(tasks)]
-        else:
-            for task in tasks:
-                del group.waiting[bisect_left(group.waiting, task)]
+        group.waiting.remove(tasks)
         if not group.waiting:
             del self.waiting[group.cls][group]
             if not self.waiting[group.cls]:
@@ -160,12 +142,12 @@ class Transitions:
         self._waiting_ids.pop(group.cls, None)
         self._changes.groups.setdefault(group, {})
 
-    def restore(self, tasks: Sequence[TaskRecord], before: Sequence[Before]) -> None:
+    def restore(self, tasks: list[TaskRecord], before: Sequence[Before]) -> None:
         """Take tasks back to earlier states of their own, as if nothing had happened to them since.
 
         They are of one group, are together at one place or wait, and were so before.
         """
-        if tasks[0].place is None:
+        if tasks[0].row < 0:
             self._dequeue(tasks)
         else:
             self._unsettle(tasks)
@@ -175,4 +157,4 @@ class Transitions:
         if place is None:
             self._enqueue(sorted(tasks, key=attrgetter("turn")))
         else:
-            self._settle(tasks, place)
+            self._settle(tasks, place.row, place.devices, place.since)

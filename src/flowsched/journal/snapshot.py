@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from inspect import signature
 from types import MappingProxyType
 from typing import Any, TypeVar
 from zlib import crc32
@@ -79,7 +78,7 @@ _CLASSES: tuple[type, ...] = (
     State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
     affinity.Affinity, affinity.ClassAffinity,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
-    records.Placement, records.TaskRecord, shapes.Shapes, shapes.Suitability,
+    records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations,
     Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
@@ -134,7 +133,7 @@ class Extras:
     def form(self) -> int:
         """Number of the classes and attributes in images: an image of another form cannot be read."""
         kept = sorted((kind.__name__, sorted(parts)) for kind, parts in self.parts.items())
-        fields = [(name, *signature(getattr(records, name)).parameters) for name in records.__all__]
+        fields = [(name, *_fields(getattr(records, name))) for name in records.__all__]
         numbers = graph_of(FlowNetwork(), Schema([FlowNetwork]), {})
         kernel = sorted(text for text in numbers.strings if text.isascii()), [str(a.dtype) for a in numbers.arrays]
         return crc32(repr((_MEANING, sorted(self.schema.by_name), kept, fields, kernel)).encode())
@@ -164,6 +163,12 @@ class Extras:
                         if id(parts[name]) in lists:
                             raise TypeError(f"{kind.__name__}.{name}: a list that something else changes, too")
                         lists.add(id(parts[name]))
+
+
+def _fields(kind: type) -> tuple[str, ...]:
+    """Return the names of what a class of records keeps."""
+    fields: tuple[str, ...] = getattr(kind, "_fields", ()) or getattr(kind, "__slots__", ())
+    return fields
 
 
 def _parts(thing: Any) -> dict[str, Any]:

@@ -1,0 +1,280 @@
+"""Records of tasks, and the chains in which they stand.
+
+A record has no header for the garbage collector (``no_gc``), since there may be millions: a full collection looks at groups
+and machines alone.  What the collector does not see may not be part of a cycle:
+
+(C)  A record refers to its group, and nothing that is reached from a group owns a record.  `Cluster.tasks` owns all records.
+     Chains borrow them.  An id that refers back to its cluster would keep both for ever.
+
+A *chain* is a doubly linked list through its records.  A record has two links: `PLACE` is of the chain of those that wait in
+its group or run on its machine, `JOB` of the chain of its job.
+
+(L)  A link has either no chain, or a living one in which ``a.next is b`` if and only if ``b.prev is a``; ``count`` records are
+     between ``first`` and ``last``.
+(D)  A record that is freed leaves its chains first, and a chain that is freed lets go of its records.  So no pointer
+     outlives what it points to.
+(X)  Every change of links is whole: it cannot fail once it has begun.
+
+Loops hold a reference to the record at hand only; methods that return several make a list first, so the caller may alter the
+chain in the meantime.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t
+
+from collections import namedtuple
+from math import inf
+
+__all__ = ["Chain", "Placement", "TaskRecord"]
+
+cdef enum:
+    PLACE = 0
+    JOB = 1
+
+Placement = namedtuple("Placement", "row devices since", module=__name__)
+Placement.__doc__ = "Row and devices of a running task, and the time of its start."
+
+cdef object placement = Placement, highest = inf, lowest = -inf
+
+
+cdef struct Link:
+    void* chain     # Chain in which the record stands, NULL without one
+    void* next      # TaskRecords beside it, NULL at an end
+    void* prev
+
+
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class TaskRecord:
+    """One task.
+
+    Attributes
+    ----------
+    id : hashable
+    group : Group
+    index : int
+    turn : int
+        Orders everything that ever began to wait or to run: it grows, so equal turns mean that nothing happened to the
+        task in between.
+    since : float or None
+        When it began to wait; None until a round tells the time.
+    row : int
+        Row of the machine where it runs, -1 while it waits.
+    devices : tuple of int
+        Devices on which it runs.
+    began : float
+        When it started.
+    place : Placement or None
+        The three together, None while it waits.
+    gone : bool
+    preempted : float
+        When it was preempted last, -inf if never.
+    duration : float
+        Estimate of its run time, infinite without one.
+    """
+
+    __slots__ = ("id", "group", "index", "turn", "since", "row", "devices", "began", "gone", "preempted", "duration")
+
+    cdef public object id, group
+    cdef public tuple devices
+    cdef public object since, began, preempted, duration    # numbers as they were given
+    cdef public int64_t turn
+    cdef public int32_t index, row
+    cdef public bint gone
+    cdef Link link[2]
+
+    def __cinit__(self):
+        self.devices = ()
+        self.preempted, self.duration = lowest, highest
+        self.row = -1
+
+    def __init__(self, id, group, int32_t index, int64_t turn, since, duration=highest):
+        self.id, self.group, self.index, self.turn, self.since, self.duration = id, group, index, turn, since, duration
+
+    def __dealloc__(self):
+        leave(<void*> self, PLACE)
+        leave(<void*> self, JOB)
+
+    def __lt__(self, TaskRecord other not None):
+        return self.turn < other.turn
+
+    def __hash__(self):
+        return <Py_ssize_t> (<size_t> <void*> self >> 4)
+
+    def __repr__(self):
+        return f"<TaskRecord of {self.id!r}>"
+
+    @property
+    def place(self):
+        return None if self.row < 0 else placement(self.row, self.devices, self.began)
+
+
+cdef void leave(void* it, int which) noexcept:
+    """Take a record out of its chain, if it is in one."""
+    cdef Link* link = &(<TaskRecord> it).link[which]
+    if not link.chain:
+        return
+    if link.prev:
+        (<TaskRecord> link.prev).link[which].next = link.next
+    else:
+        (<Chain> link.chain).first = link.next
+    if link.next:
+        (<TaskRecord> link.next).link[which].prev = link.prev
+    else:
+        (<Chain> link.chain).last = link.prev
+    (<Chain> link.chain).count -= 1
+    link.chain = link.next = link.prev = NULL
+
+
+cdef void enter(void* it, Chain chain, void* behind) noexcept:
+    """Put a record that is in no chain of this kind behind another one of the chain, or in front of all."""
+    cdef int which = chain.which
+    cdef Link* link = &(<TaskRecord> it).link[which]
+    link.chain = <void*> chain
+    link.prev = behind
+    if behind:
+        link.next = (<TaskRecord> behind).link[which].next
+        (<TaskRecord> behind).link[which].next = it
+    else:
+        link.next = chain.first
+        chain.first = it
+    if link.next:
+        (<TaskRecord> link.next).link[which].prev = it
+    else:
+        chain.last = it
+    chain.count += 1
+
+
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class Chain:
+    """Tasks in an order, as a linked list; iteration is over those that are in it when it begins.
+
+    Parameters
+    ----------
+    job : bool
+        The tasks of a job; otherwise those that wait in a group or run on a machine.
+    """
+
+    cdef int which
+    cdef void* first
+    cdef void* last
+    cdef Py_ssize_t count
+
+    def __cinit__(self, bint job=False):
+        self.which = JOB if job else PLACE
+
+    def __dealloc__(self):
+        while self.first:
+            leave(self.first, self.which)
+
+    def __len__(self):
+        return self.count
+
+    def __contains__(self, record):
+        return isinstance(record, TaskRecord) and (<TaskRecord> record).link[self.which].chain == <void*> self
+
+    def __iter__(self):
+        return iter(self.some(0, self.count))
+
+    def __reversed__(self):
+        return reversed(self.some(0, self.count))
+
+    def __getitem__(self, where):
+        cdef Py_ssize_t at
+        if isinstance(where, slice):
+            first, end, step = where.indices(self.count)
+            return self.some(first, end)[::step] if step > 0 else self.some(0, self.count)[where]
+        at = where
+        if at == -1 and self.last:
+            return <TaskRecord> self.last
+        if at < 0:
+            at += self.count
+        if not 0 <= at < self.count:
+            raise IndexError("no task has this position")
+        return self.some(at, at + 1)[0]
+
+    def __repr__(self):
+        return f"Chain({self.some(0, self.count)!r})"
+
+    cdef list some(self, Py_ssize_t first, Py_ssize_t end):
+        """The records from one position up to another one."""
+        cdef list found = []
+        cdef void* at = self.first
+        cdef Py_ssize_t i
+        for i in range(min(end, self.count)):
+            if i >= first:
+                found.append(<TaskRecord> at)
+            at = (<TaskRecord> at).link[self.which].next
+        return found
+
+    def extend(self, list tasks not None):
+        """Append tasks that are in no other chain of this kind.
+
+        Raises
+        ------
+        ValueError
+            One of them is in a chain; those in front of it have been appended.
+        """
+        cdef TaskRecord record
+        for record in tasks:
+            if record.link[self.which].chain:
+                raise ValueError(f"task {record.id!r} is in a chain already")
+            enter(<void*> record, self, self.last)
+
+    def insert(self, list tasks not None):
+        """Insert tasks in the order of their turns into a chain in this order.
+
+        Nearly always they come at one of the ends: newcomers at the back, those of a round that is undone at the front.
+        """
+        cdef void* low = NULL       # all up to it are before the task
+        cdef void* high = self.last # all behind it are after the task
+        cdef void* at
+        cdef TaskRecord record
+        for record in tasks:
+            if record.link[self.which].chain:
+                raise ValueError(f"task {record.id!r} is in a chain already")
+            high = self.last
+            while high and (<TaskRecord> high).turn > record.turn:
+                at = self.first if low == NULL else (<TaskRecord> low).link[self.which].next
+                if (<TaskRecord> at).turn > record.turn:
+                    high = low
+                    break
+                low = at
+                high = (<TaskRecord> high).link[self.which].prev
+            enter(<void*> record, self, high)
+            low = <void*> record
+
+    def remove(self, list tasks not None):
+        """Take tasks out of the chain.
+
+        Raises
+        ------
+        ValueError
+            One of them is not in it; those in front of it are out.
+        """
+        cdef TaskRecord record
+        for record in tasks:
+            if record.link[self.which].chain != <void*> self:
+                raise ValueError(f"task {record.id!r} is not in this chain")
+            leave(<void*> record, self.which)
+
+    def sort(self):
+        """Put the tasks in the order of their turns."""
+        cdef TaskRecord record
+        cdef list tasks = sorted(self.some(0, self.count))
+        for record in tasks:
+            leave(<void*> record, self.which)
+            enter(<void*> record, self, self.last)
+
+    def __getstate__(self):
+        return self.which, self.some(0, self.count)
+
+    def __setstate__(self, state):
+        which, tasks = state
+        if type(which) is not int or not 0 <= which <= JOB or self.first:
+            raise ValueError("a chain of another kind")
+        self.which = which
+        self.extend(tasks)
