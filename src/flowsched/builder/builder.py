@@ -260,7 +260,7 @@ class Builder:
             if self.machines.knows(row):
                 gates = self.classes.leave_rack(row)
                 self.batch.remove_nodes([*gates, *self.racks.leave(row)])
-            self.racks.join(row, self.cluster.by_row[row].machine.rack)
+            self.racks.join(row, self.cluster.by_row[row].rack)
         self.machines.add(np.array([row for row in rows if not self.machines.knows(row)], np.int64))
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:

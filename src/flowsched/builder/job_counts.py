@@ -157,4 +157,4 @@ class JobCounts(Columns):
 def jobs_with(classes: Iterable[TaskClass], jobs: Mapping[JobRecord, int]) -> list[JobRecord]:
     """Return the jobs that have tasks of one of the classes."""
     wanted = set(classes)
-    return [job for job in jobs if any(cls in wanted for cls, _ in job.groups)] if wanted else []
+    return [job for job in jobs if any(group.cls in wanted for group in job.groups.values())] if wanted else []

@@ -133,7 +133,7 @@ class LocalityArcs:
         if not self._entries:
             return
         machines = [self._at.pop(row) for row in gone if row in self._at]
-        machines += [self.cluster.by_row[row].machine.id for row in new]
+        machines += [self.cluster.by_row[row].id for row in new]
         touched = dict.fromkeys(group for machine in machines for group in self._holding.get(machine, ()))
         self._cut_off(touched)
         self._stale.update(touched)
@@ -162,7 +162,7 @@ class LocalityArcs:
                 if part >= least:
                     rack = int(self.racks.of[row])
                     to_rows.append((group, row, policy.distance(part, racks[rack])))
-                    self._at[row] = self.cluster.by_row[row].machine.id
+                    self._at[row] = self.cluster.by_row[row].id
         self._lead(to_racks, to_rows)
 
     def _parts(self, group: Group) -> tuple[dict[int, float], dict[int, float]]:

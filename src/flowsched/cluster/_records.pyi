@@ -1,9 +1,11 @@
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, final, overload
 
+from flowsched.cluster.model import Machine
 from flowsched.cluster.records import Group
+from flowsched.cluster.selectors import Requirement
 
-__all__ = ["Chain", "Placement", "TaskRecord"]
+__all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
 class Placement(NamedTuple):
     row: int
@@ -49,3 +51,31 @@ class Chain:
     def sort(self) -> None: ...
     def __getstate__(self) -> tuple[int, list[TaskRecord]]: ...
     def __setstate__(self, state: Any) -> None: ...
+
+@final
+class MachineRecord:
+    __slots__ = ("capacity", "drained", "failed", "id", "labels", "rack", "row", "slots", "taints", "tasks")
+    id: Hashable
+    capacity: Mapping[str, float] | Sequence[float]
+    rack: Hashable | None
+    labels: Mapping[str, str]
+    slots: int | None
+    taints: Sequence[Requirement]
+    machine: Machine
+    row: int
+    failed: bool
+    drained: bool
+    tasks: Chain
+    def __init__(self, machine: Machine, row: int) -> None: ...
+
+@final
+class Before:
+    def __init__(self, task: TaskRecord) -> None: ...
+    @property
+    def place(self) -> Placement | None: ...
+    @property
+    def turn(self) -> int: ...
+    @property
+    def since(self) -> float | None: ...
+
+def remember(before: dict[TaskRecord, Before], tasks: list[TaskRecord]) -> None: ...

@@ -1,10 +1,10 @@
-"""Records of tasks, and the chains in which they stand.
+"""Records of tasks and machines, and the chains in which tasks stand.
 
-A record has no header for the garbage collector (``no_gc``), since there may be millions: a full collection looks at groups
-and machines alone.  What the collector does not see may not be part of a cycle:
+There may be millions of records, so they have no header for the garbage collector (``no_gc``): a full collection looks at
+jobs and groups alone.  What the collector does not see may not be part of a cycle:
 
-(C)  A record refers to its group, and nothing that is reached from a group owns a record.  `Cluster.tasks` owns all records.
-     Chains borrow them.  An id that refers back to its cluster would keep both for ever.
+(C)  A task's record refers to its group, and nothing that is reached from a group owns a record.  `Cluster.tasks` owns all
+     records.  Chains borrow them.  An id that refers back to its cluster would keep both for ever.
 
 A *chain* is a doubly linked list through its records.  A record has two links: `PLACE` is of the chain of those that wait in
 its group or run on its machine, `JOB` of the chain of its job.
@@ -25,7 +25,9 @@ from libc.stdint cimport int32_t, int64_t
 from collections import namedtuple
 from math import inf
 
-__all__ = ["Chain", "Placement", "TaskRecord"]
+from flowsched.cluster.model import Machine
+
+__all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
 cdef enum:
     PLACE = 0
@@ -34,6 +36,7 @@ cdef enum:
 Placement = namedtuple("Placement", "row devices since", module=__name__)
 Placement.__doc__ = "Row and devices of a running task, and the time of its start."
 
+cdef object new = object.__new__, put = object.__setattr__
 cdef object placement = Placement, highest = inf, lowest = -inf
 
 
@@ -278,3 +281,72 @@ cdef class Chain:
             raise ValueError("a chain of another kind")
         self.which = which
         self.extend(tasks)
+
+
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class MachineRecord:
+    """One machine.
+
+    Attributes
+    ----------
+    id, capacity, rack, labels, slots, taints
+        Those of the `Machine`; capacity and labels are shared by machines that are alike.
+    machine : Machine
+        The six together, made when it is read.
+    row : int
+        Its row in the inventory.
+    failed, drained : bool
+    tasks : Chain
+        Those that run there.
+    """
+
+    __slots__ = ("id", "capacity", "rack", "labels", "slots", "taints", "row", "failed", "drained", "tasks")
+
+    cdef public object id, capacity, rack, labels, slots, taints
+    cdef public Chain tasks
+    cdef public int32_t row
+    cdef public bint failed, drained
+
+    def __init__(self, machine, int32_t row):
+        self.machine, self.row, self.tasks = machine, row, Chain()
+
+    def __repr__(self):
+        return f"<MachineRecord of {self.id!r}>"
+
+    @property
+    def machine(self):
+        made = new(Machine)
+        put(made, "id", self.id)
+        put(made, "capacity", self.capacity)
+        put(made, "rack", self.rack)
+        put(made, "labels", self.labels)
+        put(made, "slots", self.slots)
+        put(made, "taints", self.taints)
+        return made
+
+    @machine.setter
+    def machine(self, made):
+        self.id, self.capacity, self.rack = made.id, made.capacity, made.rack
+        self.labels, self.slots, self.taints = made.labels, made.slots, made.taints
+
+
+@cython.final
+@cython.no_gc
+@cython.auto_pickle(False)
+cdef class Before:
+    """Place, turn and `since` of a task at an earlier time; see `TaskRecord`."""
+
+    cdef readonly object place, since
+    cdef readonly int64_t turn
+
+    def __cinit__(self, TaskRecord task not None):
+        self.place, self.turn, self.since = task.place, task.turn, task.since
+
+
+def remember(dict before not None, list tasks not None):
+    """Note the state of tasks that are not in `before`."""
+    for task in tasks:
+        if task not in before:
+            before[task] = Before(task)

@@ -61,7 +61,7 @@ def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
 def _machines(cluster: Cluster) -> None:
     records, inventory = cluster.machines, cluster.inventory
     _must(
-        all(type(r) is MachineRecord and r.machine.id == id for id, r in records.items()), "a machine under another id"
+        all(type(r) is MachineRecord and r.id == id for id, r in records.items()), "a machine under another id"
     )
     rows = {record.row: record for record in records.values()}
     _must(rows == cluster.by_row and len(rows) == len(records), "machines and their rows differ")
@@ -152,8 +152,8 @@ def _groups(cluster: Cluster) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: dict[Group, None] = {}
     for job in cluster.jobs.values():
-        for (cls, data), group in job.groups.items():
-            same = type(group) is Group and group.job is job and group.cls is cls and frozenset(group.data) == data
+        for key, group in job.groups.items():
+            same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")
             groups[group] = None
         mine = {t for group in job.groups.values() for t in members.get(group, ())}
@@ -211,7 +211,7 @@ def _inventory(cluster: Cluster) -> None:
     for row, record in cluster.by_row.items():
         fresh._rows._free = [row]
         fresh.add_machine()
-        capacity = cluster.resources.capacity("capacity", record.machine.capacity)
+        capacity = cluster.resources.capacity("capacity", record.capacity)
         fresh.describe(row, capacity, record.machine)
         fresh.usable[row] = not (record.failed or record.drained)
         for task in record.tasks:

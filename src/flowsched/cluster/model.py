@@ -47,6 +47,17 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping)) if mapping else _NOTHING
 
 
+def _labels(me: str, labels: Any) -> Mapping[str, str]:
+    """Labels in the order of their names; equal ones are one object, since many machines have the same."""
+    if type(labels) is dict and not labels:
+        return _NOTHING
+    for name, value in mapping(f"{me}: labels", labels).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
+    key = tuple((name, labels[name]) for name in sorted(labels))
+    return _same_labels(key) if all(type(text) is str for pair in key for text in pair) else _frozen(dict(key))
+
+
 _MOST_KNOWN = 4096
 """So many values of demands and capacities are known at most, each with its vector."""
 
@@ -209,6 +220,11 @@ _BY_NAME = (dict, MappingProxyType)
 def _named(flat: tuple[Any, ...]) -> dict[str, float]:
     names = len(flat) // 2
     return dict(zip(flat[:names], flat[names:], strict=True))
+
+
+@lru_cache(_MOST_KNOWN)
+def _same_labels(pairs: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    return _frozen(dict(pairs))
 
 
 @lru_cache(_MOST_KNOWN, typed=True)
@@ -387,10 +403,7 @@ class Machine:
             check_id(f"{me}: rack", self.rack)
         object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
         if self.labels is not _NOTHING:
-            for name, value in mapping(f"{me}: labels", self.labels).items():
-                if not isinstance(name, str) or not isinstance(value, str):
-                    raise InputError(f"{me}: labels[{quoted(name)}] must be text, as its name, got {quoted(value)}")
-            object.__setattr__(self, "labels", _frozen({name: self.labels[name] for name in sorted(self.labels)}))
+            object.__setattr__(self, "labels", _labels(me, self.labels))
         if self.slots is not None:
             object.__setattr__(self, "slots", whole(f"{me}: slots", self.slots, 0, UNLIMITED))
         if type(self.taints) is not tuple or self.taints:

@@ -257,7 +257,7 @@ class Rebuild:
         """Tasks of one group, on the same devices since the same time."""
         assert place is not None
         cluster, inventory, row, cls = self.cluster, self.cluster.inventory, place.row, tasks[0].group.cls.index
-        what = f"machine {machine.machine.id!r}"
+        what = f"machine {machine.id!r}"
         count, g, share = len(tasks), cluster.resources.device_index, inventory.device_share(cls)
         demand: list[int] = tasks[0].group.cls.demand.tolist()
         wanted = -(-demand[g] // MICRO) if share else 0

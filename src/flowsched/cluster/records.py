@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster._records import Chain, Placement, TaskRecord
-from flowsched.cluster.model import Job, Machine
+from flowsched.cluster._records import Before, Chain, MachineRecord, Placement, TaskRecord
+from flowsched.cluster.model import Job
 from flowsched.cluster.selectors import Requirement, Wanted
 
 __all__ = ["Before", "Chain", "Group", "JobRecord", "MachineRecord", "Placement", "TaskClass", "TaskRecord"]
@@ -45,23 +45,8 @@ class TaskClass:
         return demand, told, priority
 
 
-@dataclass(slots=True, eq=False)
-class MachineRecord:
-    """One machine; `row` is its row in the inventory."""
-
-    machine: Machine
-    row: int
-    failed: bool = False
-    drained: bool = False
-    tasks: Chain = field(default_factory=Chain)
-
-
-class Before(NamedTuple):
-    """State of a task at an earlier time; see `TaskRecord`."""
-
-    place: Placement | None
-    turn: int
-    since: float | None
+GroupKey = TaskClass | tuple[TaskClass, frozenset[tuple[Hashable, float]]]
+"""Tells the groups of one job apart: by class and, where tasks have data, by these."""
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +64,11 @@ class Group:
     on: dict[int, tuple[float, ...]] = field(default_factory=dict)
     tasks: int = 0
 
+    @property
+    def key(self) -> GroupKey:
+        """Its key in `JobRecord.groups`."""
+        return (self.cls, frozenset(self.data)) if self.data else self.cls
+
 
 @dataclass(slots=True, eq=False)
 class JobRecord:
@@ -87,7 +77,7 @@ class JobRecord:
     job: Job
     serial: int
     tasks: Chain = field(default_factory=partial(Chain, True))
-    groups: dict[tuple[TaskClass, frozenset[tuple[Hashable, float]]], Group] = field(default_factory=dict)
+    groups: dict[GroupKey, Group] = field(default_factory=dict)
     most: int = 0
 
     @property

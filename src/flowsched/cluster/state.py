@@ -175,7 +175,7 @@ class Cluster(Views):
         capacity = self.resources.capacity(f"machine {event.id!r}: capacity", machine.capacity)
         self._check_shrink(record, machine, capacity)
         failed = record.failed
-        self._describe(record, machine, capacity, new=machine.rack != record.machine.rack)
+        self._describe(record, machine, capacity, new=machine.rack != record.rack)
         if failed:
             record.failed = True
             self._unusable(record)
@@ -298,11 +298,11 @@ class Cluster(Views):
             self._classes[key] = self.by_class[index] = cls
         self._idle.pop(key, None)
         pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
-        data = frozenset(pairs)
-        group = job.groups.get((cls, data))
+        group = job.groups.get((cls, frozenset(pairs)) if pairs else cls)
         if group is None:
             self._serial += 1
-            group = job.groups[cls, data] = Group(job, cls, self._serial, pairs)
+            group = Group(job, cls, self._serial, pairs)
+            job.groups[group.key] = group
         return group
 
     def _task_started(self, event: ev.TaskStarted) -> None:
@@ -391,7 +391,7 @@ class Cluster(Views):
         group.cls.tasks -= 1
         self._changes.groups.setdefault(group, {})
         if not group.tasks:
-            del group.job.groups[group.cls, frozenset(group.data)], self._changes.groups[group]
+            del group.job.groups[group.key], self._changes.groups[group]
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 
+from flowsched.cluster._records import remember
 from flowsched.cluster.records import Before, Placement, TaskRecord
 from flowsched.cluster.state import Cluster
 
@@ -33,15 +34,14 @@ class Transaction:
 
     def start(self, tasks: list[TaskRecord], row: int, devices: Sequence[int]) -> None:
         """Waiting tasks of one group run, each on these devices."""
-        for task in tasks:
-            self._remember(task)
+        remember(self.before, tasks)
         self.cluster.moving = True
         self.cluster.start(tasks, row, tuple(devices), self.now)
         self.cluster.moving = False
 
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
-        self._remember(task)
+        remember(self.before, [task])
         self.cluster.moving = True
         self.cluster.stop(task, self.now)
         self.cluster.moving = False
@@ -62,10 +62,6 @@ class Transaction:
             self.cluster.restore(tasks, before)
         self.before.clear()
         self.cluster.moving = False
-
-    def _remember(self, task: TaskRecord) -> None:
-        if task not in self.before:
-            self.before[task] = Before(task.place, task.turn, task.since)
 
 
 def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, Placement | None, Placement | None]:

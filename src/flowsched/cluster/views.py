@@ -57,7 +57,7 @@ class Views(Transitions):
     def placement(self, task: Hashable) -> Hashable | None:
         """The machine where the task runs, None while it waits."""
         place = self.task(task).place
-        return self.by_row[place.row].machine.id if place else None
+        return self.by_row[place.row].id if place else None
 
     def task(self, task: Hashable) -> TaskRecord:
         """The record of a task."""
@@ -86,7 +86,7 @@ class Views(Transitions):
     def labels(self, rows: Ints, key: str) -> NDArray[np.object_]:
         """Return the values of a label, shape (rows,); None for a machine without it."""
         values = np.empty(len(rows), np.object_)
-        values[:] = [self.by_row[row].machine.labels.get(key) for row in rows.tolist()]
+        values[:] = [self.by_row[row].labels.get(key) for row in rows.tolist()]
         return values
 
     def capacity(self, rows: Ints) -> Floats:

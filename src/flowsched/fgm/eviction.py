@@ -30,7 +30,7 @@ class Evictions:
         reclaimed = self._reclaim(round)
         if not reclaimed:
             return round
-        places = {task.id: self._cluster.by_row[row].machine.id for row, task in reclaimed.items()}
+        places = {task.id: self._cluster.by_row[row].id for row, task in reclaimed.items()}
         return replace(
             round,
             preemptions={**round.preemptions, **{t: Preemption(m, None, 0.0) for t, m in places.items()}},

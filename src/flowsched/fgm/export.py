@@ -78,7 +78,7 @@ def told(rule: StageRule, classes: Mapping[int, int]) -> Iterator[_Line]:
             yield {"what": "needs", "class": classes[cls.index], "stages": fine}
     for record in cluster.machines.values():
         row = record.row
-        line = {"what": "machine", "machine": plain(record.machine.id), "level": int(rule.level(row))}
+        line = {"what": "machine", "machine": plain(record.id), "level": int(rule.level(row))}
         line["foreign"] = forecast.foreign[row].tolist()
         if (at := float(forecast._time[row])) > -math.inf:
             line["at"] = at

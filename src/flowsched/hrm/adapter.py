@@ -227,7 +227,7 @@ class Hybrid:
             self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: id[0]}, slots=slots))
             self._costs.add(self.scheduler.cluster.machine(id).row, gpu)
         record = self.scheduler.cluster.machine(id)
-        same = record.machine.slots == slots and tuple(record.machine.capacity) == tuple(capacity)
+        same = record.slots == slots and tuple(record.capacity) == tuple(capacity)
         if not new and not (same and abs(self._costs.base(record.row) - cost) < 1e-3):
             self.scheduler.apply(MachineUpdated(id, capacity, slots=slots))
         self._costs.set_base(record.row, cost)

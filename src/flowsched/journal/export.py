@@ -171,11 +171,11 @@ def _rows(engine: Engine) -> Iterator[Line]:
         if machine.tasks:
             runs = [[_plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
                     for t in machine.tasks if t.place is not None]  # fmt: skip
-            yield {"is": "runs", "machine": _plain(machine.machine.id), "tasks": runs}
+            yield {"is": "runs", "machine": _plain(machine.id), "tasks": runs}
     for cls, row, until, tried in builder.reservations.remember():
         at = cluster.by_row.get(row)
-        machines = [_plain(cluster.by_row[r].machine.id) for r in tried if r in cluster.by_row]
-        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.machine.id), "until": until,
+        machines = [_plain(cluster.by_row[r].id) for r in tried if r in cluster.by_row]
+        yield {"is": "hold", "class": numbers[cls.index], "machine": None if at is None else _plain(at.id), "until": until,
                "tried": machines}  # fmt: skip
     groups, due = builder.remember()
     if groups:

@@ -110,7 +110,7 @@ class Witness:
             demand = dict(
                 zip(self._cluster.resources.names, self._cluster.demand(classes[c : c + 1])[0].tolist(), strict=True)
             )
-            machine = self._cluster.by_row[int(rows[r])].machine.id
+            machine = self._cluster.by_row[int(rows[r])].id
             raise InputError(
                 f"{self._what} contradicts itself: {before[c, r]:g} for tasks of {demand} on machine {machine!r}, "
                 f"and {now[c, r]:g} {how}; see flowsched.policy.purity"

@@ -61,18 +61,18 @@ def outcome(check: AdmissionCheck) -> Outcome:
     for task, before in sorted(check.transaction.before.items(), key=_turn):
         place, was = task.place, before.place
         if was is None and place is not None:
-            machine = by_row[place.row].machine.id
+            machine = by_row[place.row].id
             out.placements[task.id] = machine
             if task.group.job.job.gang is not None:
                 out.gangs[task.id] = task.group.job.serial
             out.places.append(Place(task.id, machine, place.devices))
         elif was is not None and place is None:
-            machine, cause = by_row[was.row].machine.id, check.evicted_for[task].id
+            machine, cause = by_row[was.row].id, check.evicted_for[task].id
             lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(machine, cause, price * (1 + lost))
             out.preempts.append(Preempt(task.id, machine, cause))
         elif was is not None and place is not None and task.turn != before.turn:
-            old, machine = by_row[was.row].machine.id, by_row[place.row].machine.id
+            old, machine = by_row[was.row].id, by_row[place.row].id
             out.migrations[task.id] = (old, machine)
             out.migrates.append(Migrate(task.id, old, machine, place.devices, check.evicted_for[task].id))
         else:

@@ -205,7 +205,7 @@ class Greedy:
         placements: dict[Hashable, Hashable],
         deltas: list[Place],
     ) -> None:
-        machine = self.cluster.by_row[row].machine.id
+        machine = self.cluster.by_row[row].id
         transaction.start([task], row, devices)
         placements[task.id] = machine
         deltas.append(Place(task.id, machine, devices))

@@ -89,7 +89,7 @@ class Utility:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost of one more task of each class on each machine, shape (classes, rows)."""
         kinds = {cls.index: cls.kind for cls in cluster.waiting}
-        racks = [cluster.by_row[row].machine.rack for row in rows.tolist()]
+        racks = [cluster.by_row[row].rack for row in rows.tolist()]
         cost = np.zeros((len(classes), len(rows)))
         for i, cls in enumerate(classes.tolist()):
             kind = kinds.get(cls)
