@@ -20,6 +20,7 @@ chain in the meantime.
 """
 
 cimport cython
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, int64_t
 
 from collections import namedtuple
@@ -350,3 +351,67 @@ def remember(dict before not None, list tasks not None):
     for task in tasks:
         if task not in before:
             before[task] = Before(task)
+
+
+# -- moves of many tasks ----------------------------------------------------------------------------------------------------
+#
+# `at` are the addresses of the columns of `RunningTasks` (row, class, turn, since, end), and their length.
+
+def renumber(list tasks not None, int64_t turn):
+    """Give tasks the turns behind this one; return the last."""
+    cdef TaskRecord task
+    for task in tasks:
+        turn += 1
+        task.turn = turn
+    return turn
+
+
+def span(list tasks not None):
+    """Return the length of columns that have a place for each of the tasks."""
+    cdef TaskRecord task
+    cdef int64_t most = 0
+    for task in tasks:
+        most = max(most, task.index + 1)
+    return most
+
+
+cdef int within(list tasks, int64_t length) except -1:
+    """Refuse tasks that have no place in columns of this length."""
+    cdef TaskRecord task
+    for task in tasks:
+        if not 0 <= task.index < length:
+            raise IndexError(f"task {task.id!r} has no place")
+    return 0
+
+
+def settle(list tasks not None, int32_t row, int64_t class_id, tuple devices not None, since, tuple at not None):
+    """Let tasks run, each on these devices; return the number of those with an estimate."""
+    cdef int64_t* rows = <int64_t*> <size_t> at[0]
+    cdef int64_t* classes = <int64_t*> <size_t> at[1]
+    cdef int64_t* turns = <int64_t*> <size_t> at[2]
+    cdef double* begun = <double*> <size_t> at[3]
+    cdef double* ends = <double*> <size_t> at[4]
+    cdef double now = since, end
+    cdef TaskRecord task
+    cdef int64_t estimated = 0
+    within(tasks, at[5])
+    for task in tasks:
+        end = INFINITY if task.duration is highest else now + <double> task.duration
+        task.row, task.devices, task.began = row, devices, since
+        rows[task.index], classes[task.index], turns[task.index] = row, class_id, task.turn
+        begun[task.index], ends[task.index] = now, end
+        estimated += end < INFINITY
+    return estimated
+
+
+def unsettle(list tasks not None, tuple at not None):
+    """Let tasks run no more; return the number of those with an estimate."""
+    cdef int64_t* rows = <int64_t*> <size_t> at[0]
+    cdef double* ends = <double*> <size_t> at[4]
+    cdef TaskRecord task
+    cdef int64_t estimated = 0
+    within(tasks, at[5])
+    for task in tasks:
+        task.row = rows[task.index] = -1
+        estimated += ends[task.index] < INFINITY
+    return estimated

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.columns import Columns, column, view
+from flowsched.cluster._records import TaskRecord, settle, span, unsettle
+from flowsched.cluster.columns import Columns, column
 
 __all__ = ["RunningTasks"]
 
@@ -32,25 +33,27 @@ class RunningTasks(Columns):
     end: NDArray[np.float64] = column("tasks", dtype=np.float64, fill=inf)
     """`since` and the estimate of the run time, infinite without one."""
 
-    _row: memoryview = view("row")
-    _class: memoryview = view("class_id")
-    _turn: memoryview = view("turn")
-    _since: Any = view("since")
-    _end: Any = view("end")
-
     def __init__(self) -> None:
         super().__init__()
         self.estimated = 0
 
-    def start(self, task: int, row: int, class_id: int, turn: int, since: float, end: float) -> None:
-        """Note that a task runs."""
-        if task >= len(self.row):
-            self.grow(tasks=task + 1)
-        self._row[task], self._class[task], self._turn[task], self._since[task] = row, class_id, turn, since
-        self._end[task] = end
-        self.estimated += end < inf
+    def start(
+        self, tasks: list[TaskRecord], row: int, class_id: int, devices: tuple[int, ...], since: float
+    ) -> None:
+        """Let tasks of one class run since then, each on these devices."""
+        need = span(tasks)
+        if need > len(self.row):
+            self.grow(tasks=need)
+        self.estimated += settle(tasks, row, class_id, devices, since, self._columns_at)
 
-    def stop(self, task: int) -> None:
-        """Note that a task runs no more."""
-        self._row[task] = -1
-        self.estimated -= self._end[task] < inf
+    def stop(self, tasks: list[TaskRecord]) -> None:
+        """Let tasks run no more."""
+        self.estimated -= unsettle(tasks, self._columns_at)
+
+    def _renew_views(self) -> None:
+        super()._renew_views()
+        arrays = (self.row, self.class_id, self.turn, self.since, self.end)
+        self._columns_at = (*(array.ctypes.data for array in arrays), min(map(len, arrays)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_columns_at"}

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from flowsched.cluster._records import renumber
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -85,18 +86,14 @@ class Transitions:
     def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
         """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
         self._dequeue(tasks)
-        for task in tasks:
-            self._turn += 1
-            task.turn = self._turn
+        self._turn = renumber(tasks, self._turn)
         self._settle(tasks, row, devices, now)
 
     def _settle(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], since: float) -> None:
         group = tasks[0].group
         self.inventory.take(row, group.cls.index, devices, len(tasks))
         self.by_row[row].tasks.extend(tasks)
-        for task in tasks:
-            task.row, task.devices, task.began = row, devices, since
-            self.inventory.tasks.start(task.index, row, group.cls.index, task.turn, since, since + task.duration)
+        self.inventory.tasks.start(tasks, row, group.cls.index, devices, since)
         group.on[row] = group.on.get(row, ()) + (since,) * len(tasks)
         self._changes.groups.setdefault(group, {})[row] = None
 
@@ -111,9 +108,7 @@ class Transitions:
         row, since, group = tasks[0].row, tasks[0].began, tasks[0].group
         self.inventory.take(row, group.cls.index, tasks[0].devices, -len(tasks))
         self.by_row[row].tasks.remove(tasks)
-        for task in tasks:
-            task.row = -1
-            self.inventory.tasks.stop(task.index)
+        self.inventory.tasks.stop(tasks)
         if len(tasks) == len(group.on[row]):
             del group.on[row]
         else:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from itertools import groupby
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
@@ -17,6 +16,10 @@ __all__ = ["carry_out", "happen"]
 
 def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
     """Let a round happen, but for what events have overtaken; see `Scheduler.commit`."""
+    if only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas):
+        # Each is a unit of its own, in this order; nearly always all of them can happen.
+        if not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None:
+            return Commit(round.deltas, {})
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
@@ -49,22 +52,21 @@ def happen(
         deltas did happen once, so that only what is impossible is refused.
     """
     transaction = Transaction(cluster, now)
-    records: dict[Hashable, TaskRecord] = {}
+    records: dict[TaskRecord, Delta] = {}
     for delta in unit:
         record = cluster.tasks.get(delta.task)
         if record is None:
             return _conflict("task", "gone")
         if turns is not None and record.turn != turns[delta.task]:
             return _conflict("task", "moved on")
-        if delta.task in records or isinstance(delta, Place) is not (record.place is None):
+        if record in records or isinstance(delta, Place) is not (record.row < 0):
             return _conflict("task", "moved on")
-        records[delta.task] = record
-    stopped = [records[delta.task] for delta in unit if not isinstance(delta, Place)]
+        records[record] = delta
+    stopped = [record for record in records if record.row >= 0]
     for record in stopped:
         transaction.stop(record)
-    starting = ((records[delta.task], delta) for delta in unit if not isinstance(delta, Preempt))
-    for _, alike in groupby(starting, _together):
-        refusal = _start(transaction, list(alike), turns is None)
+    for alike, delta in _together(records):
+        refusal = _start(transaction, alike, delta, turns is None)
         if refusal is not None:
             transaction.rollback()
             return refusal
@@ -73,22 +75,37 @@ def happen(
     return None
 
 
-def _together(start: tuple[TaskRecord, Place | Migrate]) -> tuple[Hashable, tuple[int, ...], int]:
-    record, delta = start
-    return delta.machine, delta.devices, id(record.group)
+def _together(records: Mapping[TaskRecord, Delta]) -> Iterator[tuple[list[TaskRecord], Place | Migrate]]:
+    """Yield the tasks that start, in their order, those of one group on the same devices of a machine at a time."""
+    alike: list[TaskRecord] = []
+    first: Place | Migrate | None = None
+    for record, delta in records.items():
+        if isinstance(delta, Preempt):
+            continue
+        if first is not None:
+            same = delta.machine is first.machine or delta.machine == first.machine
+            if same and record.group is alike[0].group and delta.devices == first.devices:
+                alike.append(record)
+                continue
+            yield alike, first
+        alike, first = [record], delta
+    if first is not None:
+        yield alike, first
 
 
-def _start(
-    transaction: Transaction, alike: Sequence[tuple[TaskRecord, Place | Migrate]], forced: bool
-) -> Reason | None:
+def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | Migrate, forced: bool) -> Reason | None:
     """Start tasks of one group on one machine and the same devices; return the reason where one of them cannot."""
-    inventory, (first, delta) = transaction.cluster.inventory, alike[0]
-    machine, cls = transaction.cluster.machines.get(delta.machine), first.group.cls.index
+    inventory = transaction.cluster.inventory
+    machine, cls = transaction.cluster.machines.get(delta.machine), records[0].group.cls.index
     if machine is None or machine.failed:
         return _conflict("machine", "gone")
-    if not (forced or all(inventory.welcomes(machine.row, cls, record.turn) for record, _ in alike)):
+    # A machine that welcomes any turn welcomes each.
+    if not (
+        forced
+        or inventory.welcomes(machine.row, cls)
+        or all(inventory.welcomes(machine.row, cls, record.turn) for record in records)
+    ):
         return _conflict("machine", "no room")
-    records = [record for record, _ in alike]
     if inventory.constraints and not forced:
         refusal = _forbidden(inventory, machine.row, cls, len(records))
         if refusal is not None:
