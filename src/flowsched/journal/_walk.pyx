@@ -23,9 +23,12 @@ __all__ = ["Walk"]
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except -1
     void Py_LeaveRecursiveCall()
+    long long PyLong_AsLongLongAndOverflow(object value, int* overflow)
 
 cdef enum:
     FIRST_CLASS = 16        # as in `graph_tables`, which is compared below
+    SMALL = 14
+    SMALL_BITS = 54
 
 cdef long long CONSTANT = tables.CONSTANT, STR = tables.STR, INT = tables.INT, FLOAT = tables.FLOAT, BYTES = tables.BYTES
 cdef long long ARRAY = tables.ARRAY, GIVEN = tables.GIVEN, FOREIGN = tables.FOREIGN, FROZEN = tables.FROZEN
@@ -33,7 +36,12 @@ cdef dict MUTABLE = tables.MUTABLE
 cdef tuple FROZEN_KINDS = tables.FROZEN_KINDS
 cdef object proxy = MappingProxyType
 
-assert FIRST_CLASS == tables.FIRST_CLASS
+assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and len(tables.SMALLS) == <long long> 1 << SMALL_BITS
+
+
+cdef inline size_t place_of(value) noexcept:
+    """A number of an object by its place in memory, without the bits that are the same for all: they would collide in a dict."""
+    return <size_t> <PyObject*> value >> 4
 
 
 cdef list slots_of(kind):
@@ -54,8 +62,8 @@ cdef class Walk:
     cdef object foreign         # list or None
     cdef frozenset known        # classes of the schema
     cdef dict replaced          # class -> code of what stands for its objects
-    cdef dict given             # id -> code
-    cdef dict seen              # id -> code, of all that is in `alive`
+    cdef dict given             # `place_of` -> code
+    cdef dict seen              # `place_of` -> code, of all that is in `alive`
     cdef list alive
     cdef dict strings, integers # value -> code
     cdef dict kinds             # class -> its place in `instances`
@@ -73,7 +81,7 @@ cdef class Walk:
             self.replaced[kind] = names.index(name) << 8 | GIVEN
         self.given = {}
         for thing in graph.given.values():
-            self.given[id(thing)] = index << 8 | GIVEN
+            self.given[place_of(thing)] = index << 8 | GIVEN
             index += 1
         self.seen, self.alive, self.strings, self.integers, self.kinds, self.instances = {}, [], {}, {}, {}, []
         self.containers = {}
@@ -161,10 +169,15 @@ cdef class Walk:
             columns[k].append(array)
 
     cdef long long code(self, value) except -1:
+        cdef long long small
+        cdef int over
         kind = type(value)
         if value is None:
             return CONSTANT
         if kind is int:
+            small = PyLong_AsLongLongAndOverflow(value, &over)
+            if not over and 0 <= small < <long long> 1 << SMALL_BITS:
+                return small << 8 | SMALL
             known = self.integers.get(value)
             if known is None:
                 known = self.integers[value] = <long long> len(self.numbers) << 8 | INT
@@ -183,7 +196,7 @@ cdef class Walk:
             return known
         if kind is bool:
             return (2 if value else 1) << 8 | CONSTANT
-        key = <size_t> <PyObject*> value
+        key = place_of(value)
         known = self.seen.get(key)
         if known is not None:
             return known

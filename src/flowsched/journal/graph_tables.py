@@ -29,9 +29,11 @@ __all__ = ["Graph", "Schema", "stateful"]
 Codes = NDArray[np.int64]
 
 # The kinds of codes.
-CONSTANT, STR, INT, FLOAT, BYTES, ARRAY, GIVEN, FOREIGN, FROZEN, LIST, DICT, SET, DEQUE, ORDERED = range(14)
+CONSTANT, STR, INT, FLOAT, BYTES, ARRAY, GIVEN, FOREIGN, FROZEN, LIST, DICT, SET, DEQUE, ORDERED, SMALL = range(15)
 FIRST_CLASS = 16
 """The kind of the first class of `Graph.classes`; the next one has the next kind."""
+SMALLS = range(1 << 54)
+"""The table of whole numbers that are their own index."""
 CONSTANTS = (None, False, True)
 FROZEN_KINDS = (tuple, frozenset, MappingProxyType)
 MUTABLE: dict[type, int] = {list: LIST, dict: DICT, set: SET, deque: DEQUE, OrderedDict: ORDERED}

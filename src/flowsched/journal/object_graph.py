@@ -37,6 +37,8 @@ from flowsched.journal.graph_tables import (
     MAKERS,
     MAPS,
     SET,
+    SMALL,
+    SMALLS,
     STR,
     Graph,
     Schema,
@@ -79,7 +81,7 @@ class _Making:
         self.tables: dict[int, Sequence[Any]] = {
             CONSTANT: CONSTANTS, STR: graph.strings, INT: graph.integers, FLOAT: graph.floats, BYTES: graph.chunks,
             ARRAY: [array.copy() for array in graph.arrays], GIVEN: list(graph.given.values()),
-            FOREIGN: graph.foreign or (),
+            FOREIGN: graph.foreign or (), SMALL: SMALLS,
         }  # fmt: skip
 
     def make(self) -> Any:
