@@ -162,6 +162,8 @@ cdef class Chain:
         The tasks of a job; otherwise those that wait in a group or run on a machine.
     """
 
+    __slots__ = ("job",)        # all that an image tells; the tasks are the cluster's to tell
+
     cdef int which
     cdef void* first
     cdef void* last
@@ -273,15 +275,15 @@ cdef class Chain:
             leave(<void*> record, self.which)
             enter(<void*> record, self, self.last)
 
-    def __getstate__(self):
-        return self.which, self.some(0, self.count)
+    @property
+    def job(self):
+        return self.which == JOB
 
-    def __setstate__(self, state):
-        which, tasks = state
-        if type(which) is not int or not 0 <= which <= JOB or self.first:
-            raise ValueError("a chain of another kind")
-        self.which = which
-        self.extend(tasks)
+    @job.setter
+    def job(self, bint job):
+        if self.first:
+            raise ValueError("a chain with tasks")
+        self.which = JOB if job else PLACE
 
 
 @cython.final

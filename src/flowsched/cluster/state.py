@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby, islice
 from math import inf
 from operator import attrgetter, is_
 from typing import Any, cast
@@ -71,6 +72,36 @@ class Cluster(Views):
         self.events = 0
         self.midway = False
         self._serial = 0
+
+    # -- images -------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what an image keeps: tasks in their order, and the chains of machines as numbers of tasks."""
+        state = {name: value for name, value in vars(self).items() if name not in ("tasks", "by_index")}
+        chains = [record.tasks for record in self.machines.values()]
+        runs = [task.index for chain in chains for task in chain]
+        return {
+            **state,
+            "_records": list(self.tasks.values()),
+            "_runs": np.array([*map(len, chains), *runs], np.int64),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        kept = dict(state)
+        records, runs = kept.pop("_records"), kept.pop("_runs").tolist()
+        if any(hasattr(type(self), name) for name in kept):
+            raise ValueError("an attribute that hides what a cluster does")
+        vars(self).update(kept)
+        self.tasks = {record.id: record for record in records}
+        numbered = {record.index: record for record in records}
+        self.by_index = [numbered.get(index) for index in range(self._indices.count)]
+        for group, tasks in groupby(records, attrgetter("group")):
+            group.job.tasks.extend(list(tasks))
+        for task in sorted(record for record in records if record.row < 0):
+            task.group.waiting.extend([task])
+        rest = iter(runs[len(self.machines) :])
+        for record, count in zip(self.machines.values(), runs, strict=False):
+            record.tasks.extend([numbered[index] for index in islice(rest, count)])
 
     # -- what changed --------------------------------------------------------------------------------------------
 

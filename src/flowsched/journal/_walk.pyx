@@ -147,6 +147,7 @@ cdef class Walk:
 
     cdef take_columns(self, names, list things, list columns):
         cdef Py_ssize_t i
+        cdef long long code
         cdef long long[::1] column
         if names is None:
             array = np.empty(len(things), np.int64)
@@ -164,8 +165,12 @@ cdef class Walk:
         for k, name in enumerate(names):
             array = np.empty(len(things), np.int64)
             column = array
+            last, code = None, CONSTANT     # neighbours often have the same object
             for i in range(len(things)):
-                column[i] = self.code(getattr(things[i], name))
+                value = getattr(things[i], name)
+                if value is not last:
+                    last, code = value, self.code(value)
+                column[i] = code
             columns[k].append(array)
 
     cdef long long code(self, value) except -1:
