@@ -16,6 +16,7 @@ from effort import effort
 from lives import POLICIES, Life, operations
 
 import flowsched as fs
+from flowsched.cluster import Cluster
 from flowsched.fgm import FineGrained
 from flowsched.journal.graph_tables import Graph, Schema
 from flowsched.journal.object_graph import graph_of, objects_of
@@ -305,8 +306,37 @@ def _objects(sched: fs.Scheduler) -> dict[type, object]:
         thing = look.pop()
         if type(thing) in PLAIN.parts.keys() - {*found, fs.FlowNetwork}:  # a network checks itself
             found[type(thing)] = thing
-            look += [getattr(thing, name) for name in PLAIN.parts[type(thing)]]
+            look += [getattr(thing, name) for name in PLAIN.parts[type(thing)] if name not in MADE]
     return found
+
+
+MADE = ("_records", "_runs")
+"""Parts of a cluster's state that are no attributes."""
+
+
+@pytest.mark.parametrize("other", [None, "text", 2**62, 1.5, object(), [1], [None], np.zeros((2, 2)), np.array([-1])], ids=repr)
+@pytest.mark.parametrize("name", MADE)
+def test_tasks_of_another_kind_are_refused(name: str, other: object) -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    sched.commit(sched.schedule(0.0))
+    state = sched.cluster.__getstate__()
+    with pytest.raises((AttributeError, LookupError, TypeError, ValueError)):
+        Cluster.__new__(Cluster).__setstate__({**state, name: other})
+        raise AssertionError("read")
+
+
+def test_no_attribute_of_a_cluster_takes_the_place_of_a_method() -> None:
+    state = fs.Scheduler().cluster.__getstate__()
+    with pytest.raises(ValueError, match="hides what a cluster does"):
+        Cluster.__new__(Cluster).__setstate__({**state, "apply": None})
+
+
+def test_more_numbers_of_tasks_than_an_image_has_bytes_take_no_memory() -> None:
+    state = fs.Scheduler().cluster.__getstate__()
+    state["_indices"].count = 2**60
+    with pytest.raises(ValueError, match="numbers of tasks"):
+        Cluster.__new__(Cluster).__setstate__(state)
 
 
 @pytest.mark.parametrize("other", [None, "text", 2**62, -(2**62), 1.5, object()], ids=repr)
@@ -315,7 +345,7 @@ def test_an_attribute_of_another_kind_is_refused(other: object) -> None:
     assert len(objects) > 15
     for kind, thing in objects.items():
         for name, like in PLAIN.parts[kind].items():
-            if like is None or isinstance(like, str):
+            if like is None or isinstance(like, str) or name in MADE:
                 continue
             if isinstance(like, float) and isinstance(other, int | float):
                 continue

@@ -359,6 +359,41 @@ def remember(dict before not None, list tasks not None):
 #
 # `at` are the addresses of the columns of `RunningTasks` (row, class, turn, since, end), and their length.
 
+def alike(tuple tasks not None, tuple names not None):
+    """Return the ends of the runs of objects whose attributes of these names are the same objects.
+
+    Equal is not enough: True == 1.
+    """
+    cdef list ends = []
+    cdef Py_ssize_t i
+    for i in range(len(tasks)):
+        if i and not same(tasks[i], tasks[i - 1], names):
+            ends.append(i)
+    if tasks:
+        ends.append(len(tasks))
+    return ends
+
+
+cdef int same(one, other, tuple names) except -1:
+    for name in names:
+        if getattr(one, name) is not getattr(other, name):
+            return False
+    return True
+
+
+def added(list ids not None, group, list indices not None, int64_t turn, since, duration):
+    """Return records of new tasks of a group, with these indices and the turns behind this one."""
+    cdef list records = []
+    cdef TaskRecord record
+    cdef Py_ssize_t i
+    for i in range(len(ids)):
+        record = TaskRecord.__new__(TaskRecord)
+        record.id, record.group, record.index, record.turn = ids[i], group, indices[i], turn + i + 1
+        record.since, record.duration = since, duration
+        records.append(record)
+    return records
+
+
 def renumber(list tasks not None, int64_t turn):
     """Give tasks the turns behind this one; return the last."""
     cdef TaskRecord task

@@ -147,6 +147,13 @@ class IdPool:
         self.count += 1
         return self.count - 1
 
+    def take_some(self, count: int) -> list[int]:
+        """Return so many indices that are not in use, as `take` would."""
+        again = [self._free.pop() for _ in range(min(count, len(self._free)))]
+        first = self.count
+        self.count += count - len(again)
+        return [*again, *range(first, self.count)]
+
     def give(self, index: int) -> None:
         """Take back an index that is no longer in use."""
         self._free.append(index)

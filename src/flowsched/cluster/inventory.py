@@ -8,7 +8,7 @@ and the order in which all limits are asked in `limits`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,25 @@ class Inventory(Columns):
         self.capacity[row] = self.free[row] = self.devices[row] = self.running[row] = self.running_at[row] = 0
         return row
 
+    def add_machines(self, capacity: Ints, machine: Machine, racks: Sequence[Hashable | None]) -> list[int]:
+        """Return the rows of new machines that are like this one, but in these racks, and take tasks."""
+        rows = self._rows.take_some(len(racks))
+        g = self.resources.device_index
+        count = int(capacity[g]) // MICRO if g >= 0 else 0
+        self.grow(rows=max(rows) + 1, devices=count)
+        self.capacity[rows] = self.free[rows] = capacity
+        self.devices[rows] = self.running[rows] = self.running_at[rows] = 0
+        self.devices[rows, :count] = MICRO
+        self.slots[rows] = UNLIMITED if machine.slots is None else machine.slots
+        self.usable[rows] = True
+        self.total += len(rows) * capacity
+        self.suitability.settle(rows, capacity, machine)
+        for row, rack in zip(rows, racks, strict=True):
+            self.touch(row)
+            self.affinity.settle(row, rack)  # no task runs there for which it could matter
+        self.arranged = self.clock
+        return rows
+
     def describe(self, row: int, capacity: Ints, machine: Machine) -> None:
         """Set what a machine has; what its tasks take stays taken."""
         used = self.capacity[row] - self.free[row]
@@ -158,7 +177,7 @@ class Inventory(Columns):
             self.devices[row, had:count] = MICRO
             self.devices[row, count:] = 0
         self.slots[row] = UNLIMITED if machine.slots is None else machine.slots
-        self.suitability.settle(row, capacity, machine)
+        self.suitability.settle([row], capacity, machine)
         self.touch(row)
         self.arranged = self.clock
         self._touch_all(self.affinity.settle(row, machine.rack))

@@ -65,7 +65,7 @@ _KNOWN: dict[tuple[Any, ...], Mapping[str, Any]] = {}
 """Amounts by their names, values and types: True == 1 == 1.0, but True is no amount."""
 
 
-def _amounts(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
+def amounts_of(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
     """Amounts of resources by name or in order, as they cannot be changed any more; equal ones by name are one object."""
     if type(amounts) is not dict:
         return _frozen(amounts) if isinstance(amounts, Mapping) else ordered(what, amounts)
@@ -289,7 +289,7 @@ class Task:
         demand = self.demand
         if demand is not _NOTHING:
             what = "demand" if type(demand) is dict else f"task {self.id!r}: demand"  # a dict is not refused here
-            object.__setattr__(self, "demand", _amounts(what, demand))
+            object.__setattr__(self, "demand", amounts_of(what, demand))
         if any(map(is_not, _details(self), _NO_DETAILS)):
             self._check_details()
 
@@ -324,8 +324,8 @@ class Task:
 _details = attrgetter(*(f.name for f in fields(Task)[2:]))
 _NO_DETAILS = tuple(f.default if f.default_factory is MISSING else f.default_factory() for f in fields(Task)[2:])
 
-description = attrgetter(*(f.name for f in fields(Task)[1:]))
-"""All of a task but its id."""
+DESCRIPTION = tuple(f.name for f in fields(Task)[1:])
+"""The names of all of a task but its id."""
 
 
 def _pairs(what: str, data: Any) -> tuple[tuple[Hashable, float], ...]:
@@ -401,7 +401,7 @@ class Machine:
         me = f"machine {self.id!r}"
         if self.rack is not None:
             check_id(f"{me}: rack", self.rack)
-        object.__setattr__(self, "capacity", _amounts(f"{me}: capacity", self.capacity))
+        object.__setattr__(self, "capacity", amounts_of(f"{me}: capacity", self.capacity))
         if self.labels is not _NOTHING:
             object.__setattr__(self, "labels", _labels(me, self.labels))
         if self.slots is not None:

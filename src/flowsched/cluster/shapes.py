@@ -79,11 +79,12 @@ class Suitability:
 
     # -- machines -----------------------------------------------------------------------------------------------
 
-    def settle(self, row: int, capacity: Ints, machine: Machine) -> None:
-        """Set the shape of a machine."""
-        if row >= len(self.of):
-            self.of = grown(self.of, row + 1, fill=-1)
-        self.unsettle(row)
+    def settle(self, rows: list[int], capacity: Ints, machine: Machine) -> None:
+        """Set the shape of machines that are like this one."""
+        if max(rows) >= len(self.of):
+            self.of = grown(self.of, max(rows) + 1, fill=-1)
+        for row in rows:
+            self.unsettle(row)
         key = (tuple(capacity.tolist()), tuple(machine.labels.items()), machine.slots, tuple(machine.taints))
         shape = self._shapes.get(key)
         if shape is None:
@@ -93,9 +94,9 @@ class Suitability:
             self._suits, self._holds = grown(self._suits, 0, shape + 1), grown(self._holds, 0, shape + 1)
             for class_id in self._wants:
                 self._match(class_id, shape)
-        self._users[shape] += 1
+        self._users[shape] += len(rows)
         self._most.clear()
-        self.of[row] = shape
+        self.of[rows] = shape
 
     def unsettle(self, row: int) -> None:
         """Forget the shape of a machine."""

@@ -9,11 +9,11 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from math import inf
-from operator import attrgetter, is_
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
+from flowsched.cluster._records import added, alike
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.model import MICRO, Job, Machine, Resources, Task, User, description
+from flowsched.cluster.joining import alike as alike_machines
+from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User, amounts_of
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.transitions import Changes
 from flowsched.cluster.views import Views, found
@@ -92,6 +94,8 @@ class Cluster(Views):
         if any(hasattr(type(self), name) for name in kept):
             raise ValueError("an attribute that hides what a cluster does")
         vars(self).update(kept)
+        if self._indices.count != len(records) + len(self._indices._free):
+            raise ValueError("numbers of tasks are given twice or lost")
         self.tasks = {record.id: record for record in records}
         numbered = {record.index: record for record in records}
         self.by_index = [numbered.get(index) for index in range(self._indices.count)]
@@ -163,7 +167,14 @@ class Cluster(Views):
             before it stand, those after it did not happen.
         """
         self.check_whole()
-        for event in events:
+        rest = 0  # events before it have happened together
+        for position, event in enumerate(events):
+            if position < rest:
+                continue
+            if type(event) is ev.MachineAdded and event.time is None and position + 1 < len(events):
+                rest = position + self._machines_added(events, position)
+                if rest > position:
+                    continue
             handler = _HANDLERS.get(type(event))
             if handler is None:
                 raise InputError(f"event: an event expected, got {quoted(event)}")
@@ -197,6 +208,32 @@ class Cluster(Views):
             record = self.machines[event.id] = MachineRecord(machine, self.inventory.add_machine())
             self.by_row[record.row] = record
         self._describe(record, machine, capacity, new=True)
+
+    def _machines_added(self, events: Sequence[ev.Event], first: int) -> int:
+        """Let new machines of one shape join; return how many events that were, 0 where there is no run of such."""
+        event, following = events[first : first + 2]
+        assert isinstance(event, ev.MachineAdded)
+        if type(following) is not ev.MachineAdded:
+            return 0
+        try:
+            if amounts_of("capacity", following.capacity) is not amounts_of("capacity", event.capacity):
+                return 0
+            machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
+            capacity = self.resources.capacity("capacity", machine.capacity)
+        except FlowschedError:
+            return 0  # refused by itself
+        racks = alike_machines(events, first, machine, self.machines)
+        if len(racks) < 2:
+            return 0
+        self.midway = True
+        rows = self.inventory.add_machines(capacity, machine, list(racks.values()))
+        for row, (id, rack) in zip(rows, racks.items(), strict=True):
+            record = self.machines[id] = self.by_row[row] = MachineRecord(machine, row)
+            record.id, record.rack = id, rack
+        self._changes.machines.update(dict.fromkeys(rows))
+        self.events += len(racks)
+        self.midway = False
+        return len(racks)
 
     def _machine_updated(self, event: ev.MachineUpdated) -> None:
         record = self.machine(event.id)
@@ -269,45 +306,45 @@ class Cluster(Views):
         if old is not None and old.tasks:
             raise DuplicateIdError(f"job {event.id!r} is already there")
         tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
-        demands = self._demands(event.id, tasks)
+        runs = self._runs(event.id, tasks)
         self._serial += 1
         job = self.jobs[event.id] = JobRecord(described, self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
-        for first, end in _alike(tasks):
-            self._add_tasks(job, tasks[first:end], demands[first], event.time)
+        for run, demand in runs:
+            self._add_tasks(job, run, demand, event.time)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
-        self._add_tasks(job, (event.task,), self._demands(event.job, (event.task,))[0], event.time)
+        for run, demand in self._runs(event.job, (event.task,)):
+            self._add_tasks(job, run, demand, event.time)
 
-    def _demands(self, job: Hashable, tasks: Sequence[Task]) -> list[NDArray[np.int64]]:
-        seen: set[Hashable] = set()
+    def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[tuple[Task, ...], NDArray[np.int64]]]:
+        """Check new tasks; return the runs of those that differ in their ids alone, each with its demand."""
         for i, task in enumerate(tasks):
             if not isinstance(task, Task):
                 raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-            if task.id in self.tasks or task.id in seen:
-                raise DuplicateIdError(f"task {task.id!r} is already there")
-            seen.add(task.id)
-        vectors: list[NDArray[np.int64]] = []
-        for i, task in enumerate(tasks):
-            same = i > 0 and task.demand is tasks[i - 1].demand
-            vectors.append(vectors[-1] if same else self.resources.demand(f"task {task.id!r}: demand", task.demand))
-        return vectors
+        ids = [task.id for task in tasks]
+        if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
+            seen = set(self.tasks)
+            for id in ids:
+                if id in seen:
+                    raise DuplicateIdError(f"task {id!r} is already there")
+                seen.add(id)
+        runs = [tasks[first:end] for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
+        return [(run, self.resources.demand(f"task {run[0].id!r}: demand", run[0].demand)) for run in runs]
 
-    def _add_tasks(self, job: JobRecord, tasks: Sequence[Task], demand: NDArray[np.int64], time: float | None) -> None:
+    def _add_tasks(self, job: JobRecord, tasks: tuple[Task, ...], demand: NDArray[np.int64], time: float | None) -> None:
         """Add tasks that differ in their ids alone."""
         group = self._group(job, tasks[0], demand)
         duration = inf if tasks[0].duration is None else tasks[0].duration
-        records = []
-        for task in tasks:
-            index = self._indices.take()
-            self._turn += 1
-            record = TaskRecord(task.id, group, index, self._turn, time, duration)
-            if index == len(self.by_index):
-                self.by_index.append(None)
-            self.by_index[index] = self.tasks[task.id] = record
-            records.append(record)
+        ids, indices = [task.id for task in tasks], self._indices.take_some(len(tasks))
+        records = added(ids, group, indices, self._turn, time, duration)
+        self._turn += len(records)
+        self.by_index += [None] * (self._indices.count - len(self.by_index))
+        for index, record in zip(indices, records, strict=True):
+            self.by_index[index] = record
+        self.tasks.update(zip(ids, records, strict=True))
         job.tasks.extend(records)
         job.most = max(job.most, len(job.tasks))
         group.tasks += len(records)
@@ -426,19 +463,6 @@ class Cluster(Views):
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None
-
-
-def _alike(tasks: Sequence[Task]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of tasks that differ in their ids alone, each as its first task and the one behind its last."""
-    first, before = 0, None
-    for i, task in enumerate(tasks):
-        told = description(task)
-        if before is not None and not all(map(is_, told, before)):  # equal is not enough: True == 1
-            yield first, i
-            first = i
-        before = told
-    if tasks:
-        yield first, len(tasks)
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {

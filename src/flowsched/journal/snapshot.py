@@ -151,14 +151,13 @@ class Extras:
             if known is None or kind is FlowNetwork:  # a network has checked itself
                 continue
             for thing in of_kind:
+                _compare(kind, known, getattr(thing, "__dict__", {}))  # `__getstate__` may take them for granted
                 # `__getstate__` may fill in what the object itself lacks
                 whole = hasattr(kind, "__setstate__") or all(hasattr(thing, name) for name in known)
                 if not whole or not known.keys() <= (parts := _parts(thing)).keys():
                     raise TypeError(f"a {kind.__name__} of other parts")
+                _compare(kind, known, parts)
                 for name, like in known.items():
-                    # A string may stand for any id.
-                    if not isinstance(like, str | None) and not _alike(parts[name], like):
-                        raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
                     if isinstance(like, list):
                         if id(parts[name]) in lists:
                             raise TypeError(f"{kind.__name__}.{name}: a list that something else changes, too")
@@ -181,6 +180,14 @@ def _parts(thing: Any) -> dict[str, Any]:
         return state
     names = [name for base in kind.__mro__ for name in vars(base).get("__slots__", ()) if hasattr(thing, name)]
     return {**{name: getattr(thing, name) for name in names}, **getattr(thing, "__dict__", {})}
+
+
+def _compare(kind: type, known: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
+    """Refuse parts of another kind than the samples; a string may stand for any id."""
+    for name in known.keys() & parts.keys():
+        like = known[name]
+        if not isinstance(like, str | None) and not _alike(parts[name], like):
+            raise TypeError(f"{kind.__name__}.{name}: a {type(like).__name__} expected")
 
 
 _MOST = 1 << 62

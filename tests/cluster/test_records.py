@@ -1,0 +1,223 @@
+"""Records and chains: linked lists through records that the garbage collector does not see."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowsched as fs
+from flowsched.cluster import Cluster
+from flowsched.cluster.columns import IdPool
+from flowsched.cluster.records import Chain, MachineRecord, TaskRecord
+from flowsched.cluster.running import RunningTasks
+
+
+def record(turn: int, group: Any = None) -> TaskRecord:
+    return TaskRecord(f"t{turn}", group, turn, turn, None)
+
+
+def check(chain: Chain, model: list[TaskRecord]) -> None:
+    assert list(chain) == model and len(chain) == len(model) and bool(chain) == bool(model)
+    assert list(reversed(chain)) == model[::-1] and all(one in chain for one in model)
+    for where in (0, -1, 2):
+        if -len(model) <= where < len(model):
+            assert chain[where] is model[where]
+        else:
+            with pytest.raises(IndexError):
+                chain[where]
+    for where in (slice(None, 2), slice(1, 3), slice(-2, None), slice(None, None, -1)):
+        assert chain[where] == model[where]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chains_are_lists_in_the_order_of_turns(seed: int) -> None:
+    draw = random.Random(seed)
+    all_of = [record(turn) for turn in range(40)]
+    chains, models = (Chain(), Chain()), ([], [])  # type: tuple[Chain, Chain], tuple[list, list]
+    jobs, members = Chain(True), list(all_of)
+    jobs.extend(all_of)
+    for _ in range(400):
+        which = draw.randrange(2)
+        chain, model, other = chains[which], models[which], models[1 - which]
+        free = [one for one in all_of if one not in model and one not in other]
+        some = sorted(draw.sample(free, min(len(free), draw.randrange(1, 5))))
+        match draw.randrange(5):
+            case 0 | 1 if some and model == sorted(model):
+                chain.insert(some)
+                model[:] = sorted([*model, *some])
+            case 2 if some:
+                draw.shuffle(some)
+                chain.extend(some)
+                model += some
+            case 3:
+                gone = draw.sample(model, min(len(model), draw.randrange(1, 6)))
+                chain.remove(gone)
+                model[:] = [one for one in model if one not in gone]
+            case 4:
+                chain.sort()
+                model.sort()
+        check(chain, model)
+        check(jobs, members)
+
+
+def test_a_task_stands_in_one_chain_of_a_kind() -> None:
+    one, two, three = (record(turn) for turn in (1, 2, 3))
+    chain, other = Chain(), Chain()
+    chain.extend([one])
+    for put in (chain.extend, other.extend, chain.insert, other.insert):
+        with pytest.raises(ValueError, match="is in a chain already"):
+            put([two, one, three])
+        for holder in (chain, other):
+            if two in holder:
+                holder.remove([two])
+        check(chain, [one])
+        check(other, [])
+    with pytest.raises(ValueError, match="is not in this chain"):
+        other.remove([one])
+    with pytest.raises(ValueError, match="a chain with tasks"):
+        chain.job = True
+    assert "t2" not in chain and two not in chain
+
+
+def test_what_is_freed_leaves_no_pointer_behind() -> None:
+    some = [record(turn) for turn in range(5)]
+    chain = Chain()
+    chain.extend(some)
+    del some[3], some[1], some[0]  # in the middle, and at an end
+    check(chain, some)
+    some.clear()
+    check(chain, [])
+    some = [record(turn) for turn in range(3)]
+    chain.extend(some)
+    del chain
+    again = Chain()
+    again.extend(some)
+    check(again, some)
+
+
+def test_a_task_may_leave_while_its_chain_is_read() -> None:
+    some = [record(turn) for turn in range(5)]
+    chain, seen = Chain(), []
+    chain.extend(some)
+    for one in chain:
+        chain.remove([one])
+        seen.append(one)
+    assert seen == some and not chain
+
+
+def test_records_are_none_of_the_collectors_and_go_with_their_cluster() -> None:
+    class Id:
+        """An id that tells when it goes."""
+
+    cluster = Cluster(("cpu",))
+    ids = [Id() for _ in range(6)]
+    cluster.apply(fs.MachineAdded("m", {"cpu": 3}))
+    cluster.apply(fs.JobSubmitted("j", [fs.Task(id, {"cpu": 1}) for id in ids[:3]]))
+    cluster.apply(fs.JobSubmitted("k", [fs.Task(id, {"cpu": 1}) for id in ids[3:]]))
+    cluster.apply(fs.TaskStarted(ids[0], "m"), fs.TaskStarted(ids[5], "m"))
+    records = [*cluster.tasks.values(), *cluster.machines.values()]
+    assert {type(one) for one in records} == {TaskRecord, MachineRecord}
+    assert not any(map(gc.is_tracked, records))
+    alive = [weakref.ref(id) for id in ids]
+    del cluster, records, ids
+    gc.collect()
+    assert not any(ref() for ref in alive)
+
+
+def test_a_record_outlives_its_cluster() -> None:
+    cluster = Cluster(("cpu",))
+    cluster.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
+    one = cluster.task(1)
+    del cluster
+    gc.collect()
+    assert one.group.job.job.id == "j" and list(one.group.waiting) == [one] == list(one.group.job.tasks)
+
+
+def test_columns_have_a_place_for_each_task_that_runs() -> None:
+    running = RunningTasks()
+    before = [array.copy() for array in (running.row, running.class_id, running.turn, running.since, running.end)]
+    beyond = record(1)
+    beyond.index = -1
+    with pytest.raises(IndexError, match="has no place"):
+        running.start([record(2), beyond], 0, 0, (), 1.0)
+    beyond.index = 10**6
+    with pytest.raises(IndexError, match="has no place"):
+        running.stop([beyond])
+    for array, old in zip((running.row, running.class_id, running.turn, running.since, running.end), before, strict=True):
+        assert np.array_equal(array, old)
+
+
+def test_several_indices_are_those_that_single_ones_would_be() -> None:
+    one, other = IdPool(), IdPool()
+    for count in (3, 0, 2):
+        assert one.take_some(count) == [other.take() for _ in range(count)]
+    for index in (1, 3, 0):
+        one.give(index), other.give(index)
+    for count in (2, 4):
+        assert one.take_some(count) == [other.take() for _ in range(count)]
+
+
+SHAPES: list[dict[str, Any]] = [
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": "b"}},
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": "b"}, "rack": "r"},
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": "b"}, "rack": 7},
+    {"capacity": {"cpu": 2.0, "gpu": 1}},
+    {"capacity": {"cpu": True}},
+    {"capacity": "2 cpus"},
+    {"capacity": (2, 1), "slots": 3},
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": 1}},
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": "b"}, "rack": []},
+    {"capacity": {"cpu": 2, "gpu": 1}, "labels": {"a": "b"}, "time": 4.0},
+]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_machines_that_join_together_are_those_that_join_one_by_one(seed: int) -> None:
+    draw = random.Random(seed)
+    together, alone = Cluster(("cpu", "gpu")), Cluster(("cpu", "gpu"))
+    for _ in range(6):
+        events: list[fs.Event] = []
+        for _ in range(draw.randrange(1, 5)):
+            likely = draw.choice(SHAPES[:4])
+            for _ in range(draw.randrange(1, 7)):
+                shape = likely if draw.random() < 0.93 else draw.choice(SHAPES)
+                events.append(fs.MachineAdded(draw.randrange(400), **shape))
+            if draw.random() < 0.4:
+                events.append(fs.MachineRemoved(draw.randrange(400)))
+        told: list[str] = []
+        for cluster, batches in ((together, [events]), (alone, [[event] for event in events])):
+            try:
+                for batch in batches:
+                    cluster.apply(*batch)
+                told.append("")
+            except fs.FlowschedError as error:
+                told.append(f"{type(error).__name__}: {error}")
+        assert told[0] == told[1]
+        assert together.events == alone.events and not together.midway
+        a, b = together.inventory, alone.inventory
+        for name in ("capacity", "free", "devices", "slots", "running", "usable", "version", "total"):
+            assert np.array_equal(getattr(a, name)[: a.rows], getattr(b, name)[: b.rows]), name
+        assert (a.clock, a.arranged, a.rows) == (b.clock, b.arranged, b.rows)
+        assert a.suitability.of[: a.rows].tolist() == b.suitability.of[: b.rows].tolist()
+        assert a.suitability._users == b.suitability._users and a.suitability._keys == b.suitability._keys
+        assert vars(a.affinity) == vars(b.affinity)
+        assert [(id, r.machine, r.row) for id, r in together.machines.items()] == [
+            (id, r.machine, r.row) for id, r in alone.machines.items()
+        ]
+        assert {row: r.id for row, r in together.by_row.items()} == {row: r.id for row, r in alone.by_row.items()}
+        assert list(together._changes.machines) == list(alone._changes.machines)
+        if draw.random() < 0.5:
+            together.changes(), alone.changes()
+
+
+def test_a_run_of_machines_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, runs = Cluster(("cpu",)), []
+    add = cluster.inventory.add_machines
+    monkeypatch.setattr(cluster.inventory, "add_machines", lambda *what: runs.append(len(what[2])) or add(*what))
+    cluster.apply(*(fs.MachineAdded(i, {"cpu": 2}) for i in range(9)), fs.MachineAdded("x", {"cpu": 3}))
+    assert runs == [9] and len(cluster.machines) == 10
