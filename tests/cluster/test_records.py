@@ -148,7 +148,9 @@ def test_columns_have_a_place_for_each_task_that_runs() -> None:
     beyond.index = 10**6
     with pytest.raises(IndexError, match="has no place"):
         running.stop([beyond])
-    for array, old in zip((running.row, running.class_id, running.turn, running.since, running.end), before, strict=True):
+    for array, old in zip(
+        (running.row, running.class_id, running.turn, running.since, running.end), before, strict=True
+    ):
         assert np.array_equal(array, old)
 
 

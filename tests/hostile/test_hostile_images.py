@@ -314,7 +314,9 @@ MADE = ("_records", "_runs")
 """Parts of a cluster's state that are no attributes."""
 
 
-@pytest.mark.parametrize("other", [None, "text", 2**62, 1.5, object(), [1], [None], np.zeros((2, 2)), np.array([-1])], ids=repr)
+@pytest.mark.parametrize(
+    "other", [None, "text", 2**62, 1.5, object(), [1], [None], np.zeros((2, 2)), np.array([-1])], ids=repr
+)
 @pytest.mark.parametrize("name", MADE)
 def test_tasks_of_another_kind_are_refused(name: str, other: object) -> None:
     sched = fs.Scheduler()

@@ -1,5 +1,5 @@
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, final, overload
+from typing import NamedTuple, final, overload
 
 from flowsched.cluster.model import Machine
 from flowsched.cluster.records import Group
@@ -54,7 +54,7 @@ class Chain:
 
 @final
 class MachineRecord:
-    __slots__ = ("capacity", "drained", "failed", "id", "labels", "rack", "row", "slots", "taints", "tasks")
+    __slots__ = ("capacity", "drained", "failed", "id", "labels", "machine", "rack", "row", "slots", "taints", "tasks")
     id: Hashable
     capacity: Mapping[str, float] | Sequence[float]
     rack: Hashable | None

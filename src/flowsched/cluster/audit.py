@@ -60,9 +60,7 @@ def _indices(indices: IdPool, used: Iterable[int], what: str) -> None:
 
 def _machines(cluster: Cluster) -> None:
     records, inventory = cluster.machines, cluster.inventory
-    _must(
-        all(type(r) is MachineRecord and r.id == id for id, r in records.items()), "a machine under another id"
-    )
+    _must(all(type(r) is MachineRecord and r.id == id for id, r in records.items()), "a machine under another id")
     rows = {record.row: record for record in records.values()}
     _must(rows == cluster.by_row and len(rows) == len(records), "machines and their rows differ")
     gone = cluster._changes.gone

@@ -37,9 +37,7 @@ class RunningTasks(Columns):
         super().__init__()
         self.estimated = 0
 
-    def start(
-        self, tasks: list[TaskRecord], row: int, class_id: int, devices: tuple[int, ...], since: float
-    ) -> None:
+    def start(self, tasks: list[TaskRecord], row: int, class_id: int, devices: tuple[int, ...], since: float) -> None:
         """Let tasks of one class run since then, each on these devices."""
         need = span(tasks)
         if need > len(self.row):

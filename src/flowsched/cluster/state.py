@@ -334,7 +334,9 @@ class Cluster(Views):
         runs = [tasks[first:end] for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
         return [(run, self.resources.demand(f"task {run[0].id!r}: demand", run[0].demand)) for run in runs]
 
-    def _add_tasks(self, job: JobRecord, tasks: tuple[Task, ...], demand: NDArray[np.int64], time: float | None) -> None:
+    def _add_tasks(
+        self, job: JobRecord, tasks: tuple[Task, ...], demand: NDArray[np.int64], time: float | None
+    ) -> None:
         """Add tasks that differ in their ids alone."""
         group = self._group(job, tasks[0], demand)
         duration = inf if tasks[0].duration is None else tasks[0].duration

@@ -16,10 +16,10 @@ __all__ = ["carry_out", "happen"]
 
 def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
     """Let a round happen, but for what events have overtaken; see `Scheduler.commit`."""
-    if only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas):
-        # Each is a unit of its own, in this order; nearly always all of them can happen.
-        if not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None:
-            return Commit(round.deltas, {})
+    # Starts of single tasks are units in this order; nearly always all of them can happen.
+    single = only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas)
+    if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None):
+        return Commit(round.deltas, {})
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
