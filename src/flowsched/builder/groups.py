@@ -25,7 +25,7 @@ from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
 
-__all__ = ["GroupNode", "GroupNodes", "JobNode"]
+__all__ = ["GroupNode", "GroupNodes"]
 
 
 @dataclass(slots=True)
@@ -59,14 +59,6 @@ class GroupNode:
     due: float = inf
 
 
-@dataclass(slots=True)
-class JobNode:
-    """Node of a job, and the number of its groups."""
-
-    node: int
-    groups: int = 0
-
-
 class GroupNodes:
     """Groups and jobs in a network.
 
@@ -90,14 +82,18 @@ class GroupNodes:
         self.supply = 0
         self.patient: dict[Group, None] = {}
         self.nodes: dict[Group, GroupNode] = {}
-        self._jobs: dict[JobRecord, JobNode] = {}
-        """Exactly the jobs of these groups."""
+        self._jobs: dict[JobRecord, int] = {}
+        """Nodes of exactly the jobs of these groups."""
+        self._groups_of: dict[JobRecord, int] = {}
+        """The number of groups of each job."""
         self._levels: dict[int, int] = {}
         """Number of groups by priority; none is 0."""
         self._level_cost: dict[int, int] = {}
         """Cost of waiting by priority, beside that by age; of at least the priorities in `_levels`."""
-        self._due: list[tuple[float, int, Group]] = []
-        """Heap of ends of age buckets; an entry counts while it is the `due` of its group's node."""
+        self._serials: dict[int, Group] = {}
+        """The groups by serial."""
+        self._due: list[tuple[float, int]] = []
+        """Heap of ends of age buckets, each with the serial of a group; an entry counts while it is the `due` of its node."""
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
@@ -107,11 +103,12 @@ class GroupNodes:
 
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
-        self._jobs.update((job, JobNode(node)) for job, node in zip(jobs, nodes, strict=True))
+        self._jobs.update(zip(jobs, nodes, strict=True))
+        self._groups_of.update(dict.fromkeys(jobs, 0))
 
     def job_node(self, job: JobRecord) -> int:
         """Return the node of a job."""
-        return self._jobs[job].node
+        return self._jobs[job]
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
         """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.
@@ -124,25 +121,26 @@ class GroupNodes:
         """
         for i, group in enumerate(groups):
             self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
-            self._jobs[group.job].groups += 1
+            self._serials[group.serial] = group
+            self._groups_of[group.job] += 1
             self._levels[group.cls.priority] = self._levels.get(group.cls.priority, 0) + 1
         return not self._levels.keys() <= self._level_cost.keys()
 
     def forget(self, group: Group) -> tuple[int, int | None]:
         """Forget a group; return its node and, if the job goes with it, that of the job, for removal."""
         node = self.nodes.pop(group)
+        del self._serials[group.serial]
         self.patient.pop(group, None)
         self.supply -= node.supply
         priority = group.cls.priority
         self._levels[priority] -= 1
         if not self._levels[priority]:
             del self._levels[priority]
-        job = self._jobs[group.job]
-        job.groups -= 1
-        if job.groups:
+        self._groups_of[group.job] -= 1
+        if self._groups_of[group.job]:
             return node.node, None
-        del self._jobs[group.job]
-        return node.node, job.node
+        del self._groups_of[group.job]
+        return node.node, self._jobs.pop(group.job)
 
     # -- costs of waiting ---------------------------------------------------------------------------------------
 
@@ -197,7 +195,7 @@ class GroupNodes:
 
     def wake_at(self, due: float, group: Group) -> None:
         """Let `due` be no later than that."""
-        heapq.heappush(self._due, (due, 0, group))
+        heapq.heappush(self._due, (due, group.serial))
 
     def update(
         self,
@@ -223,15 +221,15 @@ class GroupNodes:
 
     def _aged(self, now: float) -> Iterator[Group]:
         while self._due and self._due[0][0] <= now:
-            due, _, group = heapq.heappop(self._due)
-            node = self.nodes.get(group)
-            if node is not None and node.due == due:
+            due, serial = heapq.heappop(self._due)
+            group = self._serials.get(serial)
+            if group is not None and self.nodes[group].due == due:
                 yield group
 
     def _set_due(self, node: GroupNode, due: float, group: Group) -> None:
         node.due = due
         if due < inf:
-            heapq.heappush(self._due, (due, group.serial, group))
+            heapq.heappush(self._due, (due, group.serial))
 
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the time that the oldest task has waited."""
@@ -315,7 +313,7 @@ class GroupNodes:
             Returns the node by which a group's tasks start.
         """
         nodes = np.array([node.node for node in self.nodes.values()], np.int64)
-        jobs = np.array([self._jobs[group.job].node for group in self.nodes], np.int64)
+        jobs = np.array([self._jobs[group.job] for group in self.nodes], np.int64)
         yield np.array([node.wait for node in self.nodes.values()], np.int64), nodes, jobs
         heads = np.array([entry(group) for group in self.nodes], np.int64)
         yield np.array([node.run for node in self.nodes.values()], np.int64), nodes, heads

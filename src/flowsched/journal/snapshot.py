@@ -31,7 +31,7 @@ from flowsched.builder.batch import NetworkBatch
 from flowsched.builder.builder import Builder
 from flowsched.builder.claimants import Claimants
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.builder.groups import GroupNode, GroupNodes, JobNode
+from flowsched.builder.groups import GroupNode, GroupNodes
 from flowsched.builder.job_counts import JobCounts
 from flowsched.builder.locality import Entry, LocalityArcs
 from flowsched.builder.machines import MachineArcs
@@ -79,7 +79,7 @@ _CLASSES: tuple[type, ...] = (
     affinity.Affinity, affinity.ClassAffinity,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
     records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability,
-FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, JobNode, MachineArcs, RackArcs, ClassArcs, Reservations,
+FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
     Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,
     deployment_sequence.PeriodCounts,
