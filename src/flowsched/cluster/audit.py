@@ -114,9 +114,8 @@ def _tasks(cluster: Cluster) -> None:
     running: dict[int, list[TaskRecord]] = {}
     for record in known.values():
         _must(not record.gone, "a task that has left is still there")
-        place = record.place
-        if place is not None:
-            row, devices, since = place
+        row, devices, since = record.row, record.devices, record.began
+        if row >= 0:
             _must(type(row) is int and type(devices) is tuple and isinstance(since, float | int), "a task runs nowhere")
             _must(row in cluster.by_row, "a task runs on no machine")
             _must(all(type(d) is int and 0 <= d < width for d in devices), "a task runs on no device")
@@ -130,13 +129,12 @@ def _tasks(cluster: Cluster) -> None:
     rows = np.full(size, -1, np.int64)
     for row, on in running.items():
         for record in on:
-            i, place = record.index, record.place
-            assert place is not None
+            i, since = record.index, float(record.began)
             _must(i < size, "a running task is not in the inventory")
             rows[i] = row
             here = int(inventory.tasks.class_id[i]), int(inventory.tasks.turn[i]), float(inventory.tasks.since[i])
-            _must(here == (record.group.cls.index, record.turn, float(place.since)), "the inventory tells other tasks")
-            end = float(place.since) + record.duration
+            _must(here == (record.group.cls.index, record.turn, since), "the inventory tells other tasks")
+            end = since + record.duration
             _must(float(inventory.tasks.end[i]) == end, "the inventory tells other expected ends")
     _must(np.array_equal(rows, inventory.tasks.row), "the inventory has tasks elsewhere")
     estimated = int((inventory.tasks.end[rows >= 0] < np.inf).sum())
@@ -165,12 +163,12 @@ def _groups(cluster: Cluster) -> None:
     for group, tasks in members.items():
         _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
         count[group.cls] += len(tasks)
-        queue = sorted((t for t in tasks if t.place is None), key=lambda t: t.turn)
+        queue = sorted((t for t in tasks if t.row < 0), key=lambda t: t.turn)
         _must(group.tasks == len(tasks) and list(group.waiting) == queue, "a group and its tasks differ")
         on: dict[int, list[float]] = {}
         for task in tasks:
-            if task.place is not None:
-                on.setdefault(task.place.row, []).append(task.place.since)
+            if task.row >= 0:
+                on.setdefault(task.row, []).append(task.began)
         known = {row: sorted(since) for row, since in group.on.items()}
         _must(known == {row: sorted(since) for row, since in on.items()}, "a group runs elsewhere")
         if queue:
@@ -213,8 +211,7 @@ def _inventory(cluster: Cluster) -> None:
         fresh.describe(row, capacity, record.machine)
         fresh.usable[row] = not (record.failed or record.drained)
         for task in record.tasks:
-            assert task.place is not None
-            fresh.take(row, task.group.cls.index, task.place.devices)
+            fresh.take(row, task.group.cls.index, task.devices)
     rows = list(cluster.by_row)
     for name in ("capacity", "free", "slots", "running", "usable"):
         _must(

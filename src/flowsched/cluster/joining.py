@@ -4,32 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flowsched.boundary.validate import check_id
 from flowsched.cluster.events import Event, MachineAdded
 from flowsched.cluster.model import Machine, amounts_of
+from flowsched.cluster.records import MachineRecord
+from flowsched.exceptions import FlowschedError
 
-__all__ = ["alike"]
+if TYPE_CHECKING:
+    from flowsched.cluster.state import Cluster
+
+__all__ = ["join"]
 
 
-def alike(
-    events: Sequence[Event], first: int, machine: Machine, known: Mapping[Hashable, Any]
-) -> dict[Hashable, Hashable | None]:
-    """Return the racks, by id, of new machines that differ from a first one in id and rack alone.
+def join(cluster: Cluster, events: Sequence[Event], first: int) -> int:
+    """Let the new machines of a run happen together.
 
     Parameters
     ----------
+    cluster : Cluster
     events : sequence of Event
     first : int
-        Where the machine stands in them; the run ends before the first event that is of another kind, or that may be wrong.
-    machine : Machine
-        Made of that event.
-    known : mapping
-        Machines by id.
+        Position of the first event of the run.
+
+    Returns
+    -------
+    int
+        The length of the run, which ends before the first event that could be refused; 0, and nothing happened, where it
+        would be less than two events.
     """
-    model = events[first]
-    assert isinstance(model, MachineAdded)
+    event, following = events[first : first + 2]
+    if type(event) is not MachineAdded or type(following) is not MachineAdded:
+        return 0
+    try:
+        if amounts_of("capacity", following.capacity) is not amounts_of("capacity", event.capacity):
+            return 0
+        machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
+        capacity = cluster.resources.capacity("capacity", machine.capacity)
+    except FlowschedError:
+        return 0
+    racks = _racks(events, first, event, machine, cluster.machines)
+    if len(racks) < 2:
+        return 0
+    cluster.midway = True
+    rows = cluster.inventory.add_machines(capacity, machine, list(racks.values()))
+    for row, (id, rack) in zip(rows, racks.items(), strict=True):
+        record = cluster.machines[id] = cluster.by_row[row] = MachineRecord(machine, row)
+        record.id, record.rack = id, rack
+    cluster._changes.machines.update(dict.fromkeys(rows))
+    cluster.events += len(racks)
+    cluster.midway = False
+    return len(racks)
+
+
+def _racks(
+    events: Sequence[Event], first: int, model: MachineAdded, machine: Machine, known: Mapping[Hashable, Any]
+) -> dict[Hashable, Hashable | None]:
+    """Return the racks, by id, of the new machines of a run that begins with this one."""
     racks: dict[Hashable, Hashable | None] = {}
     for event in islice(events, first, None):
         if type(event) is not MachineAdded or event.time is not None:

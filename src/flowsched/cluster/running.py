@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 class RunningTasks(Columns):
-    """Row, class, turn, start and expected end of every task that runs; kept in step with `TaskRecord.place`.
+    """Row, class, turn, start and expected end of every task that runs; kept in step with those of the records.
 
     Attributes
     ----------

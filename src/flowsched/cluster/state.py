@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from itertools import groupby, islice, pairwise
+from itertools import pairwise
 from math import inf
 from operator import attrgetter
 from typing import Any, cast
@@ -23,9 +23,10 @@ from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
 from flowsched.cluster._records import added, alike
 from flowsched.cluster.columns import IdPool
+from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.joining import alike as alike_machines
-from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User, amounts_of
+from flowsched.cluster.joining import join
+from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.transitions import Changes
 from flowsched.cluster.views import Views, found
@@ -78,34 +79,12 @@ class Cluster(Views):
     # -- images -------------------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what an image keeps: tasks in their order, and the chains of machines as numbers of tasks."""
-        state = {name: value for name, value in vars(self).items() if name not in ("tasks", "by_index")}
-        chains = [record.tasks for record in self.machines.values()]
-        runs = [task.index for chain in chains for task in chain]
-        return {
-            **state,
-            "_records": list(self.tasks.values()),
-            "_runs": np.array([*map(len, chains), *runs], np.int64),
-        }
+        """Return what an image keeps of it."""
+        return kept(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        kept = dict(state)
-        records, runs = kept.pop("_records"), kept.pop("_runs").tolist()
-        if any(hasattr(type(self), name) for name in kept):
-            raise ValueError("an attribute that hides what a cluster does")
-        vars(self).update(kept)
-        if self._indices.count != len(records) + len(self._indices._free):
-            raise ValueError("numbers of tasks are given twice or lost")
-        self.tasks = {record.id: record for record in records}
-        numbered = {record.index: record for record in records}
-        self.by_index = [numbered.get(index) for index in range(self._indices.count)]
-        for group, tasks in groupby(records, attrgetter("group")):
-            group.job.tasks.extend(list(tasks))
-        for task in sorted(record for record in records if record.row < 0):
-            task.group.waiting.extend([task])
-        rest = iter(runs[len(self.machines) :])
-        for record, count in zip(self.machines.values(), runs, strict=False):
-            record.tasks.extend([numbered[index] for index in islice(rest, count)])
+        """Become the cluster that `__getstate__` told of."""
+        become(self, state)
 
     # -- what changed --------------------------------------------------------------------------------------------
 
@@ -172,7 +151,7 @@ class Cluster(Views):
             if position < rest:
                 continue
             if type(event) is ev.MachineAdded and event.time is None and position + 1 < len(events):
-                rest = position + self._machines_added(events, position)
+                rest = position + join(self, events, position)
                 if rest > position:
                     continue
             handler = _HANDLERS.get(type(event))
@@ -208,32 +187,6 @@ class Cluster(Views):
             record = self.machines[event.id] = MachineRecord(machine, self.inventory.add_machine())
             self.by_row[record.row] = record
         self._describe(record, machine, capacity, new=True)
-
-    def _machines_added(self, events: Sequence[ev.Event], first: int) -> int:
-        """Let new machines of one shape join; return how many events that were, 0 where there is no run of such."""
-        event, following = events[first : first + 2]
-        assert isinstance(event, ev.MachineAdded)
-        if type(following) is not ev.MachineAdded:
-            return 0
-        try:
-            if amounts_of("capacity", following.capacity) is not amounts_of("capacity", event.capacity):
-                return 0
-            machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
-            capacity = self.resources.capacity("capacity", machine.capacity)
-        except FlowschedError:
-            return 0  # refused by itself
-        racks = alike_machines(events, first, machine, self.machines)
-        if len(racks) < 2:
-            return 0
-        self.midway = True
-        rows = self.inventory.add_machines(capacity, machine, list(racks.values()))
-        for row, (id, rack) in zip(rows, racks.items(), strict=True):
-            record = self.machines[id] = self.by_row[row] = MachineRecord(machine, row)
-            record.id, record.rack = id, rack
-        self._changes.machines.update(dict.fromkeys(rows))
-        self.events += len(racks)
-        self.midway = False
-        return len(racks)
 
     def _machine_updated(self, event: ev.MachineUpdated) -> None:
         record = self.machine(event.id)
@@ -379,8 +332,8 @@ class Cluster(Views):
         task, machine = self.task(event.task), self.machine(event.machine)
         what = f"task {event.task!r}: devices"
         given = None if event.devices is None else tuple(whole(what, i, 0) for i in ordered(what, event.devices))
-        if task.place is not None:
-            if task.place.row == machine.row and given in (None, task.place.devices):
+        if task.row >= 0:
+            if task.row == machine.row and given in (None, task.devices):
                 return
             raise InputError(f"task {event.task!r} already runs on {self.placement(event.task)!r}")
         if machine.failed:
@@ -394,7 +347,7 @@ class Cluster(Views):
 
     def _running(self, task: Hashable) -> TaskRecord:
         record = self.task(task)
-        if record.place is None:
+        if record.row < 0:
             raise InputError(f"task {task!r} waits, it does not run")
         return record
 
@@ -448,7 +401,7 @@ class Cluster(Views):
 
     def _remove(self, task: TaskRecord) -> None:
         group = task.group
-        if task.place is None:
+        if task.row < 0:
             self._dequeue([task])
         else:
             self._unsettle([task])

@@ -52,12 +52,12 @@ class Views(Transitions):
 
     def task_state(self, task: Hashable) -> str:
         """``"waiting"`` or ``"running"``; `UnknownTaskError` for a task that left or never came."""
-        return "running" if self.task(task).place else "waiting"
+        return "running" if self.task(task).row >= 0 else "waiting"
 
     def placement(self, task: Hashable) -> Hashable | None:
         """The machine where the task runs, None while it waits."""
-        place = self.task(task).place
-        return self.by_row[place.row].id if place else None
+        row = self.task(task).row
+        return self.by_row[row].id if row >= 0 else None
 
     def task(self, task: Hashable) -> TaskRecord:
         """The record of a task."""

@@ -35,6 +35,7 @@ cdef long long ARRAY = tables.ARRAY, GIVEN = tables.GIVEN, FOREIGN = tables.FORE
 cdef dict MUTABLE = tables.MUTABLE
 cdef tuple FROZEN_KINDS = tables.FROZEN_KINDS
 cdef object proxy = MappingProxyType
+cdef object TUPLE = tables.FROZEN_KINDS.index(tuple)
 
 assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and len(tables.SMALLS) == <long long> 1 << SMALL_BITS
 
@@ -147,6 +148,8 @@ cdef class Walk:
 
     cdef take_columns(self, names, list things, list columns):
         cdef Py_ssize_t i
+        cdef list of_all
+        cdef dict values
         cdef long long code
         cdef long long[::1] column
         if names is None:
@@ -159,15 +162,18 @@ cdef class Walk:
         if not names:  # only their number
             columns[0].append(np.zeros(len(things), np.int64))
             return
+        bulk = getattr(type(things[0]), "__columns__", None)     # a class may tell all values at once
         told = set(names)
-        for thing in things:
+        for thing in () if bulk is not None else things:
             assert getattr(thing, "__dict__", {}).keys() <= told, f"{type(thing).__name__}: not all have the same attributes {names}"
+        values = {} if bulk is None else bulk(things)
         for k, name in enumerate(names):
             array = np.empty(len(things), np.int64)
             column = array
             last, code = None, CONSTANT     # neighbours often have the same object
+            of_all = values.get(name)
             for i in range(len(things)):
-                value = getattr(things[i], name)
+                value = getattr(things[i], name) if of_all is None else of_all[i]
                 if value is not last:
                     last, code = value, self.code(value)
                 column[i] = code
@@ -214,6 +220,10 @@ cdef class Walk:
 
     cdef long long fresh(self, value, kind) except -1:
         """The code of what was not met before."""
+        if kind is tuple:
+            return self.parts(TUPLE, value)
+        if kind in self.kinds:
+            return self.instance(value, kind)
         if kind in self.replaced:
             return self.replaced[kind]
         if kind in self.known:

@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -136,8 +137,8 @@ class Graph:
 
         def rows(lists: Iterable[list[int]]) -> None:
             lists = list(lists)
-            arrays.append(np.fromiter(map(len, lists), np.int64, len(lists)))
-            arrays.append(np.array([code for row in lists for code in row], np.int64))
+            lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+            arrays.extend((lengths, np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))))
 
         rows(codes for _, codes in self.frozen)
         for lists in self.mutable.values():
