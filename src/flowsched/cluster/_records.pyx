@@ -369,6 +369,38 @@ cdef class Before:
         self.place, self.turn, self.since = task.place, task.turn, task.since
 
 
+def together(dict before not None):
+    """Return what `remember` noted in reverse order: tasks of one group that were together and still are, with their states."""
+    cdef list runs = [], tasks, states
+    cdef TaskRecord task, first = None
+    cdef Before state, earlier = None
+    for task, state in reversed(before.items()):
+        if first is None or not alike_twice(task, first, state, earlier):
+            tasks, states, first, earlier = [], [], task, state
+            runs.append((tasks, states))
+        tasks.append(task)
+        states.append(state)
+    return runs
+
+
+cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before earlier) except -1:
+    if task.group is not other.group or task.row != other.row:
+        return False
+    if task.row >= 0 and (task.devices is not other.devices and task.devices != other.devices or task.began != other.began):
+        return False
+    return state.place is earlier.place or state.place == earlier.place
+
+
+def turn_back(list tasks not None, list states not None):
+    """Give tasks the turns and the times of these states."""
+    cdef TaskRecord task
+    cdef Before state
+    cdef Py_ssize_t i
+    for i in range(len(tasks)):
+        task, state = tasks[i], states[i]
+        task.turn, task.since = state.turn, state.since
+
+
 def remember(dict before not None, list tasks not None):
     """Note the state of tasks that are not in `before`."""
     for task in tasks:

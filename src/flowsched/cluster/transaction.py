@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 
-from flowsched.cluster._records import remember
-from flowsched.cluster.records import Before, Placement, TaskRecord
+from flowsched.cluster._records import remember, together
+from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
 __all__ = ["Transaction", "without"]
@@ -57,17 +56,10 @@ class Transaction:
         if self.cluster.moving:
             return
         self.cluster.moving = True
-        for _, alike in groupby(reversed(self.before.items()), _moved):
-            tasks, before = (list(column) for column in zip(*alike, strict=True))
+        for tasks, before in together(self.before):
             self.cluster.restore(tasks, before)
         self.before.clear()
         self.cluster.moving = False
-
-
-def _moved(item: tuple[TaskRecord, Before]) -> tuple[int, Placement | None, Placement | None]:
-    """Key in common of tasks of one group that were together and still are."""
-    task, before = item
-    return id(task.group), task.place, before.place
 
 
 @contextmanager

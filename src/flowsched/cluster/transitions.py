@@ -5,11 +5,10 @@ A mirror of the cluster (the network) learns of moves by `Changes`, and so pays 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from flowsched.cluster._records import renumber
+from flowsched.cluster._records import renumber, turn_back
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -137,7 +136,7 @@ class Transitions:
         self._waiting_ids.pop(group.cls, None)
         self._changes.groups.setdefault(group, {})
 
-    def restore(self, tasks: list[TaskRecord], before: Sequence[Before]) -> None:
+    def restore(self, tasks: list[TaskRecord], before: list[Before]) -> None:
         """Take tasks back to earlier states of their own, as if nothing had happened to them since.
 
         They are of one group, are together at one place or wait, and were so before.
@@ -146,10 +145,9 @@ class Transitions:
             self._dequeue(tasks)
         else:
             self._unsettle(tasks)
-        for task, then in zip(tasks, before, strict=True):
-            task.since, task.turn = then.since, then.turn
+        turn_back(tasks, before)
         place = before[0].place
         if place is None:
-            self._enqueue(sorted(tasks, key=attrgetter("turn")))
+            self._enqueue(sorted(tasks))
         else:
             self._settle(tasks, place.row, place.devices, place.since)

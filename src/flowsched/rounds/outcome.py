@@ -59,27 +59,27 @@ def outcome(check: AdmissionCheck) -> Outcome:
     policy, by_row = check.builder.policy, check.cluster.by_row
     price = policy.preemption.price if policy.preemption else 0.0
     for task, before in sorted(check.transaction.before.items(), key=_turn):
-        place, was = task.place, before.place
-        if was is None and place is not None:
-            machine = by_row[place.row].id
+        runs, was = task.row >= 0, before.place
+        if was is None and runs:
+            machine = by_row[task.row].id
             out.placements[task.id] = machine
             if task.group.job.job.gang is not None:
                 out.gangs[task.id] = task.group.job.serial
-            out.places.append(Place(task.id, machine, place.devices))
-        elif was is not None and place is None:
+            out.places.append(Place(task.id, machine, task.devices))
+        elif was is not None and not runs:
             machine, cause = by_row[was.row].id, check.evicted_for[task].id
             lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(machine, cause, price * (1 + lost))
             out.preempts.append(Preempt(task.id, machine, cause))
-        elif was is not None and place is not None and task.turn != before.turn:
-            old, machine = by_row[was.row].id, by_row[place.row].id
+        elif was is not None and task.turn != before.turn:
+            old, machine = by_row[was.row].id, by_row[task.row].id
             out.migrations[task.id] = (old, machine)
-            out.migrates.append(Migrate(task.id, old, machine, place.devices, check.evicted_for[task].id))
+            out.migrates.append(Migrate(task.id, old, machine, task.devices, check.evicted_for[task].id))
         else:
             continue
         out.turns[task.id] = before.turn
-        if place is not None:
-            out.devices[task.id] = place.devices
+        if runs:
+            out.devices[task.id] = task.devices
     return out
 
 
