@@ -22,10 +22,9 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from heapq import merge
-from itertools import chain, islice
+from itertools import chain
 from math import inf
 from operator import attrgetter
 from typing import Any
@@ -40,12 +39,13 @@ from flowsched.builder.groups import GroupNodes
 from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
+from flowsched.builder.queues import ClassQueue, Queues, is_plain
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
 from flowsched.builder.running import RunningArcs
 from flowsched.builder.scope import RoundScope
 from flowsched.builder.shares import Shares
-from flowsched.cluster.records import Group, TaskClass
+from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.cluster.transitions import Changes
 from flowsched.network.flow_network import FlowNetwork
@@ -73,6 +73,7 @@ class Builder:
     machines, racks, classes, running, locality, groups, shares
         The parts of the network.
     reservations : Reservations
+    queues : Queues
     left_out : dict of Group
         Groups left out of rounds until there are news.
     """
@@ -90,7 +91,10 @@ class Builder:
         self.running = RunningArcs(cluster, self.batch, self.machines)
         self.groups = GroupNodes(cluster, self.batch)
         self.shares = Shares(cluster, self.batch, self.machines.sink)
+        self.queues = Queues(cluster, self.groups)
         self.left_out: dict[Group, None] = {}
+        self._gangs: dict[Group, None] = {}
+        """Groups of gangs that have a node."""
         self._sent = 0
         self._policies = 0
         self._known: tuple[int, int, int] | None = None
@@ -155,6 +159,12 @@ class Builder:
         if left_out and due < inf:
             self.groups.wake_at(due, left_out[0])
         self._known = self._state()
+
+    def gangs(self) -> list[JobRecord]:
+        """Return the jobs of gangs with waiting tasks, in the order in which they came."""
+        groups = chain(self._gangs, self.cluster.touched)
+        jobs = {group.job for group in groups if group.job.job.gang is not None and group.waiting}
+        return sorted(jobs, key=attrgetter("serial"))
 
     @property
     def levels(self) -> list[int]:
@@ -236,6 +246,7 @@ class Builder:
         self.batch.remove_nodes(nodes)
 
     def _forget_group(self, group: Group) -> list[int]:
+        self._gangs.pop(group, None)
         self.running.forget(group)
         node, job_node = self.groups.forget(group)
         nodes = [node, *self.locality.forget(group)]
@@ -273,6 +284,7 @@ class Builder:
         self.groups.add_jobs(jobs, nodes[g : g + j])
         self.racks.add_classes(classes, nodes[g + j :])
         self.classes.grow(classes=max(classes, default=-1) + 1)
+        self._gangs.update((group, None) for group in groups if group.job.job.gang is not None)
         with_data = [group for group in groups if group.data]
         if with_data:
             self.locality.add(with_data)
@@ -297,7 +309,7 @@ class Builder:
     def read(self, scope: RoundScope) -> list[ClassFlow]:
         """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest."""
         classes = {cls.index: cls for cls in self.cluster.waiting}
-        near = self.locality.flows(group for members in self.cluster.waiting.values() for group in members)
+        near = self.locality.flows()
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
         rows = self.classes.flows(list(classes), entered)
         displacing: dict[int, list[int]] = {}
@@ -306,23 +318,42 @@ class Builder:
         found = list(dict.fromkeys(chain(rows, displacing)))
         if not found:
             return []
-        groups = [group for class_id in found for group in self.cluster.waiting[classes[class_id]]]
-        anywhere: dict[int, list[tuple[Group, int]]] = {class_id: [] for class_id in found}
+        queues = [self.queues.of(classes[class_id]) for class_id in found]
+        anywhere, led = self._flow_of([queue for queue in queues if not self._plain(queue)], near)
+        proposals = []
+        for queue in queues:
+            class_id = queue.cls.index
+            there, others = rows.get(class_id, []), displacing.get(class_id, [])
+            pairs: list[tuple[Group, int, int, int]] = []
+            if self._plain(queue):  # what enters its machines left its groups
+                groups = queue.oldest(sum(units for _, units in there) + len(others))
+            else:
+                groups = self._oldest(queue, anywhere[class_id])
+                pairs, there = lead(led.get(class_id, ()), there, self.racks)
+            proposals.append(ClassFlow(queue.cls, groups, there, pairs, others))
+        sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
+        standing = {p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)}
+        proposals.sort(key=lambda proposal: standing[proposal.cls.index])
+        return proposals
+
+    def _plain(self, queue: ClassQueue) -> bool:
+        """Return True if it does not matter which of the groups the flow sends."""
+        return queue.plain and self.policy.fairness is None
+
+    def _flow_of(
+        self, queues: Sequence[ClassQueue], near: Mapping[Group, Near]
+    ) -> tuple[dict[int, list[tuple[Group, int]]], dict[int, list[tuple[Group, Near]]]]:
+        """Return by class the groups that the flow sends anywhere, and those that it sends near their data."""
+        anywhere: dict[int, list[tuple[Group, int]]] = {queue.cls.index: [] for queue in queues}
         led: dict[int, list[tuple[Group, Near]]] = {}
+        groups = [group for queue in queues for group in queue.groups]
         for group, units in zip(groups, self.groups.flows(groups), strict=True):
             if group in near:
                 led.setdefault(group.cls.index, []).append((group, near[group]))
                 units = near[group].anywhere
             if units:
                 anywhere[group.cls.index].append((group, units))
-        proposals = []
-        for class_id in found:
-            anywhere[class_id] = self._oldest(classes[class_id], anywhere[class_id])
-            pairs, rest = lead(led.get(class_id, ()), rows.get(class_id, []), self.racks)
-            some = ClassFlow(classes[class_id], anywhere[class_id], rest, pairs, displacing.get(class_id, []))
-            proposals.append(some)
-        proposals.sort(key=lambda proposal: self._standing(proposal, scope))
-        return proposals
+        return anywhere, led
 
     def rank(self, proposal: ClassFlow, scope: RoundScope) -> tuple[int, int]:
         """Return priority and age: of two proposals for one machine, the one of lower rank goes first at any cost."""
@@ -330,11 +361,7 @@ class Builder:
         oldest = max(self.groups.bucket(group, self.policy, scope.urged) for group in groups)
         return proposal.cls.priority, -oldest
 
-    def _standing(self, proposal: ClassFlow, scope: RoundScope) -> tuple[Any, ...]:
-        cls = proposal.cls
-        return *self.rank(proposal, scope), -self.cluster.inventory.size(cls.index), cls.rank
-
-    def _oldest(self, cls: TaskClass, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
+    def _oldest(self, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
         """Return as many tasks of a class as the flow sends, in order of arrival.
 
         Groups of one class that need no data cost the flow the same within an age bucket, so which of them it sends is
@@ -342,21 +369,18 @@ class Builder:
         """
         if self.policy.fairness is not None:
             return sent
-        moved = sum(units for group, units in sent if _plain(group))
-        nodes = self.groups.nodes
-        alike = [group for group in self.cluster.waiting[cls] if _plain(group) and nodes[group].waiting]
-        if moved == sum(len(group.waiting) for group in alike):
-            return sent
-        alike.sort(key=_first_turn)
-        # The oldest of them are among the heads of so many groups, and what follows these.
-        chosen: dict[Group, int] = {}
-        for task in islice(merge(*(group.waiting for group in alike[:moved])), moved):
-            chosen[task.group] = chosen.get(task.group, 0) + 1
-        return [entry for entry in sent if not _plain(entry[0])] + list(chosen.items())
+        moved = sum(units for group, units in sent if is_plain(group))
+        return [entry for entry in sent if not is_plain(entry[0])] + queue.oldest(moved)
 
-    def prices(self, groups: Sequence[Group]) -> dict[Group, float]:
-        """Return by how many whole loads running costs more than waiting, for one more task of each group."""
-        return self.groups.prices(groups, self.policy.resolution)
+    def prices(self, arcs: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return by how many whole loads running costs more than waiting, for one more task of each group.
+
+        Parameters
+        ----------
+        arcs : ndarray of int64, shape (2 * groups,)
+            See `GroupNodes.price_arcs`.
+        """
+        return self.groups.prices(arcs, self.policy.resolution)
 
     def offers(self, classes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the most tasks of classes that the flow may send to each machine, without victims; (classes, rows)."""
@@ -376,14 +400,6 @@ class Builder:
         for part in (self.machines, self.racks, self.classes, self.running, self.locality, self.shares):
             kept += part.kept_arcs()
         self.batch.check(kept, self.classes.num_gates)
-
-
-def _plain(group: Group) -> bool:
-    return not group.data and group.job.job.gang is None
-
-
-def _first_turn(group: Group) -> int:
-    return group.waiting[0].turn
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

@@ -70,6 +70,8 @@ class ClassArcs(Columns):
         self.machines = machines
         self.racks = racks
         self._why_copy: dict[int, NDArray[np.uint32]] = {}
+        self.looks = 0
+        """How often something else than a change of a machine may have changed blockers."""
 
     # -- machines and classes come and go -----------------------------------------------------------------------
 
@@ -107,10 +109,12 @@ class ClassArcs(Columns):
 
     def forget_costs(self) -> None:
         """Look at all machines for every class in the next `refresh`."""
+        self.looks += 1
         self._cursor[:] = self._refused_at[:] = 0
 
     def invalidate(self, classes: Sequence[int]) -> None:
         """Look at all machines for these classes in the next `refresh`: what fits has changed."""
+        self.looks += 1
         known = [class_id for class_id in classes if self.racks.aggregator(class_id) is not None]
         self._cursor[known] = self._refused_at[known] = 0
 
@@ -329,6 +333,19 @@ class ClassArcs(Columns):
             why[rows] = part
             whys.append(why)
         return whys
+
+    def cursors(self, classes: Ints) -> Ints:
+        """Return the values of `Inventory.clock` up to which classes are up to date, 0 for one that never was."""
+        cursors: Ints = self._cursor[classes]
+        return cursors
+
+    def blockers(self, classes: Ints, rows: Ints) -> NDArray[np.uint32]:
+        """Return the blockers of one more task, as of the last `refresh` of each class, shape (classes, rows)."""
+        why: NDArray[np.uint32] = self._why[np.ix_(classes, rows)]
+        for i in np.flatnonzero(self._cursor[classes] == 0).tolist():
+            if self.racks.aggregator(int(classes[i])) is None:
+                why[i] = DOWN
+        return why
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

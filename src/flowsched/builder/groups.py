@@ -289,20 +289,24 @@ class GroupNodes:
         flow: list[int] = self.batch.flow(np.array([self.nodes[group].run for group in groups], np.int64)).tolist()
         return flow
 
-    def prices(self, groups: Sequence[Group], resolution: int) -> dict[Group, float]:
+    def price_arcs(self, groups: Iterable[Group]) -> NDArray[np.int64]:
+        """Return the arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
+        nodes = [self.nodes[group] for group in groups]
+        return np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
+
+    def prices(self, arcs: NDArray[np.int64], resolution: int) -> NDArray[np.float64]:
         """Return the cost of running beyond that of waiting, at the optimum's prices, for one more task of each group.
 
         Parameters
         ----------
-        groups : sequence of Group
+        arcs : ndarray of int64, shape (2 * groups,)
+            See `price_arcs`.
         resolution : int
             Cost of a whole load, the unit of the result.
         """
-        if not groups:
-            return {}
-        nodes = [self.nodes[group] for group in groups]
-        reduced = self.batch.reduced_cost(np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64))
-        return dict(zip(groups, ((reduced[::2] - reduced[1::2]) / resolution).tolist(), strict=True))
+        reduced = self.batch.reduced_cost(arcs)
+        prices: NDArray[np.float64] = (reduced[::2] - reduced[1::2]) / resolution
+        return prices
 
     def kept_arcs(self, entry: Callable[[Group], int]) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends.

@@ -211,9 +211,9 @@ class LocalityArcs:
         """Return the group's entry node, if it has data."""
         return self._entries[group].node if group in self._entries else None
 
-    def flows(self, groups: Iterable[Group]) -> dict[Group, Near]:
-        """Return the flow from those of the groups that have data."""
-        mine = [(group, self._entries[group]) for group in groups if group in self._entries]
+    def flows(self) -> dict[Group, Near]:
+        """Return the flow from the groups that have data and waiting tasks."""
+        mine = [(group, entry) for group, entry in self._entries.items() if group.waiting]
         if not mine:
             return {}
         arcs = [arc for _, entry in mine for arc in (np.array([entry.far]), entry.arcs)]

@@ -272,6 +272,11 @@ class Shares(Columns):
         running = self._claimants.total(self._counts.tasks - self._counts.waiting)
         return LadderPosition(self._claimants.number, running.tolist(), self._rungs)
 
+    @property
+    def limit(self) -> bool:
+        """True if, as of the last report, there are bounds at all."""
+        return len(self._full) > 0
+
     def full(self, job: JobRecord) -> bool:
         """Return True if, as of the last report, the bounds of the job or of its user let none of its tasks start."""
         index = self._claimants.index.get(job, -1)

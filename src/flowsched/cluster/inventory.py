@@ -369,6 +369,11 @@ class Inventory(Columns):
         """Return the largest part of any resource of the whole cluster that a task of the class takes."""
         return float((self.demand[class_id] / np.maximum(self.total, 1)).max())
 
+    def sizes(self, classes: Ints) -> list[float]:
+        """Return `size` of each of the classes."""
+        sizes: list[float] = (self.demand[classes] / np.maximum(self.total, 1)).max(axis=1).tolist()
+        return sizes
+
     # -- what fits ----------------------------------------------------------------------------------------------
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:

@@ -5,7 +5,7 @@ A mirror of the cluster (the network) learns of moves by `Changes`, and so pays 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 
 from flowsched.cluster._records import renumber, turn_back
@@ -68,6 +68,11 @@ class Transitions:
     def turn(self) -> int:
         """The largest turn given so far."""
         return self._turn
+
+    @property
+    def touched(self) -> Collection[Group]:
+        """Groups with other numbers of tasks since the last look at changes."""
+        return self._changes.groups
 
     def date(self, now: float) -> None:
         """Tasks submitted at no stated time wait since now."""

@@ -28,9 +28,9 @@ from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
 from flowsched.rounds.commit import carry_out, happen
 from flowsched.rounds.loop import make_round
-from flowsched.rounds.outcome import Verdicts
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Commit, Delta, Place, Reason, Round
+from flowsched.rounds.verdicts import Verdicts
 
 __all__ = ["RoundEngine", "State"]
 

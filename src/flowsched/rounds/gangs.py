@@ -60,8 +60,7 @@ class Gangs:
 
     def _leave_out_where_short(self, room: Callable[[Group], int]) -> None:
         """Leave out gangs with too little room in any case: to try a queue of them would slow every round down."""
-        waiting = self.builder.cluster.waiting.values()
-        for job in dict.fromkeys(group.job for groups in waiting for group in groups if group.job.job.gang is not None):
+        for job in self.builder.gangs():
             most = sum(group.tasks - max(len(group.waiting) - max(room(group), 0), 0) for group in _groups(job))
             if most < job.gang_size and job not in self.out:
                 self.out[job] = None

@@ -37,10 +37,11 @@ from flowsched.network.flow_network import FlowNetwork
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.backfill import overtake
 from flowsched.rounds.gangs import Gangs
-from flowsched.rounds.outcome import Verdicts, outcome
+from flowsched.rounds.outcome import outcome
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats
+from flowsched.rounds.verdicts import Verdicts
 
 __all__ = ["make_round"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
@@ -154,21 +154,38 @@ def judge(
     return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 
+Groups = Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]
+"""Tasks of each group, and their verdict and price in common."""
+
+
 class Waiting(Mapping[Hashable, Reason]):
     """Waiting tasks of a round, each with its reason, which is put into words when asked for, once per group.
 
     Parameters
     ----------
-    groups : sequence of (tuple of hashable, Verdict, float or None)
-        Tasks of each group, and their verdict and price in common.
+    groups : sequence of (tuple of hashable, Verdict, float or None), or function that returns it
+        Tasks of each group, and their verdict and price in common.  The function is called once at most, when a task is
+        asked for; what it returns must not depend on when.
+    size : int, optional
+        Number of tasks; needed with a function.
     """
 
-    def __init__(self, groups: Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]) -> None:
-        self._groups = groups
-        self._size = sum(len(tasks) for tasks, _, _ in groups)
+    def __init__(self, groups: Groups | Callable[[], Groups], size: int | None = None) -> None:
+        self._source: Groups | Callable[[], Groups] = groups
+        self._size = sum(len(tasks) for tasks, _, _ in self._groups) if size is None else size
         self._group_of: dict[Hashable, int] = {}
         self._indexed = 0
         self._reasons: dict[int, Reason] = {}
+
+    @property
+    def _groups(self) -> Groups:
+        source = self._source
+        if callable(source):
+            source = self._source = source()
+        return source
+
+    def __reduce__(self) -> tuple[type[Waiting], tuple[Groups]]:
+        return Waiting, (self._groups,)
 
     def __len__(self) -> int:
         return self._size

@@ -1,0 +1,284 @@
+"""Reasons why tasks wait: taken down at the end of a round, and put into words when looked at.
+
+A round costs what changed in it, although all waiting tasks have a reason.  So that little is left to do:
+
+* The tasks of a class are a *queue*, see `flowsched.builder.queues`.
+* The blockers of a class on all machines are a *sight*, which is kept for many rounds.  A round takes down the blockers
+  on the few machines that have changed since, as a patch.
+* Prices are taken down as reduced costs.
+
+A record that was taken down refers to nothing that ever changes, and hence tells the same at any later time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.builder import Builder
+from flowsched.builder.queues import ClassQueue, QueuedTasks
+from flowsched.cluster.limits import SPREAD, Blockers
+from flowsched.cluster.model import Resources
+from flowsched.cluster.records import JobRecord, TaskClass
+from flowsched.cluster.shapes import Shapes
+from flowsched.rounds.reasons import Verdict, Waiting, judge
+from flowsched.rounds.values import Reason, ReasonCode
+
+__all__ = ["Verdicts"]
+
+Ints = NDArray[np.int64]
+
+_PATCH = 64
+"""Most machines in a patch; where more have changed, the sights are taken anew."""
+
+_NO_PRICES: NDArray[np.float64] = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """Machines and limits at one moment.
+
+    Attributes
+    ----------
+    shapes : Shapes
+    blockers : Blockers
+    resources : Resources
+    looks : int
+        See `ClassArcs.looks`.
+    """
+
+    shapes: Shapes
+    blockers: Blockers
+    resources: Resources
+    looks: int
+
+
+@dataclass(slots=True, eq=False)
+class _Sight:
+    """Blockers of one class on all machines of a scene, as of a value of `Inventory.clock`.
+
+    Attributes
+    ----------
+    why : ndarray of uint32, shape (rows,)
+    ever : ndarray of uint8, shape (shapes,)
+        See `Suitability.ever`.
+    since : int
+        That value.
+    known : tuple of (bytes, dict of ReasonCode or None to Verdict)
+        The last verdicts, and the patch that they were for.
+    """
+
+    why: NDArray[np.uint32]
+    ever: NDArray[np.uint8]
+    since: int
+    known: tuple[bytes, dict[ReasonCode | None, Verdict]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Record:
+    """What a round takes down.
+
+    Attributes
+    ----------
+    scene : _Scene
+    queues : list of QueuedTasks
+    sights : list of _Sight
+    rows : ndarray of int64, shape (n,)
+        Machines of the patch.
+    patch : ndarray of uint32, shape (queues, n)
+        Blockers there.
+    roomy : list of bool
+        By queue, True if its class had room at some time in the round.
+    late : bool
+        The time limit passed.
+    prices : ndarray of float64
+        Prices of the groups of roomy queues, one after the other; empty in a round that was late.
+    held : dict of (int, int) to ReasonCode
+        Groups, by queue and position there, that wait for another reason than their class.
+    """
+
+    scene: _Scene
+    queues: list[QueuedTasks]
+    sights: list[_Sight]
+    rows: Ints
+    patch: NDArray[np.uint32]
+    roomy: list[bool]
+    late: bool
+    prices: NDArray[np.float64]
+    held: dict[tuple[int, int], ReasonCode]
+
+    def groups(self) -> list[tuple[tuple[Hashable, ...], Verdict, float | None]]:
+        """Return the tasks of each group, with their verdict and price in common."""
+        found: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
+        prices, at = self.prices.tolist(), 0
+        for i, queue in enumerate(self.queues):
+            if not (self.roomy[i] or self.late):
+                found.append((queue.ids, self._verdict(i), None))
+                continue
+            verdict = self._verdict(i, self._code(i))
+            for j, (first, end) in enumerate(pairwise(queue.bounds)):
+                code = self.held.get((i, j))
+                price = None if self.late else prices[at + j]
+                found.append((queue.ids[first:end], verdict if code is None else self._verdict(i, code), price))
+            at += len(queue.bounds) - 1
+        return found
+
+    def _code(self, i: int) -> ReasonCode | None:
+        """Return why a class that had room waits; None where its blockers tell."""
+        why = self._why(i)[0]
+        if (why == 0).any():
+            return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
+        return ReasonCode.OUTBID if self.roomy[i] and not (why == SPREAD).any() else None
+
+    def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
+        """Return the blockers of a class on all machines, and what differs from its sight."""
+        why = self.sights[i].why
+        other = self.patch[i] != why[self.rows]
+        if not other.any():
+            return why, b""
+        rows, patch = self.rows[other], self.patch[i, other]
+        why = why.copy()
+        why[rows] = patch
+        return why, rows.tobytes() + patch.tobytes()
+
+    def _verdict(self, i: int, code: ReasonCode | None = None) -> Verdict:
+        """Return the verdict on a class; the one of an earlier round where nothing has changed for it."""
+        sight, scene = self.sights[i], self.scene
+        why, patch = self._why(i)
+        known = sight.known
+        if known[0] != patch:
+            known = sight.known = patch, {}
+        verdict = known[1].get(code)
+        if verdict is None:
+            cls = self.queues[i].cls
+            verdict = Verdict(cls, why, scene.blockers, scene.shapes, sight.ever, scene.resources, code)
+            known[1][code] = verdict
+        return verdict
+
+
+class Verdicts:
+    """Reasons why tasks wait.
+
+    Parameters
+    ----------
+    builder : Builder
+    """
+
+    def __init__(self, builder: Builder) -> None:
+        self.builder = builder
+        self.cluster = builder.cluster
+        self._sights: dict[TaskClass, _Sight] = {}
+        self._scene: _Scene | None = None
+
+    def waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
+        """Return the tasks that wait at the end of the transaction, and why.
+
+        Parameters
+        ----------
+        had_room : set of int
+            Classes, by index, that had room at some time in the round.
+        late : bool
+            The time limit passed.
+        short : collection of JobRecord
+            Gangs that fell short.
+        """
+        queues = self.builder.queues.all()
+        if not queues:
+            return Waiting(())
+        roomy = [queue.cls.index in had_room for queue in queues]
+        outbid = [i for i in range(len(queues)) if late or roomy[i]]
+        scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
+        held = self._held([(i, queues[i]) for i in outbid], late, short)
+        prices = _NO_PRICES
+        if outbid and not late:
+            prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
+        tasks = [queue.tasks for queue in queues]
+        record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
+        return Waiting(record.groups, sum(len(ids) for _, ids, _ in tasks))
+
+    def _held(
+        self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
+    ) -> dict[tuple[int, int], ReasonCode]:
+        shares = self.builder.shares
+        if not short and (late or not shares.limit):
+            return {}
+        held: dict[tuple[int, int], ReasonCode] = {}
+        for i, queue in queues:
+            for j, group in enumerate(queue.groups):
+                if group.job in short:
+                    held[i, j] = ReasonCode.GANG_SHORT
+                elif not late and shares.full(group.job):
+                    held[i, j] = ReasonCode.SHARE
+        return held
+
+    def _look(
+        self, classes: Sequence[TaskClass], outbid: Sequence[int]
+    ) -> tuple[_Scene, list[_Sight], Ints, NDArray[np.uint32]]:
+        """Return sights of the classes, and the blockers that have changed since: those of classes outbid as of now.
+
+        Those of the other classes are as of the last `ClassArcs.refresh`.
+        """
+        inventory, arcs = self.cluster.inventory, self.builder.classes
+        scene = self._scene_now()
+        index = np.array([cls.index for cls in classes], np.int64)
+        cursors = arcs.cursors(index)
+        now = int(cursors[outbid].min()) if outbid else inventory.clock
+        for again in (False, True):
+            sights = self._sights_of(classes, cursors)
+            rows = inventory.changed_since(min(now, *(sight.since for sight in sights)))
+            if again or len(rows) <= _PATCH:
+                break
+            self._sights.clear()
+        patch = arcs.blockers(index, rows)
+        later = inventory.newer(rows, now)
+        if outbid and later.any():
+            patch[np.ix_(outbid, later)] = inventory.room(index[outbid], rows[later])[1]
+        return scene, sights, rows, patch
+
+    def _scene_now(self) -> _Scene:
+        inventory, looks = self.cluster.inventory, self.builder.classes.looks
+        scene, shapes = self._scene, inventory.shapes()
+        if (
+            scene is None
+            or scene.shapes is not shapes
+            or scene.blockers is not inventory.blockers
+            or scene.looks != looks
+        ):
+            scene = self._scene = _Scene(shapes, inventory.blockers, inventory.resources, looks)
+            self._sights.clear()
+        return scene
+
+    def _sights_of(self, classes: Sequence[TaskClass], cursors: Ints) -> list[_Sight]:
+        known, inventory = self._sights, self.cluster.inventory
+        sights: dict[TaskClass, _Sight] = {}
+        for i, cls in enumerate(classes):
+            sight = known.get(cls)
+            if sight is None:
+                why, ever = self.builder.classes.why(cls.index), inventory.suitability.ever(cls.index)
+                sight = _Sight(why, ever, int(cursors[i]), (b"", {}))
+            sights[cls] = sight
+        self._sights = sights
+        return list(sights.values())
+
+    def explain(self, task: Hashable, machine: Hashable | None = None) -> Reason:
+        """Explain why a task waits, see `Scheduler.explain`."""
+        record = self.cluster.task(task)
+        row = None if machine is None else self.cluster.machine(machine).row
+        if record.place is not None and row in (None, record.place.row):
+            return Reason(ReasonCode.RUNNING)
+        inventory, cls = self.cluster.inventory, record.group.cls
+        shapes = inventory.shapes()
+        if row is None:
+            (why,) = self.builder.classes.blockers_now([cls.index])
+        else:
+            shapes = Shapes(shapes.of_row[[row]], shapes.keys)
+            why = inventory.room(np.array([cls.index]), np.array([row]))[1][0]
+        code = None
+        if (why[shapes.of_row >= 0] == 0).any():
+            code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
+            code = ReasonCode.GANG_SHORT if record.group in self.builder.left_out else code
+        return judge(inventory, cls, why, code, shapes).reason()
