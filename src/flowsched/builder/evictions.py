@@ -7,14 +7,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
-from flowsched.cluster.model import UNLIMITED
 from flowsched.policy import Policy
 
 __all__ = ["EvictionArcs"]
@@ -59,6 +58,15 @@ class EvictionArcs:
         self.batch.remove_arcs(list(self._arcs.values()))
         self._arcs.clear()
 
+    def refuse_all(self, classes: Iterable[int], row: int) -> None:
+        """Refuse several classes at one machine."""
+        if self._arcs or self.classes.cluster.inventory.limits(row):
+            for class_id in classes:
+                self.refuse(class_id, row)
+            return
+        for class_id in classes:  # without a limit of slots no arc is closed
+            self.refused.setdefault(class_id, {})[row] = None
+
     def refuse(self, class_id: int, row: int) -> None:
         """Let no task of that machine make room for the class in this round."""
         self.refused.setdefault(class_id, {})[row] = None
@@ -70,9 +78,11 @@ class EvictionArcs:
     def restart(self) -> None:
         """Remove all offers, and forget refusals."""
         self.withdraw()
-        slots = self.classes.cluster.inventory.slots
+        if not self.refused:
+            return
+        limits = self.classes.cluster.inventory.limits
         for class_id, rows in self.refused.items():
-            if (slots[list(rows)] < UNLIMITED).any():
+            if any(map(limits, rows)):
                 self.classes.reset(class_id)
         self.refused.clear()
 

@@ -74,14 +74,19 @@ class ClassQueue:
 
     def oldest(self, count: int) -> list[tuple[Group, int]]:
         """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
+        if not count:
+            return []
         nodes = self._nodes.nodes
         if count >= len(self.by_turn):
             every = [(group, len(group.waiting)) for group in self.by_turn if nodes[group].waiting]
             if count == sum(units for _, units in every):
                 return every
         heads = list(islice((group for group in self.by_turn if nodes[group].waiting), count))
-        if len(heads) == 1:
-            return [(heads[0], min(count, len(heads[0].waiting)))]
+        first = heads[0]
+        if len(heads) == 1 or (
+            count <= len(first.waiting) and first.waiting[count - 1].turn < heads[1].waiting[0].turn
+        ):
+            return [(first, min(count, len(first.waiting)))]
         chosen: dict[Group, int] = {}
         for task in islice(merge(*(group.waiting for group in heads)), count):
             chosen[task.group] = chosen.get(task.group, 0) + 1
@@ -113,7 +118,14 @@ class Queues:
         """Return the queues of all classes."""
         if len(self._known) > 2 * len(self.cluster.waiting):
             self._known = {cls: queue for cls, queue in self._known.items() if cls in self.cluster.waiting}
-        return list(map(self.of, self.cluster.waiting))
+        known, ids_of = self._known, self.cluster.waiting_ids
+        queues: list[ClassQueue] = []
+        for cls in self.cluster.waiting:
+            queue = known.get(cls)
+            if queue is None or queue.tasks.ids is not ids_of(cls):
+                queue = self.of(cls)
+            queues.append(queue)
+        return queues
 
 
 def is_plain(group: Group) -> bool:

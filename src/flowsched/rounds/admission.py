@@ -71,7 +71,9 @@ class AdmissionCheck:
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         else:
             for alike in self._together(proposals):
-                fill(alike, self.builder.classes, attempt.start_here, self._preempts(alike[0].cls.priority))
+                refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
+                preempts = self._preempts(alike[0].cls.priority)
+                fill(alike, self.builder.classes, attempt.start_here, preempts, refuse)
         return self.keep_shares(attempt.started) or again or attempt.again
 
     def _preempts(self, priority: int) -> bool:
@@ -324,6 +326,11 @@ class _Attempt:
         self.again |= again
         self.started.extend(tasks[:done])
         return done
+
+    def refuse(self, classes: Sequence[int], row: int) -> None:
+        """Refuse tasks of classes at a machine."""
+        self.check.scope.evictions.refuse_all(classes, row)
+        self.again = True
 
     def start(self, tasks: Sequence[TaskRecord], route: Route) -> int:
         """Start tasks along a route, the first ones first; return how many started."""

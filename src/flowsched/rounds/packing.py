@@ -47,6 +47,9 @@ _DIGITS = 9
 Start = Callable[[Sequence[TaskRecord], int], int]
 """Starts as many of some tasks as it can on a machine, the first ones, and returns their number."""
 
+Refuse = Callable[[Sequence[int], int], None]
+"""Refuses tasks of classes (by index) at a machine that has too little room for them."""
+
 
 @dataclass(slots=True)
 class _Queue:
@@ -86,11 +89,14 @@ class _Offer:
         """Start some of them; the offer is over where one is refused."""
         some = list(islice(self.queue.tasks, min(most, self.units)))
         done = start(some, row)
-        self.queue.pop(done)
+        if done:
+            self.queue.pop(done)
         self.units = self.units - done if done == len(some) else 0
 
 
-def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: bool) -> None:
+def fill(
+    proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: bool, refuse: Refuse | None = None
+) -> None:
     """Start the tasks of proposals, which are of one priority and age, as far as they fit.
 
     Parameters
@@ -102,6 +108,8 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
         See `Start`.
     preempts : bool
         Tasks of worse priority may have to go for these.
+    refuse : callable, optional
+        See `Refuse`.
     """
     inventory = classes.cluster.inventory
     offers: dict[int, list[_Offer]] = {}
@@ -112,9 +120,9 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
         offers.setdefault(row, []).append(offer)
         sent.append((row, offer))
 
-    for proposal in proposals:
+    sizes = inventory.sizes(np.array([proposal.cls.index for proposal in proposals], np.int64))
+    for proposal, size in zip(proposals, sizes, strict=True):
         taken: dict[int, int] = {}
-        size = inventory.size(proposal.cls.index)
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
@@ -136,7 +144,7 @@ def fill(proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preem
     for row, offer in sent:
         if row not in contested:
             offer.start(row, offer.units, start)
-    _take_turns(contested, inventory, start)
+    _take_turns(contested, inventory, start, None if preempts else refuse)
     for queue, rows in displacing:
         for row in rows:
             _Offer(queue, 1).start(row, 1, start)
@@ -150,8 +158,11 @@ def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool
         return True
     free = inventory.free[row].tolist()
     for offer in offers:
-        free = [room - offer.units * need for room, need in zip(free, offer.queue.demand, strict=True)]
-    return any(room < 0 for room in free)
+        for d, need in enumerate(offer.queue.demand):
+            free[d] -= offer.units * need
+            if free[d] < 0:
+                return True
+    return False
 
 
 def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts: bool) -> bool:
@@ -166,25 +177,36 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
             units[offer.queue.cls.index] = units.get(offer.queue.cls.index, 0) + offer.units
     index = np.array(list(units), np.int64)
     asked = (inventory.demand[index] * np.array(list(units.values()))[:, None]).sum(axis=0)
-    rows = np.flatnonzero(classes.offers(index).any(axis=0))
-    free = inventory.free[rows].sum(axis=0)
     if preempts:
         running = inventory.tasks.class_id[inventory.tasks.row >= 0]
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
-        free = free + inventory.demand[worse].sum(axis=0)
+        asked = asked - inventory.demand[worse].sum(axis=0)
+    free = inventory.free[: inventory.rows]
+    if inventory.rule is None and classes.cursors(index).min() == inventory.clock:
+        # No other machines than these have room, and few do where much waits.
+        some = free[(free >= inventory.demand[index].min(axis=0)).all(axis=1)]
+        if (asked > some.sum(axis=0)).any():
+            return True
+    free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
 
 
-def _take_turns(contested: dict[int, list[_Offer]], inventory: Inventory, start: Start) -> None:
+def _take_turns(
+    contested: dict[int, list[_Offer]], inventory: Inventory, start: Start, refuse: Refuse | None
+) -> None:
     """Let each machine in turn start one task, until none takes any."""
     choice = 1
     while contested:
         for row, offers in list(contested.items()):
             offers.sort(key=lambda offer: offer.queue.standing)
             best = _next(offers, row, inventory, choice)
-            if best is None:  # of these, some may find room where tasks of worse priority leave
-                for offer in offers:
-                    offer.start(row, offer.units, start)
+            if best is None:
+                left = [offer for offer in offers if offer.queue.tasks]
+                if refuse is not None and left:
+                    refuse([offer.queue.cls.index for offer in left], row)
+                else:  # of these, some may find room where tasks of worse priority leave
+                    for offer in left:
+                        offer.start(row, offer.units, start)
                 del contested[row]
                 continue
             best.start(row, 1, start)
