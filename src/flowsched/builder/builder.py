@@ -91,7 +91,6 @@ class Builder:
         self.running = RunningArcs(cluster, self.batch, self.machines)
         self.groups = GroupNodes(cluster, self.batch)
         self.shares = Shares(cluster, self.batch, self.machines.sink)
-        self.queues = Queues(cluster, self.groups)
         self.left_out: dict[Group, None] = {}
         self._gangs: dict[Group, None] = {}
         """Groups of gangs that have a node."""
@@ -111,6 +110,10 @@ class Builder:
             Names of constraints cannot hold in this cluster; nothing has changed.
         """
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
+        self.queues = Queues(self.cluster, self.groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "queues"}
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -306,12 +309,19 @@ class Builder:
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
-    def read(self, scope: RoundScope) -> list[ClassFlow]:
-        """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest."""
+    def read(self, scope: RoundScope, changed: NDArray[np.int64] | None = None) -> list[ClassFlow]:
+        """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest.
+
+        Parameters
+        ----------
+        scope : RoundScope
+        changed : ndarray of int64, optional
+            Arcs whose flow may be another one than at the last call; all, by default.
+        """
         classes = {cls.index: cls for cls in self.cluster.waiting}
         near = self.locality.flows()
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
-        rows = self.classes.flows(list(classes), entered)
+        rows = self.classes.flows(classes, entered, changed)
         displacing: dict[int, list[int]] = {}
         for class_id, row in scope.evictions.flows():
             displacing.setdefault(class_id, []).append(row)

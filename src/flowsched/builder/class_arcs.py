@@ -247,24 +247,30 @@ class ClassArcs(Columns):
 
     # -- flow and room ------------------------------------------------------------------------------------------
 
-    def flows(self, classes: Sequence[int], more: Sequence[tuple[int, int]] = ()) -> dict[int, list[tuple[int, int]]]:
+    def flows(
+        self, classes: Collection[int], more: Sequence[tuple[int, int]] = (), changed: Ints | None = None
+    ) -> dict[int, list[tuple[int, int]]]:
         """Return the tasks that the flow sends to machines: by class, ``[(row, how many), ...]``.
 
         Parameters
         ----------
-        classes : sequence of int
+        classes : collection of int
         more : sequence of (int, int)
             Classes and racks that flow enters otherwise than by the class's aggregator.
+        changed : ndarray of int64, optional
+            See `RackArcs.entered`.
         """
         found: dict[int, list[tuple[int, int]]] = {}
-        class_ids, rows = self.racks.entered(classes, more)
+        class_ids, rows = self.racks.entered(classes, more, changed)
         if len(rows):
             arcs = self._arc[class_ids, rows]
             class_ids, rows, arcs = class_ids[arcs >= 0], rows[arcs >= 0], arcs[arcs >= 0]
             flow = self.batch.flow(arcs)
+            used = flow > 0
+            class_ids, rows, flow = class_ids[used], rows[used], flow[used]
             order = np.lexsort((rows, class_ids))
-            for i in order[flow[order] > 0].tolist():
-                found.setdefault(int(class_ids[i]), []).append((int(rows[i]), int(flow[i])))
+            for class_id, row, units in zip(class_ids[order].tolist(), rows[order].tolist(), flow[order].tolist(), strict=True):
+                found.setdefault(class_id, []).append((row, units))
         return found
 
     def cost(self, class_id: int, row: int) -> int:

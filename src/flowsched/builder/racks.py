@@ -9,7 +9,8 @@ To each class a rack is a node of its own.  Machines without a rack share anonym
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,10 @@ from flowsched.network.results import INF
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 
 Ints = NDArray[np.int64]
+
+_RACK = (1 << 32) - 1
+
+_NOTHING = np.zeros(0, np.int64)
 
 ANONYMOUS_RACK = 64
 """Most machines of an anonymous rack."""
@@ -44,6 +49,8 @@ class RackArcs(Columns):
     """Arc from the class's aggregator to that node, -1 exactly where there is no node."""
     _capacity: Ints = column("classes", "racks")
     """Capacity of that arc."""
+    _pair: Ints = column("arcs", fill=-1)
+    """``class << 32 | rack`` of each arc that is, or once was, in `_arc`; -1 for others."""
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch) -> None:
         super().__init__()
@@ -60,6 +67,13 @@ class RackArcs(Columns):
         self._open: dict[int, None] = {}
         """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
+        self._used: Ints | None = None
+        """Arcs that had flow at the last call of `entered`; None before it, and in images."""
+        self._listed: dict[int, Ints] = {}
+        """`_rows` of some racks; empty in images."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_used": None, "_listed": {}}
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -75,6 +89,7 @@ class RackArcs(Columns):
             else:
                 self._named[name], self._names[rack] = rack, name
         self._rows[rack][row] = None
+        self._listed.pop(rack, None)
         if len(self._rows[rack]) >= ANONYMOUS_RACK:
             self._open.pop(rack, None)
         self.grow(rows=row + 1)
@@ -85,6 +100,7 @@ class RackArcs(Columns):
         rack = int(self.of[row])
         self.of[row] = -1
         del self._rows[rack][row]
+        self._listed.pop(rack, None)
         if self._rows[rack]:
             if rack not in self._names:
                 self._open[rack] = None
@@ -124,7 +140,9 @@ class RackArcs(Columns):
             tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
             self._node[c, r] = nodes
             self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
-            self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
+            arcs = self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
+            self.grow(arcs=int(arcs.max()) + 1)
+            self._pair[arcs] = c << 32 | r
         found: Ints = self._node[classes, racks]
         return found
 
@@ -144,18 +162,41 @@ class RackArcs(Columns):
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
-    def entered(self, classes: Sequence[int], more: Sequence[tuple[int, int]]) -> tuple[Ints, Ints]:
-        """Return classes and machines in racks that flow enters from the class's aggregator, or otherwise (`more`)."""
-        index = np.array(classes, np.int64)
-        c, r = np.nonzero(self._arc[index] >= 0)
-        used = self.batch.flow(self._arc[index[c], r]) > 0
-        if more:
-            others = np.zeros(self._arc.shape, np.bool_)
-            others[tuple(np.array(more).T)] = True
-            used |= others[index[c], r]
-        members = [list(self._rows[rack]) for rack in r[used].tolist()]
-        rows = np.array([row for rack in members for row in rack], np.int64)
-        return np.repeat(index[c[used]], [len(rack) for rack in members]), rows
+    def entered(
+        self, classes: Collection[int], more: Sequence[tuple[int, int]], changed: Ints | None = None
+    ) -> tuple[Ints, Ints]:
+        """Return classes and machines in racks that flow enters from the class's aggregator, or otherwise (`more`).
+
+        Parameters
+        ----------
+        classes : collection of int
+        more : sequence of (int, int)
+        changed : ndarray of int64, optional
+            Arcs whose flow may be another one than at the last call; all, by default.
+        """
+        if changed is None or self._used is None:
+            arcs = self._arc[self._arc >= 0]
+        else:
+            arcs = changed[changed < len(self._pair)]
+            arcs = np.union1d(self._used, arcs) if len(self._used) else arcs
+            arcs = arcs[self._pair[arcs] >= 0]
+            pair = self._pair[arcs]
+            arcs = arcs[self._arc[pair >> 32, pair & _RACK] == arcs]  # an id may belong to another arc by now
+        self._used = arcs = arcs[self.batch.flow(arcs) > 0]
+        pairs = dict.fromkeys(self._pair[arcs].tolist())
+        pairs.update((class_id << 32 | rack, None) for class_id, rack in more)
+        entered = [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
+        if not entered:
+            return _NOTHING, _NOTHING
+        rows = np.concatenate([members for _, members in entered])
+        return np.repeat([class_id for class_id, _ in entered], [len(members) for _, members in entered]), rows
+
+    def _members(self, rack: int) -> Ints:
+        """Return the machines of a rack."""
+        members = self._listed.get(rack)
+        if members is None:
+            members = self._listed[rack] = np.array(list(self._rows[rack]), np.int64)
+        return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""

@@ -29,6 +29,9 @@ import time
 from dataclasses import dataclass
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flowsched._guard import interruptible
 from flowsched.builder.builder import Builder
 from flowsched.cluster.transaction import Transaction
@@ -57,6 +60,7 @@ class _Clock:
     gap: float = 0.0
     cost: int = 0
     late: bool = False
+    changed: NDArray[np.int64] | None = None
 
     def run(self, network: FlowNetwork, start: float) -> bool:
         """Optimise within the time that is left; False without any flow."""
@@ -70,7 +74,7 @@ class _Clock:
             return False
         finally:
             self.solve += time.perf_counter() - start
-        self.gap, self.cost = float(solution.stats["gap"]), solution.cost
+        self.gap, self.cost, self.changed = float(solution.stats["gap"]), solution.cost, solution.changed
         self.late = time.perf_counter() > self.deadline
         return True
 
@@ -152,7 +156,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         clock.update += updated - start
         again = False
         if clock.run(builder.network, updated):
-            proposals = builder.read(scope)
+            proposals = builder.read(scope, clock.changed)
             proposed |= bool(proposals)
             again = check.admit(proposals)
         scope.evictions.withdraw()
