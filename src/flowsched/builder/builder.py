@@ -316,7 +316,7 @@ class Builder:
         ----------
         scope : RoundScope
         changed : ndarray of int64, optional
-            Arcs whose flow may be another one than at the last call; all, by default.
+            Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
         classes = {cls.index: cls for cls in self.cluster.waiting}
         near = self.locality.flows()
@@ -329,18 +329,21 @@ class Builder:
         if not found:
             return []
         queues = [self.queues.of(classes[class_id]) for class_id in found]
-        anywhere, led = self._flow_of([queue for queue in queues if not self._plain(queue)], near)
+        others = [queue for queue in queues if not self._plain(queue)]
+        anywhere, led = self._flow_of(others, near) if others else ({}, {})
         proposals = []
         for queue in queues:
             class_id = queue.cls.index
-            there, others = rows.get(class_id, []), displacing.get(class_id, [])
+            there, made = rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
             if self._plain(queue):  # what enters its machines left its groups
-                groups = queue.oldest(sum(units for _, units in there) + len(others))
+                groups = queue.oldest(sum(units for _, units in there) + len(made))
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            proposals.append(ClassFlow(queue.cls, groups, there, pairs, others))
+            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made))
+        if len(proposals) == 1:
+            return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
         standing = {p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)}
         proposals.sort(key=lambda proposal: standing[proposal.cls.index])

@@ -20,6 +20,10 @@ __all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_plain"]
 Ints = NDArray[np.int64]
 
 
+_SPARE = 64
+"""Queues that are kept although none of their tasks waits any more."""
+
+
 class QueuedTasks(NamedTuple):
     """Tasks of a queue, for those who outlast it.
 
@@ -116,7 +120,7 @@ class Queues:
 
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
-        if len(self._known) > 2 * len(self.cluster.waiting):
+        if len(self._known) > 2 * len(self.cluster.waiting) + _SPARE:
             self._known = {cls: queue for cls, queue in self._known.items() if cls in self.cluster.waiting}
         known, ids_of = self._known, self.cluster.waiting_ids
         queues: list[ClassQueue] = []

@@ -172,19 +172,19 @@ class RackArcs(Columns):
         classes : collection of int
         more : sequence of (int, int)
         changed : ndarray of int64, optional
-            Arcs whose flow may be another one than at the last call; all, by default.
+            Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
         if changed is None or self._used is None:
             arcs = self._arc[self._arc >= 0]
         else:
-            arcs = changed[changed < len(self._pair)]
-            arcs = np.union1d(self._used, arcs) if len(self._used) else arcs
+            arcs = np.concatenate((self._used, changed[: changed.searchsorted(len(self._pair))]))
             arcs = arcs[self._pair[arcs] >= 0]
             pair = self._pair[arcs]
             arcs = arcs[self._arc[pair >> 32, pair & _RACK] == arcs]  # an id may belong to another arc by now
-        self._used = arcs = arcs[self.batch.flow(arcs) > 0]
-        pairs = dict.fromkeys(self._pair[arcs].tolist())
-        pairs.update((class_id << 32 | rack, None) for class_id, rack in more)
+        arcs = arcs[self.batch.flow(arcs) > 0]
+        pairs = dict(zip(self._pair[arcs].tolist(), arcs.tolist(), strict=True))
+        self._used = np.array(list(pairs.values()), np.int64)
+        pairs.update((class_id << 32 | rack, -1) for class_id, rack in more)
         entered = [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
         if not entered:
             return _NOTHING, _NOTHING

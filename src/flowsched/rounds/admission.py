@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby, takewhile
 from operator import attrgetter
 
@@ -72,7 +73,7 @@ class AdmissionCheck:
         else:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
-                preempts = self._preempts(alike[0].cls.priority)
+                preempts = partial(self._preempts, alike[0].cls.priority)
                 fill(alike, self.builder.classes, attempt.start_here, preempts, refuse)
         return self.keep_shares(attempt.started) or again or attempt.again
 
@@ -88,6 +89,9 @@ class AdmissionCheck:
         """
         if self.builder.policy.fairness is not None:
             yield from ([proposal] for proposal in proposals)
+            return
+        if len(proposals) == 1:
+            yield proposals
             return
         for _, alike in groupby(proposals, lambda proposal: self.builder.rank(proposal, self.scope)):
             yield list(alike)

@@ -21,7 +21,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from operator import attrgetter
 from typing import Any
 
@@ -95,7 +95,7 @@ class _Offer:
 
 
 def fill(
-    proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: bool, refuse: Refuse | None = None
+    proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: Callable[[], bool], refuse: Refuse | None = None
 ) -> None:
     """Start the tasks of proposals, which are of one priority and age, as far as they fit.
 
@@ -106,12 +106,15 @@ def fill(
     classes : ClassArcs
     start : callable
         See `Start`.
-    preempts : bool
-        Tasks of worse priority may have to go for these.
+    preempts : callable
+        Returns True if tasks of worse priority may have to go for these.
     refuse : callable, optional
         See `Refuse`.
     """
     inventory = classes.cluster.inventory
+    if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
+        _start_all(proposals[0], start)
+        return
     offers: dict[int, list[_Offer]] = {}
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
@@ -139,15 +142,28 @@ def fill(
         if proposal.displacing:
             displacing.append((queue, proposal.displacing))
     contested = {row: offers[row] for row in sorted(offers) if _contested(offers[row], row, inventory)}
-    if contested and not _scarce(offers, classes, preempts):
+    worse_leave = bool(contested) and preempts()
+    if contested and not _scarce(offers, classes, worse_leave):
         contested = {}
     for row, offer in sent:
         if row not in contested:
             offer.start(row, offer.units, start)
-    _take_turns(contested, inventory, start, None if preempts else refuse)
+    _take_turns(contested, inventory, start, None if worse_leave else refuse)
     for queue, rows in displacing:
         for row in rows:
             _Offer(queue, 1).start(row, 1, start)
+
+
+def _start_all(proposal: ClassFlow, start: Start) -> None:
+    """Start the tasks of a proposal on the machines in their order."""
+    tasks = [task for group, units in proposal.groups for task in group.waiting[:units]]
+    if len(proposal.groups) > 1:
+        tasks.sort(key=attrgetter("turn"))
+    first = 0
+    for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
+        if first == len(tasks):
+            break
+        first += start(tasks[first : first + units], row)
 
 
 def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool:
