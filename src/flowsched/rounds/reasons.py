@@ -184,9 +184,6 @@ class Waiting(Mapping[Hashable, Reason]):
             source = self._source = source()
         return source
 
-    def __reduce__(self) -> tuple[type[Waiting], tuple[Groups]]:
-        return Waiting, (self._groups,)
-
     def __len__(self) -> int:
         return self._size
 

@@ -1,0 +1,152 @@
+"""Reasons for waiting are taken down when a round is made: whenever they are looked at, they say the same."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from effort import effort
+from fgm_lives import FineLife, born, makers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lives import POLICIES, Life
+
+import flowsched as fs
+from flowsched.builder.racks import RackArcs
+from flowsched.cluster.inventory import Inventory
+from flowsched.rounds import verdicts
+
+Told = list[tuple[Any, fs.Reason]]
+
+
+def lived(sched: Any, life: Life, policies: list, steps: int) -> list[fs.Round]:
+    """Live, and return the rounds."""
+    rounds = []
+    for _ in range(steps):
+        sched.apply(*life.events(sched))
+        sched.apply(*life.events(sched))
+        if life.random.random() < 0.05:
+            sched.policy = life.random.choice(policies)()
+        if life.random.random() < 0.7:
+            rounds.append(sched.schedule(life.later()))
+            sched.commit(rounds[-1], life.only(rounds[-1]))
+    return rounds
+
+
+def told(rnd: fs.Round) -> Told:
+    return list(rnd.waiting.items())
+
+
+def looked_at(monkeypatch: pytest.MonkeyPatch, sched: Any) -> list[Told]:
+    """Look at all that waits as soon as a round is made, and keep what is told."""
+    found: list[Told] = []
+    schedule = sched.schedule
+
+    def spy(now: float, *rest: Any) -> fs.Round:
+        rnd: fs.Round = schedule(now, *rest)
+        found.append(told(rnd))
+        return rnd
+
+    monkeypatch.setattr(sched, "schedule", spy, raising=False)
+    return found
+
+
+@settings(max_examples=effort(25, 600), deadline=None)
+@given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), most=st.sampled_from([0, 1, 64]))
+def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        first, second = fs.Scheduler(maker()), fs.Scheduler(maker())
+        at_once = looked_at(patch, first)
+        lived(first, Life(seed), POLICIES, 12)
+        patch.setattr(verdicts, "_PATCH", most)
+        late = [told(rnd) for rnd in lived(second, Life(seed), POLICIES, 12)]
+    assert late == at_once
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reasons_under_a_fit_rule_looked_at_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = born(seed), born(seed)
+    at_once = looked_at(monkeypatch, first)
+    lived(first, FineLife(seed), makers(first), 40)
+    assert [told(rnd) for rnd in lived(second, FineLife(seed), makers(second), 40)] == at_once
+
+
+@pytest.mark.parametrize("policy", [fs.Policy(preemption=None), fs.Policy()])
+def test_reasons_are_told_although_everything_has_gone_since(policy: fs.Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    sched, rounds = full(policy), []
+    for i in range(90):
+        sched.apply(fs.TaskCompleted(next(t for t, r in sched.cluster.tasks.items() if r.place)))
+        rounds.append(sched.schedule(float(i)))
+        sched.commit(rounds[-1])
+    copies = [copy.copy(rnd) for rnd in rounds[5:8]] + [replace(rnd, waiting=copy.copy(rnd.waiting)) for rnd in rounds[5:8]]
+    sched.apply(*map(fs.JobRemoved, list(sched.cluster.jobs)), *map(fs.MachineRemoved, sched.cluster.machine_ids()))
+    sched.schedule(100.0)
+    sched.apply(*(fs.MachineAdded(("new", i), {"cpu": 2}) for i in range(150)))
+    sched.apply(fs.JobSubmitted("new", [fs.Task(("new", i), {"cpu": 3}) for i in range(3)]))
+    sched.schedule(101.0)
+    monkeypatch.setattr(Inventory, "room", lambda *_: pytest.fail("the cluster was looked at"))
+    for name in ("flow", "reduced_cost", "potential", "arcs", "solve"):
+        monkeypatch.setattr(fs.FlowNetwork, name, lambda *_, **__: pytest.fail("the network was looked at"))
+    for rnd in rounds:
+        assert len(list(rnd.waiting)) == len(rnd.waiting)
+        codes = {reason.code for reason in rnd.waiting.values()}
+        assert codes <= {fs.ReasonCode.OUTBID, fs.ReasonCode.NO_FIT}
+        assert all(sum(reason.detail["4 cpu"].values()) == 100 for reason in rnd.waiting.values())
+        assert all((reason.price is None) == (reason.code is fs.ReasonCode.NO_FIT) for reason in rnd.waiting.values())
+    assert [told(rnd) for rnd in copies] == [told(rnd) for rnd in rounds[5:8]] * 2
+
+
+def full(policy: fs.Policy) -> fs.Scheduler:
+    """A hundred full machines, and jobs of three classes that wait."""
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4}, rack=i // 10) for i in range(100)))
+    sched.apply(fs.JobSubmitted("first", [fs.Task(("first", i), {"cpu": 2}) for i in range(200)]))
+    sched.commit(sched.schedule(-1.0))
+    for j in range(30):
+        tasks = [fs.Task((j, i), {"cpu": (1, 2, 3)[j % 3]}) for i in range(5)]
+        sched.apply(fs.JobSubmitted(j, tasks))
+    sched.commit(sched.schedule(0.0))
+    return sched
+
+
+def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> None:
+    sched = full(fs.Policy(preemption=None))
+    before = {cls: sched.cluster.waiting_ids(cls) for cls in sched.cluster.waiting}
+    known = {queue.tasks.cls: queue for queue in sched.builder.queues.all()}
+    sched.apply(fs.TaskCompleted(("first", 0)))
+    rnd = sched.schedule(1.0)
+    (started,) = {sched.cluster.tasks[task].group.cls for task in rnd.placements}
+    assert len(known) == 3
+    for queue in sched.builder.queues.all():
+        cls = queue.tasks.cls
+        assert (queue is known[cls]) == (cls is not started)
+        assert (sched.cluster.waiting_ids(cls) is before[cls]) == (cls is not started)
+
+
+@settings(max_examples=effort(25, 600), deadline=None)
+@given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
+def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any) -> None:
+    entered = RackArcs.entered
+    looks = [0, 0]
+
+    def both(racks: RackArcs, classes: Any, more: Any, changed: Any = None) -> Any:
+        before = racks._used
+        few = entered(racks, classes, more, changed)
+        used = racks._used
+        every = entered(racks, classes, more)
+        assert pairs(few) == pairs(every)
+        assert used is not None and racks._used is not None and np.array_equal(np.sort(used), np.sort(racks._used))
+        looks[changed is not None and before is not None] += 1
+        return few
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RackArcs, "entered", both)
+        rounds = lived(fs.Scheduler(maker()), Life(seed), POLICIES, 12)
+    assert looks[1] >= len(rounds) - looks[0]
+
+
+def pairs(entered: tuple[np.ndarray, np.ndarray]) -> list[tuple[int, int]]:
+    return sorted(zip(*(column.tolist() for column in entered), strict=True))
