@@ -60,6 +60,7 @@ def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, 
     with pytest.MonkeyPatch.context() as patch:
         first, second = fs.Scheduler(maker()), fs.Scheduler(maker())
         at_once = looked_at(patch, first)
+        patch.setattr(verdicts, "_PATCH", -1)  # nothing is kept
         lived(first, Life(seed), POLICIES, 12)
         patch.setattr(verdicts, "_PATCH", most)
         late = [told(rnd) for rnd in lived(second, Life(seed), POLICIES, 12)]
@@ -70,7 +71,9 @@ def test_reasons_looked_at_late_are_those_of_their_round(seed: int, maker: Any, 
 def test_reasons_under_a_fit_rule_looked_at_late(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = born(seed), born(seed)
     at_once = looked_at(monkeypatch, first)
-    lived(first, FineLife(seed), makers(first), 40)
+    with monkeypatch.context() as patch:
+        patch.setattr(verdicts, "_PATCH", -1)  # nothing is kept
+        lived(first, FineLife(seed), makers(first), 40)
     assert [told(rnd) for rnd in lived(second, FineLife(seed), makers(second), 40)] == at_once
 
 
