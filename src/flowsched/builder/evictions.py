@@ -55,6 +55,8 @@ class EvictionArcs:
 
     def withdraw(self) -> None:
         """Remove all offers."""
+        if not self._arcs:
+            return
         self.batch.remove_arcs(list(self._arcs.values()))
         self._arcs.clear()
 

@@ -275,7 +275,7 @@ class AdmissionCheck:
     def make_room(self) -> bool:
         """Open arcs where evicting worse tasks could make room for waiting classes; return True if there are any."""
         builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
-        if policy.preemption is None:
+        if policy.preemption is None or not self.cluster.waiting:
             return False
         worst = self.cluster.inventory.worst_running()
         waiting = sorted(self.cluster.waiting, key=attrgetter("rank"))
