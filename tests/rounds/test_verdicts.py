@@ -78,13 +78,17 @@ def test_reasons_under_a_fit_rule_looked_at_late(seed: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("policy", [fs.Policy(preemption=None), fs.Policy()])
-def test_reasons_are_told_although_everything_has_gone_since(policy: fs.Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reasons_are_told_although_everything_has_gone_since(
+    policy: fs.Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sched, rounds = full(policy), []
     for i in range(90):
         sched.apply(fs.TaskCompleted(next(t for t, r in sched.cluster.tasks.items() if r.place)))
         rounds.append(sched.schedule(float(i)))
         sched.commit(rounds[-1])
-    copies = [copy.copy(rnd) for rnd in rounds[5:8]] + [replace(rnd, waiting=copy.copy(rnd.waiting)) for rnd in rounds[5:8]]
+    copies = [copy.copy(rnd) for rnd in rounds[5:8]] + [
+        replace(rnd, waiting=copy.copy(rnd.waiting)) for rnd in rounds[5:8]
+    ]
     sched.apply(*map(fs.JobRemoved, list(sched.cluster.jobs)), *map(fs.MachineRemoved, sched.cluster.machine_ids()))
     sched.schedule(100.0)
     sched.apply(*(fs.MachineAdded(("new", i), {"cpu": 2}) for i in range(150)))

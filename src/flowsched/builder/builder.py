@@ -345,7 +345,9 @@ class Builder:
         if len(proposals) == 1:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
-        standing = {p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)}
+        standing = {
+            p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)
+        }
         proposals.sort(key=lambda proposal: standing[proposal.cls.index])
         return proposals
 

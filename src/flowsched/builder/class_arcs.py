@@ -269,7 +269,9 @@ class ClassArcs(Columns):
             used = flow > 0
             class_ids, rows, flow = class_ids[used], rows[used], flow[used]
             order = np.lexsort((rows, class_ids))
-            for class_id, row, units in zip(class_ids[order].tolist(), rows[order].tolist(), flow[order].tolist(), strict=True):
+            for class_id, row, units in zip(
+                class_ids[order].tolist(), rows[order].tolist(), flow[order].tolist(), strict=True
+            ):
                 found.setdefault(class_id, []).append((row, units))
         return found
 

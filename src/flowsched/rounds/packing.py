@@ -95,7 +95,11 @@ class _Offer:
 
 
 def fill(
-    proposals: Sequence[ClassFlow], classes: ClassArcs, start: Start, preempts: Callable[[], bool], refuse: Refuse | None = None
+    proposals: Sequence[ClassFlow],
+    classes: ClassArcs,
+    start: Start,
+    preempts: Callable[[], bool],
+    refuse: Refuse | None = None,
 ) -> None:
     """Start the tasks of proposals, which are of one priority and age, as far as they fit.
 
@@ -207,9 +211,7 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     return bool((asked > free).any())
 
 
-def _take_turns(
-    contested: dict[int, list[_Offer]], inventory: Inventory, start: Start, refuse: Refuse | None
-) -> None:
+def _take_turns(contested: dict[int, list[_Offer]], inventory: Inventory, start: Start, refuse: Refuse | None) -> None:
     """Let each machine in turn start one task, until none takes any."""
     choice = 1
     while contested:

@@ -236,7 +236,8 @@ class Verdicts:
         patch = arcs.blockers(index, rows)
         later = inventory.newer(rows, now)
         if outbid and later.any():
-            patch[np.ix_(outbid, later)] = inventory.room(index[outbid], rows[later])[1]
+            at = np.array(outbid, np.int64), np.flatnonzero(later)
+            patch[np.ix_(*at)] = inventory.room(index[at[0]], rows[at[1]])[1]
         return scene, sights, rows, patch
 
     def _scene_now(self) -> _Scene:
