@@ -17,12 +17,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
 from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.limits import DOWN
-from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
 from flowsched.policy import Policy
@@ -58,6 +58,8 @@ class ClassArcs(Columns):
     """Blockers of one more task as of the cursor (see `Inventory.room`), `DOWN` for a row without a machine."""
     _roomy: NDArray[np.bool_] = column("classes", dtype=np.bool_)
     """True exactly if no blocker stands against the class on some machine."""
+    _open: Ints = column("classes")
+    """Number of machines where no blocker stands against the class: `_why` is 0 there, and nowhere else."""
     _cursor: Ints = column("classes")
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
@@ -81,9 +83,10 @@ class ClassArcs(Columns):
         nodes: list[int] = gates[gates >= 0].tolist()
         self._arc[:, rows] = self._gate[:, rows] = -1
         self._capacity[:, rows] = 0
+        self._open -= (self._why[:, rows] == 0).sum(axis=1)
         self._why[:, rows] = DOWN
         self._why_copy.clear()
-        self._roomy[:] = ((self._why == 0) & (self.machines.node >= 0)).any(axis=1)
+        self._roomy[:] = self._open > 0
         return nodes
 
     def leave_rack(self, row: int) -> list[int]:
@@ -101,7 +104,8 @@ class ClassArcs(Columns):
         """Forget a class; return its gates, for removal."""
         nodes: list[int] = self._gate[class_id][self._gate[class_id] >= 0].tolist()
         self._arc[class_id] = self._gate[class_id] = -1
-        self._capacity[class_id] = self._cursor[class_id] = self._refused_at[class_id] = 0
+        self._capacity[class_id] = self._cursor[class_id] = self._refused_at[class_id] = self._open[class_id] = 0
+        self._why[class_id] = DOWN
         self._why_copy.pop(class_id, None)
         return nodes
 
@@ -137,53 +141,25 @@ class ClassArcs(Columns):
 
     def _pull(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> None:
         inventory = self.cluster.inventory
-        grid = np.ix_(classes, rows)
-        fits, why = inventory.room(classes, rows)
-        capacity = np.minimum(fits, self._seats(classes, rows, policy, refused))
-        cost = policy.place(self.cluster, classes, rows)
-        arc = self._arc[grid]
-        self._note_why(classes, grid, why)
-        new = (arc < 0) & (capacity > 0)
-        moved = (arc >= 0) & (capacity != self._capacity[grid])
-        # The cost of a closed arc does not matter: it is sent when the arc opens.
-        dearer = (arc >= 0) & (capacity > 0) & (cost != self._cost[grid])
-        if moved.any():
-            self.batch.set_capacities(arc[moved], capacity[moved])
-        if dearer.any():
-            self.batch.set_costs(arc[dearer], cost[dearer])
-        self._capacity[grid] = capacity
-        self._cost[grid] = np.where(dearer | new, cost, self._cost[grid])
-        if new.any():
-            c, r = np.nonzero(new)
-            tails = self.racks.nodes(classes[c], self.racks.of[rows[r]])
-            heads = self.machines.node[rows[r]]
-            self._arc[classes[c], rows[r]] = self.batch.add_arcs(tails, heads, capacity[new], cost[new])
-        for class_id in classes.tolist():
-            if inventory.affinity.spreads(class_id):
-                self.racks.spread(class_id, rows)
-
-    def _seats(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> Ints:
-        """Return the slots open to each class: free ones, and those of tasks that it may displace."""
-        inventory = self.cluster.inventory
-        free = inventory.slots[rows] - inventory.running[rows]
-        seats = np.broadcast_to(free, (len(classes), len(rows)))
-        worst = inventory.worst_running()
-        if policy.preemption is None or worst is None or (inventory.priority[classes] >= worst).all():
-            return seats
-        if (inventory.slots[rows] < UNLIMITED).any():
-            seats = seats + inventory.worse_running(classes, rows)
-            for i, class_id in enumerate(classes.tolist()):
-                shut = np.isin(rows, list(refused.get(class_id, ())))
-                seats[i, shut] = free[shut]
-        return seats
-
-    def _note_why(self, classes: Ints, grid: tuple[Ints, ...], why: NDArray[np.uint32]) -> None:
-        other = classes[(why != self._why[grid]).any(axis=1) | (self._cursor[classes] == 0)]
-        if len(other):
-            self._why[grid] = why
-            self._roomy[other] = ((self._why[other] == 0) & (self.machines.node >= 0)).any(axis=1)
-            for class_id in other.tolist():
-                self._why_copy.pop(class_id, None)
+        recipe, displacing = policy.recipe, policy.preemption is not None
+        fits, why = (None, None) if inventory.plain else inventory.room(classes, rows)
+        prices = policy.place(self.cluster, classes, rows) if recipe is None else None
+        moved, dearer, new = _pairs.refresh(
+            inventory, self, classes, rows, recipe, prices, displacing, refused, fits, why
+        )
+        if moved is not None:
+            self.batch.set_capacities(*moved)
+        if dearer is not None:
+            self.batch.set_costs(*dearer)
+        if new is not None:
+            c, r = classes[new // len(rows)], rows[new % len(rows)]
+            tails = self.racks.nodes(c, self.racks.of[r])
+            heads = self.machines.node[r]
+            self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
+        if inventory.affinity.in_use:
+            for class_id in classes.tolist():
+                if inventory.affinity.spreads(class_id):
+                    self.racks.spread(class_id, rows)
 
     def gates(self, classes: Ints, rows: Ints) -> Ints:
         """Return the gates of machines, by which all ways of a class lead there; they are added where needed."""
@@ -230,7 +206,8 @@ class ClassArcs(Columns):
             later = inventory.newer(rows, cursor)
             newer = rows[later]
             if len(newer):
-                now = np.minimum(inventory.room(index, newer)[0], self._seats(index, newer, policy, refused))
+                seats = _pairs.seats(inventory, index, newer, policy.preemption is not None, refused)
+                now = np.minimum(inventory.room(index, newer)[0], seats)
                 capacity[:, later] = now
             hope = (capacity == 0) & inventory.can_ever(index, rows) & (inventory.worse_running(index, rows) > 0)
             for class_id, some in zip(members, hope, strict=True):

@@ -70,6 +70,11 @@ class Reservations(Columns):
 
     # -- the limit ----------------------------------------------------------------------------------------------
 
+    @property
+    def in_use(self) -> bool:
+        """True if a machine is kept."""
+        return self._holding > 0
+
     def against(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         """Return whether the row is kept for another class that is not of worse priority, shape (classes, rows)."""
         self.grow(rows=self.cluster.inventory.rows)

@@ -123,6 +123,11 @@ class Affinity:
             if not self._avoided[other]:
                 del self._avoided[other]
 
+    @property
+    def in_use(self) -> bool:
+        """True if a class has limits."""
+        return self._fussy > 0
+
     def restricts(self, class_id: int) -> bool:
         """Return whether the class has limits of its own."""
         return class_id in self._classes and self._classes[class_id].wishes

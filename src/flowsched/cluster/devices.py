@@ -1,18 +1,13 @@
-"""Devices of machines: which of them a task gets, and how many tasks have room on them."""
+"""Devices of machines: which of them a task gets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flowsched.cluster.model import MICRO
 
-__all__ = ["Asks", "pick_devices", "room_on_devices"]
-
-Ints = NDArray[np.int64]
+__all__ = ["Asks", "pick_devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,20 +39,3 @@ def pick_devices(devices: Sequence[int], share: int, count: int) -> tuple[int, .
         return (min(room)[1],) if room else None
     whole = [i for i, free in enumerate(devices) if free == MICRO]
     return tuple(whole[:count]) if len(whole) >= count else None
-
-
-def room_on_devices(need: Ints, devices: Ints) -> Ints:
-    """Return how many tasks have room, shape (classes, rows).
-
-    Parameters
-    ----------
-    need : ndarray of int64, shape (classes, 1)
-        Devices that one task of each class takes, or a share of one.
-    devices : ndarray of int64, shape (rows, devices)
-        What is free of each.
-    """
-    count: Ints = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
-    shared = np.flatnonzero(need[:, 0] < MICRO)
-    if len(shared):
-        count[shared] = (devices // need[shared, :, None]).sum(axis=2)
-    return count

@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
-from flowsched.cluster.devices import Asks, pick_devices, room_on_devices
-from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS, Blockers, CustomLimit, Limit, Reach, Reserved
+from flowsched.cluster.devices import Asks, pick_devices
+from flowsched.cluster.limits import Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
 from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
@@ -90,6 +91,7 @@ class Inventory(Columns):
         self.rule: Limit | None = None
         self.affinity = Affinity()
         self._rows, self._classes = IdPool(), IdPool()
+        self._begin_log()
         self._asks: dict[int, Asks] = {}
         self.tasks = RunningTasks()
         self._detach()
@@ -124,7 +126,7 @@ class Inventory(Columns):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("blockers", "_reserved", "constraints", "_reach"):
+        for name in ("blockers", "_reserved", "constraints", "_reach", "_log", "_log_from", "_log_most"):
             del state[name]
         return state
 
@@ -132,6 +134,7 @@ class Inventory(Columns):
         super().__setstate__(state)
         if self.rule is not None and not hasattr(type(self.rule), "narrow"):
             raise TypeError(f"Inventory.rule: a limit expected, got {type(self.rule).__name__}")
+        self._begin_log()
         self._detach()
 
     # -- machines -----------------------------------------------------------------------------------------------
@@ -196,15 +199,39 @@ class Inventory(Columns):
         """Count the row as changed."""
         self.clock += 1
         self._version[row] = self.clock
+        self._log.append(row)
+        if len(self._log) > self._log_most:
+            self._trim_log()
 
     def _touch_all(self, rows: Collection[int]) -> None:
-        if rows:
-            self.clock += 1
-            self.version[list(rows)] = self.clock
+        for row in list(rows):
+            self.touch(row)
+
+    def _begin_log(self) -> None:
+        self._log: list[int] = []
+        """The row that changed at each value of `clock` above `_log_from`, in their order."""
+        self._log_from = self.clock
+        self._trim_log()
+
+    def _trim_log(self) -> None:
+        """Forget the older half of a log that is longer than `changed_since` needs."""
+        self._log_most = 4 * self._few
+        if len(self._log) > self._log_most:
+            old = len(self._log) // 2
+            del self._log[:old]
+            self._log_from += old
+
+    @property
+    def _few(self) -> int:
+        """So many changes are sooner found in the log than by a look at all rows."""
+        return 32 + self.rows // 128
 
     def changed_since(self, clock: int) -> Ints:
-        """Return the rows that changed after that value of `clock`, and those in reach of these."""
-        return np.flatnonzero(self._latest() > clock)
+        """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
+        if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
+            return np.flatnonzero(self._latest() > clock)
+        version, rows = self._version, set(self._log[clock - self._log_from :])
+        return np.array([row for row in sorted(rows) if version[row] > clock], np.int64)  # 0: a row without a machine
 
     def newer(self, rows: Ints, clock: int) -> Bools:
         """Return whether each of these rows is among `changed_since`."""
@@ -395,37 +422,21 @@ class Inventory(Columns):
         why : ndarray of uint32, shape (classes, rows)
             All bits of `blockers` that stand against one more task.
         """
-        fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
-        why = np.zeros(fits.shape, np.uint32)
+        fits, why = _pairs.room(self, classes, rows, self.rule is not None)
         if self.rule is not None:
             self.rule.narrow(classes, rows, fits, why)
-        self._narrow(classes, rows, fits, why)
-        for bit, shut in ((DOWN, ~self.usable[rows]), (LABEL, ~self.suitability.suits(classes, rows))):
-            if shut.any():
-                why |= np.where(shut, np.uint32(bit), np.uint32(0))
-                fits[np.broadcast_to(shut, fits.shape)] = 0
         if self._reserved is not None:
             self._reserved.narrow(classes, rows, fits, why)
         self.affinity.narrow(classes, rows, fits, why)
         for limit in self.constraints:
             limit.narrow(classes, rows, fits, why)
-        why[:, self.running[rows] >= self.slots[rows]] |= SLOTS
         return fits, why
 
-    def _narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """The sum of what tasks ask for, or under a `rule` devices alone."""
-        free, g = self.free[rows], self.resources.device_index
-        for d in range(free.shape[1]):
-            if self.rule is not None and d != g:
-                continue
-            need = self.demand[classes, d]
-            asking = np.flatnonzero(need)
-            if not len(asking):
-                continue
-            need = need[asking, None]
-            count = room_on_devices(need, self.devices[rows]) if d == g else np.maximum(free[:, d] // need, 0)
-            fits[asking] = np.minimum(fits[asking], count)
-            why[asking] |= np.where(count, np.uint32(0), np.uint32(RESOURCE << d))
+    @property
+    def plain(self) -> bool:
+        """True if no limit of others narrows `room`: neither a rule, a reservation, affinity nor a constraint."""
+        reserved = self._reserved is not None and self._reserved.in_use
+        return not (self.rule is not None or reserved or self.constraints or self.affinity.in_use)
 
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority that runs anywhere, None if no task runs."""
@@ -433,5 +444,5 @@ class Inventory(Columns):
 
     def worse_running(self, classes: Ints, rows: Ints) -> Ints:
         """Return the number of running tasks of strictly worse (larger) priority than each class, shape (classes, rows)."""
-        worse = np.array(self.levels, np.int64)[None, :] > self.priority[classes][:, None]
-        return worse.astype(np.int64) @ self.running_at[rows][:, : len(self.levels)].T
+        worse: Ints = _pairs.worse_running(self, classes, rows)
+        return worse

@@ -167,6 +167,11 @@ class CustomLimit(Limit, Protocol):
 class Reserved(Protocol):
     """Machines that are kept for classes."""
 
+    @property
+    def in_use(self) -> bool:
+        """True if a machine is kept."""
+        ...
+
     def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: Masks) -> None:
         """See `Limit.narrow`."""
         ...

@@ -142,10 +142,10 @@ class Suitability:
 
     # -- both ---------------------------------------------------------------------------------------------------
 
-    def suits(self, classes: Ints, rows: Ints) -> Bools:
-        """Return whether labels and taints allow it, shape (classes, rows)."""
-        allowed: Bools = self._suits[np.ix_(classes, self.of[rows])]
-        return allowed
+    @property
+    def suiting(self) -> Bools:
+        """By class and shape, whether labels and taints allow it; not to be altered."""
+        return self._suits
 
     def can_ever(self, classes: Ints, rows: Ints) -> Bools:
         """Return whether labels and taints allow it and the machine is large enough, shape (classes, rows)."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.boundary.validate import number, quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
@@ -84,20 +85,7 @@ class LoadCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows)."""
-        inventory = cluster.inventory
-        capacity = inventory.capacity[rows].astype(np.float64)
-        # A machine with slots but no resources is as full as its slots.
-        has = capacity > 0
-        parts = has.sum(axis=1)
-        if self.kind == "balance":
-            return _imbalance(inventory.demand[classes], capacity, capacity - inventory.free[rows], has)
-        scale = np.divide(1.0, capacity * parts[:, None], out=np.zeros_like(capacity), where=has)
-        used = (scale * (capacity - inventory.free[rows])).sum(axis=1)
-        load = used[None, :] + inventory.demand[classes].astype(np.float64) @ scale.T
-        slots = inventory.slots[rows].astype(np.float64)
-        load = np.where(parts > 0, load, (inventory.running[rows] + 1) / np.maximum(slots, 1.0))
-        load = np.clip(load, 0.0, 1.0)
-        return load if self.kind == "spread" else 1.0 - load
+        return _pairs.costs(cluster.inventory, _pairs.KINDS[self.kind], classes, rows)
 
 
 @dataclass(frozen=True)
@@ -132,14 +120,11 @@ class Locality:
         return 1.0 - in_rack + self.rack * (in_rack - here)
 
 
-def _imbalance(demand: Ints, capacity: Floats, used: Floats, has: NDArray[np.bool_]) -> Floats:
-    """Difference between the largest and the smallest part in use, over what a machine has, shape (classes, rows)."""
-    least, most = np.ones((len(demand), len(capacity))), np.zeros((len(demand), len(capacity)))
-    for d in range(capacity.shape[1]):
-        rows = np.flatnonzero(has[:, d])
-        part = np.minimum((used[rows, d] + demand[:, d, None]) / capacity[rows, d], 1.0)
-        least[:, rows], most[:, rows] = np.minimum(least[:, rows], part), np.maximum(most[:, rows], part)
-    return np.maximum(most - least, 0.0)
+def built_in(cost: PlacementCost) -> int | None:
+    """Return the number by which the compiled code knows a cost, None for any other."""
+    if type(cost) is LoadCost:
+        return _pairs.KINDS[cost.kind]
+    return _pairs.KINDS["devices"] if type(cost) is DeviceCost else None
 
 
 def _shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
@@ -249,13 +234,7 @@ class DeviceCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost 0 or 1, shape (classes, rows)."""
-        inventory, g = cluster.inventory, cluster.resources.device_index
-        if g < 0:
-            return np.zeros((len(classes), len(rows)))
-        wasted: Floats = (
-            (inventory.demand[classes, g] == 0)[:, None] & (inventory.capacity[rows, g] > 0)[None, :]
-        ).astype(np.float64)
-        return wasted
+        return _pairs.costs(cluster.inventory, _pairs.KINDS["devices"], classes, rows)
 
     def least(self, cluster: Cluster) -> float:
         """The least difference between two places: all or nothing."""

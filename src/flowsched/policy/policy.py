@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.boundary.validate import number, quoted, truth, whole
 from flowsched.cluster import Cluster
 from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
-from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost
+from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost, built_in
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
@@ -205,6 +206,8 @@ class Policy:
 
     def place(self, cluster: Cluster, classes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Cost of a placement, 0 to `resolution`, shape (classes, rows)."""
+        if self.recipe is not None:
+            return _pairs.prices(cluster.inventory, self.recipe, classes, rows)
         total = np.zeros((len(classes), len(rows)))
         weight = self._locality_weight
         for i, cost in enumerate(self.placement):
@@ -216,6 +219,23 @@ class Policy:
         if weight:
             total *= self.resolution / weight
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
+
+    @cached_property
+    def recipe(self) -> tuple[tuple[tuple[int, float], ...], float, float] | None:
+        """What compiled code needs to know for `place`; None where a cost is not built in, or for `debug`.
+
+        The kind and the weight of each cost, the factor of their sum, and the largest result.
+        """
+        kinds = [built_in(cost) for cost in self.placement]
+        if self.debug or len(kinds) > _pairs.MOST_COSTS:
+            return None
+        terms, weight = [], self._locality_weight
+        for kind, cost in zip(kinds, self.placement, strict=True):
+            if kind is None:
+                return None
+            terms.append((kind, cost.weight))
+            weight += cost.weight
+        return tuple(terms), self.resolution / weight if weight else 1.0, float(self.resolution)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
         """Ask one placement cost, and check its answer; shape (classes, rows)."""
@@ -236,7 +256,7 @@ class Policy:
         return WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_witnesses"}
+        return {name: value for name, value in vars(self).items() if name not in ("_witnesses", "recipe")}
 
     def _name(self, i: int) -> str:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"

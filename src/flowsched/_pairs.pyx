@@ -1,0 +1,567 @@
+# cython: embedsignature=False
+"""Pairs of a class and a machine: what has room, what a placement costs, and what of that a network has not been told.
+
+One function per rule, so that NumPy's callers and the refresh of the builder's arcs agree to the last bit.
+
+Symbols: class c, row r, resource d; x = demand[c, d], f = free[r, d], k = capacity[r, d], all int64 micro-units; g is the resource of devices.
+
+Room
+----
+The tasks of c that fit on r are the least of floor(f / x) over x > 0.  For d = g they are the whole free devices over those of a task, or
+the shares that each device still has.  Where a limit of an adapter's decides on resources, d = g alone counts.  A machine that takes no tasks, or whose labels
+or taints keep the class off, has room for none.  Each reason why one more task has no room is a bit (`flowsched.cluster.limits`).  Slots are a bit only: the flow counts them.
+
+Costs
+-----
+Doubles, summed from 0 resource by resource, without fused operations, so that every processor finds the same costs:
+
+    s(d) = 1 / (k n) where k > 0, else 0; n: resources with k > 0
+    load = sum_d s(d) (k - f)  +  sum_d x s(d), within [0, 1]          if n = 0: tasks with the newcomer, over slots
+
+Refresh
+-------
+A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the arc, its capacity, its cost and the bits.  `refresh` changes the mirror, and
+returns what the network is to be told, class by class and row by row.  Invariants, for all pairs and after each call:
+
+* capacity is the least of the room and of the seats: free slots, and those of tasks that the class may displace;
+* cost is that of the pair when its arc was last open: the cost of a closed arc does not matter;
+* ``open[c]`` is the number of rows without any bit, and ``roomy[c]`` is ``open[c] > 0``.
+
+Memory is taken before the mirror changes: an exception leaves it as it was.  Lengths and indices are checked before any array is used.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport rint
+from libc.stdint cimport int64_t, uint32_t
+
+import numpy as np
+
+include "_faults.pxi"
+
+__test__ = {}
+
+cdef enum:
+    DOWN = 1
+    LABEL = 2
+    SLOTS = 4
+    RESOURCE = 16           # << d
+
+    MOST_VIEWS = 32
+    MOST_TERMS = 16
+
+cdef int64_t MICRO = 1000000
+cdef int64_t UNLIMITED = <int64_t> 1 << 40
+
+cdef enum:
+    SPREAD
+    PACK
+    BALANCE
+    DEVICES
+
+MOST_COSTS = MOST_TERMS
+KINDS = {"spread": SPREAD, "pack": PACK, "balance": BALANCE, "devices": DEVICES}
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Views:
+    """Buffers of arrays; they are released with it."""
+
+    cdef Py_buffer view[MOST_VIEWS]
+    cdef int count
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            PyBuffer_Release(&self.view[self.count])
+
+    cdef void *take(self, array, Py_ssize_t size, int dims, Py_ssize_t *first, Py_ssize_t *second, int flags=PyBUF_WRITABLE) except NULL:
+        """The entries of an array of so many dimensions.
+
+        The length of its first axis bounds `first` from above; that of the second one is `second`, or becomes it if that is negative.
+        """
+        cdef Py_buffer *view = &self.view[self.count]
+        PyObject_GetBuffer(array, view, flags | PyBUF_C_CONTIGUOUS)
+        self.count += 1
+        if view.itemsize != size or view.ndim != dims:
+            raise ValueError("an array of another kind")
+        if first[0] < 0 or view.shape[0] < first[0]:
+            first[0] = view.shape[0]
+        if dims == 2:
+            if second[0] < 0:
+                second[0] = view.shape[1]
+            elif view.shape[1] != second[0]:
+                raise ValueError("arrays of different lengths")
+        return view.buf if view.buf != NULL else <void *> view
+
+
+cdef object matrix(Py_ssize_t lines, Py_ssize_t width, kind):
+    fs_allocate()
+    return np.empty((lines, width), kind)
+
+
+cdef struct World:
+    Py_ssize_t classes, rows                # all indices are below
+    Py_ssize_t resources, devices, levels, shapes
+    Py_ssize_t g                            # the resource of devices, -1 without one
+    const int64_t *demand                   # by class and resource
+    const int64_t *priority                 # by class
+    const int64_t *capacity                 # by row and resource
+    const int64_t *free                     # by row and resource
+    const int64_t *device                   # by row and device: what is free of it
+    const int64_t *slots                    # by row
+    const int64_t *running                  # by row: tasks now
+    const int64_t *running_at               # by row and level: tasks of that priority
+    const int64_t *shape                    # by row
+    const char *usable                      # by row
+    const char *suits                       # by class and shape: labels and taints allow it
+
+
+cdef struct Grid:
+    Py_ssize_t classes, rows                # their numbers
+    const int64_t *cls
+    const int64_t *row
+
+
+cdef int open_world(Views views, inventory, World *w) except -1:
+    """Look at the arrays of an `Inventory`."""
+    cdef Py_ssize_t none = -1
+    suitability = inventory.suitability
+    w.classes = w.rows = w.resources = w.devices = w.levels = w.shapes = -1
+    w.g = inventory.resources.device_index
+    w.demand = <const int64_t *> views.take(inventory.demand, 8, 2, &w.classes, &w.resources)
+    w.priority = <const int64_t *> views.take(inventory.priority, 8, 1, &w.classes, &none)
+    w.capacity = <const int64_t *> views.take(inventory.capacity, 8, 2, &w.rows, &w.resources)
+    w.free = <const int64_t *> views.take(inventory.free, 8, 2, &w.rows, &w.resources)
+    w.device = <const int64_t *> views.take(inventory.devices, 8, 2, &w.rows, &w.devices)
+    w.slots = <const int64_t *> views.take(inventory.slots, 8, 1, &w.rows, &none)
+    w.running = <const int64_t *> views.take(inventory.running, 8, 1, &w.rows, &none)
+    w.running_at = <const int64_t *> views.take(inventory.running_at, 8, 2, &w.rows, &w.levels)
+    w.shape = <const int64_t *> views.take(suitability.of, 8, 1, &w.rows, &none)
+    w.usable = <const char *> views.take(inventory.usable, 1, 1, &w.rows, &none)
+    w.suits = <const char *> views.take(suitability.suiting, 1, 2, &w.classes, &w.shapes)
+    if w.g >= w.resources:
+        raise ValueError("devices are no resource")
+    return 0
+
+
+cdef int open_grid(Views views, World *w, classes, rows, Grid *grid) except -1:
+    """Look at the indices of classes and rows, and check them."""
+    cdef Py_ssize_t i, none = -1
+    grid.classes = grid.rows = -1
+    grid.cls = <const int64_t *> views.take(classes, 8, 1, &grid.classes, &none, 0)
+    grid.row = <const int64_t *> views.take(rows, 8, 1, &grid.rows, &none, 0)
+    for i in range(grid.classes):
+        if not 0 <= grid.cls[i] < w.classes:
+            raise IndexError(f"class {grid.cls[i]}")
+    for i in range(grid.rows):
+        if not 0 <= grid.row[i] < w.rows:
+            raise IndexError(f"row {grid.row[i]}")
+    return 0
+
+
+# -- room -----------------------------------------------------------------------------------------------------------
+
+
+cdef inline int64_t room_on_devices(const World *w, int64_t need, const int64_t *device) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef int64_t count = 0
+    if need < MICRO:
+        for i in range(w.devices):
+            count += device[i] // need
+        return count
+    for i in range(w.devices):
+        count += device[i] == MICRO
+    return count // (need // MICRO)
+
+
+cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, uint32_t *why) noexcept nogil:
+    """The tasks of a class that fit on a machine; `why`: the bits of one more.  With `ruled`, resources are a limit's that is asked elsewhere."""
+    cdef const int64_t *demand = w.demand + c * w.resources
+    cdef const int64_t *free = w.free + r * w.resources
+    cdef int64_t fits = UNLIMITED, count
+    cdef uint32_t bits = 0
+    cdef Py_ssize_t d
+    for d in range(w.resources):
+        if demand[d] <= 0 or (ruled and d != w.g):
+            continue
+        if d == w.g:
+            count = room_on_devices(w, demand[d], w.device + r * w.devices)
+        else:
+            count = free[d] // demand[d] if free[d] > 0 else 0
+        if count < fits:
+            fits = count
+        if not count:
+            bits |= <uint32_t> RESOURCE << d
+    if not w.usable[r]:
+        bits |= DOWN
+        fits = 0
+    if not 0 <= w.shape[r] < w.shapes or not w.suits[c * w.shapes + w.shape[r]]:
+        bits |= LABEL
+        fits = 0
+    if w.running[r] >= w.slots[r]:
+        bits |= SLOTS
+    why[0] = bits
+    return fits
+
+
+def room(inventory, classes, rows, bint ruled):
+    """Return the tasks of each class that fit on each machine, and the bits of one more: int64 and uint32, shape (classes, rows)."""
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Py_ssize_t i, j, none = -1, wide = -1
+    cdef int64_t *fit
+    cdef uint32_t *why
+    open_world(views, inventory, &w)
+    open_grid(views, &w, classes, rows, &grid)
+    fits, bits = matrix(grid.classes, grid.rows, np.int64), matrix(grid.classes, grid.rows, np.uint32)
+    fit = <int64_t *> views.take(fits, 8, 2, &none, &wide)
+    why = <uint32_t *> views.take(bits, 4, 2, &none, &wide)
+    for i in range(grid.classes):
+        for j in range(grid.rows):
+            fit[i * grid.rows + j] = room_of(&w, grid.cls[i], grid.row[j], ruled, why + i * grid.rows + j)
+    return fits, bits
+
+
+# -- costs ----------------------------------------------------------------------------------------------------------
+#
+# The table of a row: n, then s(d) for each resource, then the load without the newcomer.  Where n is negative the rest is not known yet.
+
+
+cdef object new_table(const World *w, Py_ssize_t rows):
+    return matrix(rows, w.resources + 2, np.float64)
+
+
+cdef double *tabulated(const World *w, double *table, Py_ssize_t j, int64_t r) noexcept nogil:
+    """The table of the j-th row, which is r."""
+    cdef double *row = table + j * (w.resources + 2)
+    cdef const int64_t *capacity = w.capacity + r * w.resources
+    cdef const int64_t *free = w.free + r * w.resources
+    cdef double n = 0.0, used = 0.0
+    cdef Py_ssize_t d
+    if row[0] >= 0.0:
+        return row
+    for d in range(w.resources):
+        n += capacity[d] > 0
+    for d in range(w.resources):
+        row[d + 1] = 1.0 / (<double> capacity[d] * n) if capacity[d] > 0 else 0.0
+        used += row[d + 1] * (<double> capacity[d] - <double> free[d])
+    row[0], row[w.resources + 1] = n, used
+    return row
+
+
+cdef double load(const World *w, int64_t c, int64_t r, const double *row) noexcept nogil:
+    cdef double more = 0.0
+    cdef Py_ssize_t d
+    if row[0] > 0:
+        for d in range(w.resources):
+            more += <double> w.demand[c * w.resources + d] * row[d + 1]
+        more = row[w.resources + 1] + more
+    else:  # a machine with slots but no resources is as full as its slots
+        more = <double> (w.running[r] + 1) / max(<double> w.slots[r], 1.0)
+    return min(max(more, 0.0), 1.0)
+
+
+cdef double imbalance(const World *w, int64_t c, int64_t r) noexcept nogil:
+    """The largest part in use of a resource that the machine has, less the smallest one."""
+    cdef double least = 1.0, most = 0.0, part, capacity
+    cdef Py_ssize_t d
+    for d in range(w.resources):
+        capacity = <double> w.capacity[r * w.resources + d]
+        if capacity > 0:
+            part = (capacity - <double> w.free[r * w.resources + d]) + <double> w.demand[c * w.resources + d]
+            part = min(part / capacity, 1.0)
+            least, most = min(least, part), max(most, part)
+    return max(most - least, 0.0)
+
+
+cdef double cost_of(const World *w, int kind, int64_t c, int64_t r, const double *row) noexcept nogil:
+    """One built-in cost, in [0, 1]."""
+    if kind == BALANCE:
+        return imbalance(w, c, r)
+    if kind == DEVICES:
+        return 1.0 if w.g >= 0 and not w.demand[c * w.resources + w.g] and w.capacity[r * w.resources + w.g] > 0 else 0.0
+    return load(w, c, r, row) if kind == SPREAD else 1.0 - load(w, c, r, row)
+
+
+cdef struct Recipe:
+    int terms
+    int kind[MOST_TERMS]
+    double weight[MOST_TERMS]
+    double factor
+    double most
+
+
+cdef int read_recipe(recipe, Recipe *of) except -1:
+    """Read ``(((kind, weight), ...), factor, most)``."""
+    terms, of.factor, of.most = recipe
+    of.terms = 0
+    for kind, weight in terms:
+        if of.terms == MOST_TERMS:
+            raise ValueError("too many costs")
+        of.kind[of.terms], of.weight[of.terms] = kind, weight
+        of.terms += 1
+    return 0
+
+
+cdef inline int64_t price(const World *w, const Recipe *of, int64_t c, int64_t r, const double *row) noexcept nogil:
+    """The weighted sum of costs as a whole number."""
+    cdef double total = 0.0
+    cdef int i
+    for i in range(of.terms):
+        total += of.weight[i] * cost_of(w, of.kind[i], c, r, row)
+    return <int64_t> min(max(rint(total * of.factor), 0.0), of.most)
+
+
+def costs(inventory, int kind, classes, rows):
+    """Return one built-in cost, float64, shape (classes, rows)."""
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Py_ssize_t i, j, none = -1, wide = -1, lines = -1, width = -1
+    cdef double *table
+    cdef double *out
+    open_world(views, inventory, &w)
+    open_grid(views, &w, classes, rows, &grid)
+    kept, found = new_table(&w, grid.rows), matrix(grid.classes, grid.rows, np.float64)
+    table = <double *> views.take(kept, 8, 2, &lines, &width)
+    out = <double *> views.take(found, 8, 2, &none, &wide)
+    for j in range(grid.rows):
+        table[j * width] = -1.0
+    for i in range(grid.classes):
+        for j in range(grid.rows):
+            out[i * grid.rows + j] = cost_of(&w, kind, grid.cls[i], grid.row[j], tabulated(&w, table, j, grid.row[j]))
+    return found
+
+
+def prices(inventory, recipe, classes, rows):
+    """Return the cost of a placement by built-in costs alone, int64, shape (classes, rows)."""
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Recipe of
+    cdef Py_ssize_t i, j, none = -1, wide = -1, lines = -1, width = -1
+    cdef double *table
+    cdef int64_t *out
+    open_world(views, inventory, &w)
+    open_grid(views, &w, classes, rows, &grid)
+    read_recipe(recipe, &of)
+    kept, found = new_table(&w, grid.rows), matrix(grid.classes, grid.rows, np.int64)
+    table = <double *> views.take(kept, 8, 2, &lines, &width)
+    out = <int64_t *> views.take(found, 8, 2, &none, &wide)
+    for j in range(grid.rows):
+        table[j * width] = -1.0
+    for i in range(grid.classes):
+        for j in range(grid.rows):
+            out[i * grid.rows + j] = price(&w, &of, grid.cls[i], grid.row[j], tabulated(&w, table, j, grid.row[j]))
+    return found
+
+
+# -- refresh --------------------------------------------------------------------------------------------------------
+
+
+cdef const int64_t *levels_of(Views views, inventory, const World *w) except NULL:
+    """The priority of each level in use, and any for the others, where no task runs."""
+    cdef Py_ssize_t i = 0, none = -1
+    kept = _empty(w.levels, np.int64)
+    cdef int64_t *level = <int64_t *> views.take(kept, 8, 1, &none, &none)
+    for priority in inventory.levels:
+        if i == w.levels:
+            raise ValueError("more levels than columns")
+        level[i] = priority
+        i += 1
+    while i < w.levels:
+        level[i] = 0
+        i += 1
+    return level
+
+
+cdef inline int64_t worse_of(const World *w, const int64_t *level, int64_t c, int64_t r) noexcept nogil:
+    """The running tasks of worse (larger) priority than the class."""
+    cdef int64_t count = 0
+    cdef Py_ssize_t i
+    for i in range(w.levels):
+        if level[i] > w.priority[c]:
+            count += w.running_at[r * w.levels + i]
+    return count
+
+
+def worse_running(inventory, classes, rows):
+    """Return the running tasks of worse (larger) priority than each class, int64, shape (classes, rows)."""
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Py_ssize_t i, j, none = -1, wide = -1
+    cdef const int64_t *level
+    cdef int64_t *out
+    open_world(views, inventory, &w)
+    open_grid(views, &w, classes, rows, &grid)
+    level = levels_of(views, inventory, &w)
+    found = matrix(grid.classes, grid.rows, np.int64)
+    out = <int64_t *> views.take(found, 8, 2, &none, &wide)
+    for i in range(grid.classes):
+        for j in range(grid.rows):
+            out[i * grid.rows + j] = worse_of(&w, level, grid.cls[i], grid.row[j])
+    return found
+
+
+cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except? -1:
+    """The slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
+    cdef int64_t seats = w.slots[r] - w.running[r]
+    if level != NULL and w.slots[r] < UNLIMITED and (there is None or r not in there):
+        seats += worse_of(w, level, c, r)
+    return seats
+
+
+def seats(inventory, classes, rows, bint displacing, refused):
+    """Return the slots open to each class, int64, shape (classes, rows); `displacing` and `refused` as in `refresh`."""
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Py_ssize_t i, j, none = -1, wide = -1
+    cdef const int64_t *level = NULL
+    cdef int64_t *out
+    open_world(views, inventory, &w)
+    open_grid(views, &w, classes, rows, &grid)
+    if displacing:
+        level = levels_of(views, inventory, &w)
+    found = matrix(grid.classes, grid.rows, np.int64)
+    out = <int64_t *> views.take(found, 8, 2, &none, &wide)
+    for i in range(grid.classes):
+        there = refused.get(grid.cls[i])
+        for j in range(grid.rows):
+            out[i * grid.rows + j] = seats_of(&w, level, grid.cls[i], grid.row[j], there)
+    return found
+
+
+def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, refused, fits, bits):
+    """Bring the mirror up to date for pairs; return what the network is to be told.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    mirror : ClassArcs
+    classes, rows : ndarray of int64
+    recipe : tuple or None
+        Built-in costs, see `prices`.
+    prices : ndarray of int64, shape (classes, rows)
+        The costs where `recipe` is None.
+    displacing : bool
+        Tasks may displace those of worse priority where slots are limited.
+    refused : mapping of int to collection of int
+        By class, rows where they may not.
+    fits, bits : ndarray, shape (classes, rows), or None
+        The room where it is not that of `room`.
+
+    Returns
+    -------
+    moved, dearer : (ndarray, ndarray) or None
+        Arcs and their capacities, arcs and their costs.
+    new : ndarray of int64 or None
+        Pairs that need an arc, by number: class by class, row by row.
+    """
+    cdef Views views = Views()
+    cdef World w
+    cdef Grid grid
+    cdef Recipe of
+    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, width = -1, mirrored = -1, span = -1, least = -1
+    cdef Py_ssize_t moved = 0, dearer = 0, new = 0
+    cdef int64_t c, r, fit, capacity, cost, arc
+    cdef uint32_t why
+    cdef bint changed
+    cdef const int64_t *level = NULL
+    cdef const int64_t *given = NULL
+    cdef const int64_t *given_fit = NULL
+    cdef const uint32_t *given_why = NULL
+    cdef double *table = NULL
+    cdef int64_t *out
+    cdef dict copies = mirror._why_copy
+    open_world(views, inventory, &w)
+    cdef const int64_t *m_arc = <const int64_t *> views.take(mirror._arc, 8, 2, &w.classes, &mirrored)
+    cdef int64_t *m_capacity = <int64_t *> views.take(mirror._capacity, 8, 2, &w.classes, &mirrored)
+    cdef int64_t *m_cost = <int64_t *> views.take(mirror._cost, 8, 2, &w.classes, &mirrored)
+    cdef uint32_t *m_why = <uint32_t *> views.take(mirror._why, 4, 2, &w.classes, &mirrored)
+    cdef int64_t *m_open = <int64_t *> views.take(mirror._open, 8, 1, &w.classes, &none)
+    cdef const int64_t *m_cursor = <const int64_t *> views.take(mirror._cursor, 8, 1, &w.classes, &none)
+    cdef char *m_roomy = <char *> views.take(mirror._roomy, 1, 1, &w.classes, &none)
+    w.rows = min(w.rows, mirrored)
+    open_grid(views, &w, classes, rows, &grid)
+    pairs = grid.classes * grid.rows
+    lines = grid.classes
+    wide = grid.rows
+    if fits is not None:
+        given_fit = <const int64_t *> views.take(fits, 8, 2, &lines, &wide)
+        given_why = <const uint32_t *> views.take(bits, 4, 2, &lines, &wide)
+    if recipe is None:
+        given = <const int64_t *> views.take(prices, 8, 2, &lines, &wide)
+    else:
+        read_recipe(recipe, &of)
+        kept = new_table(&w, grid.rows)
+        table = <double *> views.take(kept, 8, 2, &least, &width)
+        for j in range(grid.rows):
+            table[j * width] = -1.0
+    if lines != grid.classes:
+        raise ValueError("arrays of different lengths")
+    if displacing:
+        level = levels_of(views, inventory, &w)
+    found = matrix(5, pairs, np.int64)
+    least = -1
+    out = <int64_t *> views.take(found, 8, 2, &least, &span)
+    for i in range(grid.classes):
+        c = grid.cls[i]
+        there = refused.get(c) if refused else None
+        changed = m_cursor[c] == 0
+        for j in range(grid.rows):
+            r, p = grid.row[j], i * grid.rows + j
+            at = c * mirrored + r
+            if given_fit == NULL:
+                fit = room_of(&w, c, r, False, &why)
+            else:
+                fit, why = given_fit[p], given_why[p]
+            capacity = min(fit, seats_of(&w, level, c, r, there))
+            if why != m_why[at]:
+                m_open[c] += (why == 0) - (m_why[at] == 0)
+                m_why[at] = why
+                changed = True
+            arc = m_arc[at]
+            if capacity > 0:
+                cost = given[p] if given != NULL else price(&w, &of, c, r, tabulated(&w, table, j, r))
+                if arc < 0:
+                    out[4 * pairs + new] = p
+                    new += 1
+                    m_cost[at] = cost
+                elif cost != m_cost[at]:
+                    out[2 * pairs + dearer], out[3 * pairs + dearer] = arc, cost
+                    dearer += 1
+                    m_cost[at] = cost
+            if arc >= 0 and capacity != m_capacity[at]:
+                out[moved], out[pairs + moved] = arc, capacity
+                moved += 1
+            m_capacity[at] = capacity
+        if changed:
+            m_roomy[c] = m_open[c] > 0
+            if copies:
+                copies.pop(c, None)
+    return (
+        (found[0, :moved], found[1, :moved]) if moved else None,
+        (found[2, :dearer], found[3, :dearer]) if dearer else None,
+        found[4, :new] if new else None,
+    )
+
+
+# -- numbers that wait ----------------------------------------------------------------------------------------------
+
+
+def in_order(dict numbers):
+    """Return the keys of a mapping in ascending order, and their values: two vectors of int64."""
+    cdef Views views = Views()
+    cdef Py_ssize_t i, none = -1
+    cdef list keys = sorted(numbers)
+    ids, values = _empty(len(keys), np.int64), _empty(len(keys), np.int64)
+    cdef int64_t *key = <int64_t *> views.take(ids, 8, 1, &none, &none)
+    cdef int64_t *value = <int64_t *> views.take(values, 8, 1, &none, &none)
+    for i in range(len(keys)):
+        key[i], value[i] = keys[i], numbers[keys[i]]
+    return ids, values

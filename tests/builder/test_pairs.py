@@ -1,0 +1,201 @@
+"""Compiled rules over pairs against NumPy: what has room, what it costs, and what the mirror holds after each update."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+import pairs
+import pytest
+from lives import POLICIES, Life
+
+import flowsched as fs
+import flowsched._pairs as _pairs
+from flowsched.builder import Builder
+from flowsched.cluster import Cluster
+from flowsched.cluster.limits import DOWN
+from flowsched.cluster.model import MICRO
+
+KINDS = ("spread", "pack", "balance")
+
+
+def cluster_of(seed: int) -> Cluster:
+    """Machines and classes of all shapes, some tasks running; written into the arrays, so odder than any history."""
+    random, gen = Random(seed), np.random.default_rng(seed)
+    names = random.choice([("cpu",), ("cpu", "mem"), ("cpu", "mem", "gpu"), (*"abcdefghij", "gpu")])
+    cluster = Cluster(names)
+    for row in range(random.randrange(1, 40)):
+        devices = {"gpu": random.choice([0, 1, 4])} if "gpu" in names else {}
+        capacity = {name: random.choice([0, 1, 7.3, 64]) for name in names if name != "gpu"} | devices
+        labels = {"zone": random.choice("ab")}
+        cluster.apply(fs.MachineAdded(row, capacity, labels=labels, slots=random.choice([None, 0, 1, 9])))
+    for job in range(random.randrange(1, 12)):
+        demand = {name: random.choice([0, 0.1, 1, 2.5]) for name in names if name != "gpu"}
+        demand |= {"gpu": random.choice([0, 0.3, 0.5, 1, 2])} if "gpu" in names else {}
+        wanted = random.choice([{}, {"zone": ("a",)}])
+        cluster.apply(
+            fs.JobSubmitted(job, [fs.Task((job, 0), demand, constraints=wanted)], priority=random.randrange(4))
+        )
+    inventory = cluster.inventory
+    rows, levels = inventory.rows, len(inventory.levels)
+    inventory.free[:rows] -= (inventory.capacity[:rows] * gen.choice([0, 0.3, 1, 1.2], (rows, 1))).astype(np.int64)
+    inventory.devices[:rows] = np.minimum(
+        inventory.devices[:rows], gen.choice([0, 300_000, MICRO], inventory.devices[:rows].shape)
+    )
+    inventory.usable[:rows] = gen.random(rows) < 0.8
+    inventory.running_at[:rows, :levels] = gen.integers(0, 3, (rows, levels))
+    inventory.running[:rows] = inventory.running_at[:rows].sum(axis=1)
+    return cluster
+
+
+def grid(cluster: Cluster, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    gen = np.random.default_rng(seed)
+    classes, rows = np.array(list(cluster.by_class)), np.arange(cluster.inventory.rows)
+    return gen.permutation(classes)[: gen.integers(0, 12)], gen.permutation(rows)[: gen.integers(0, 40)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_room(seed: int) -> None:
+    cluster = cluster_of(seed)
+    for ruled in (False, True):
+        fits, why = _pairs.room(cluster.inventory, *grid(cluster, seed), ruled)
+        fits_there, why_there = pairs.room(cluster.inventory, *grid(cluster, seed), ruled)
+        assert fits.tolist() == fits_there.tolist()
+        assert why.tolist() == why_there.tolist()
+        assert (fits.dtype, why.dtype, fits.shape) == (np.int64, np.uint32, fits_there.shape)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_costs_to_the_last_bit(seed: int) -> None:
+    cluster = cluster_of(seed)
+    classes, rows = grid(cluster, seed)
+    for kind in KINDS:
+        assert (
+            fs.LoadCost(kind)(cluster, classes, rows).tobytes()
+            == pairs.load(cluster.inventory, kind, classes, rows).tobytes()
+        )
+    assert (
+        fs.DeviceCost()(cluster, classes, rows).tobytes()
+        == pairs.wasted_devices(cluster.inventory, classes, rows).tobytes()
+    )
+
+
+class Same(fs.LoadCost):
+    """A cost that compiled code does not know: its exact type is another one."""
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_policy_of_built_in_costs_prices_like_one_of_others(seed: int) -> None:
+    cluster, random = cluster_of(seed), Random(seed)
+    classes, rows = grid(cluster, seed)
+    weights = [random.choice([0.1, 1, 3.7]) for _ in KINDS]
+    locality, resolution = random.choice([None, fs.Locality(0.3)]), random.choice([1, 7, 1000, 10**9])
+    policies = [
+        fs.Policy((*map(cost, KINDS, weights), fs.DeviceCost(0.4)), locality=locality, resolution=resolution)
+        for cost in (fs.LoadCost, Same)
+    ]
+    assert [policy.recipe is None for policy in policies] == [False, True]
+    one, other = (policy.place(cluster, classes, rows) for policy in policies)
+    assert one.tolist() == other.tolist()
+    assert one.dtype == other.dtype == np.int64
+
+
+def test_costs_that_are_not_all_built_in_are_asked_in_numpy() -> None:
+    custom = fs.CustomCost(lambda cluster, classes, rows: np.zeros((len(classes), len(rows))))
+    assert fs.Policy((fs.LoadCost(), custom)).recipe is None
+    assert fs.Policy(debug=True).recipe is None
+    assert fs.Policy((fs.LoadCost(),) * 17).recipe is None
+    assert fs.Policy(()).recipe == ((), 1.0, 1000.0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_worse_running_and_seats(seed: int) -> None:
+    cluster, random = cluster_of(seed), Random(seed)
+    classes, rows = grid(cluster, seed)
+    refused = {int(c): dict.fromkeys(random.sample(range(40), 9)) for c in classes[::2]}
+    assert (
+        _pairs.worse_running(cluster.inventory, classes, rows).tolist()
+        == pairs.worse_running(cluster.inventory, classes, rows).tolist()
+    )
+    for displacing in (False, True):
+        found = _pairs.seats(cluster.inventory, classes, rows, displacing, refused)
+        assert found.tolist() == pairs.seats(cluster.inventory, classes, rows, displacing, refused).tolist()
+
+
+def test_indices_and_lengths_are_checked() -> None:
+    cluster = cluster_of(3)
+    inventory, one = cluster.inventory, np.zeros(1, np.int64)
+    for wrong in (-1, len(inventory.demand), len(inventory.slots)):
+        with pytest.raises(IndexError):
+            _pairs.room(inventory, one + wrong, one, False)
+        with pytest.raises(IndexError):
+            _pairs.room(inventory, one, one + max(wrong, -1) + 10**6 * (wrong > 0), False)
+    with pytest.raises((ValueError, BufferError)):
+        _pairs.room(inventory, one.astype(np.int32), one, False)
+    with pytest.raises((ValueError, BufferError)):
+        _pairs.room(inventory, np.zeros(4, np.int64)[::2], one, False)
+    inventory.free = inventory.free[:, :-1].copy()
+    with pytest.raises(ValueError, match="lengths"):
+        _pairs.room(inventory, one, one, False)
+
+
+def test_numbers_in_order() -> None:
+    ids, values = _pairs.in_order({5: 1, -2: 7, 3: -(2**62)})
+    assert (ids.tolist(), values.tolist()) == ([-2, 3, 5], [7, -(2**62), 1])
+    assert [a.tolist() for a in _pairs.in_order({})] == [[], []]
+    with pytest.raises(OverflowError):
+        _pairs.in_order({1: 2**63})
+
+
+def check_mirror(builder: Builder, refused: dict) -> None:
+    """Compare what the builder and its network hold of the waiting classes with the rules, for every machine."""
+    cluster, policy, arcs = builder.cluster, builder.policy, builder.classes
+    inventory = cluster.inventory
+    classes, rows = np.array([cls.index for cls in cluster.waiting], np.int64), np.array(list(cluster.by_row), np.int64)
+    if not len(classes) or not len(rows):
+        return
+    at = np.ix_(classes, rows)
+    fits, why = inventory.room(classes, rows)
+    if inventory.plain:
+        assert why.tolist() == pairs.room(inventory, classes, rows)[1].tolist()
+    seats = pairs.seats(inventory, classes, rows, policy.preemption is not None, refused)
+    arc, capacity = arcs._arc[at], arcs._capacity[at]
+    assert capacity.tolist() == np.minimum(fits, seats).tolist()
+    assert arcs._why[at].tolist() == why.tolist()
+    assert arcs._open[classes].tolist() == (why == 0).sum(axis=1).tolist()
+    assert (arcs._roomy[classes] == (arcs._open[classes] > 0)).all()
+    gone = np.setdiff1d(np.arange(arcs._why.shape[1]), rows)
+    assert (arcs._why[np.ix_(classes, gone)] == DOWN).all()
+    assert (arc[capacity > 0] >= 0).all()
+    there, open_ = arc >= 0, capacity > 0
+    assert builder.network.capacity(arc[there]).tolist() == capacity[there].tolist()
+    assert builder.network.cost(arc[open_]).tolist() == policy.place(cluster, classes, rows)[open_].tolist()
+
+
+@pytest.fixture
+def checked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Check the mirror after every update of any builder; the list counts them."""
+    count, update = [0], Builder.update
+
+    def then_check(self: Builder, changes, scope) -> None:
+        update(self, changes, scope)
+        check_mirror(self, scope.evictions.refused)
+        count[0] += 1
+
+    monkeypatch.setattr(Builder, "update", then_check)
+    yield count
+    assert count[0]
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[int]) -> None:
+    policies = [*POLICIES, fs.Policy, lambda: fs.Policy.named("pack-no-preemption")]
+    sched, life = fs.Scheduler(policies[seed % len(policies)]()), Life(seed)
+    for _ in range(60):
+        sched.apply(*life.events(sched))
+        if life.random.random() < 0.05:
+            sched.policy = life.random.choice(policies)()
+        if life.random.random() < 0.7:
+            rnd = sched.schedule(life.later())
+            sched.commit(rnd, life.only(rnd))

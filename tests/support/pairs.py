@@ -1,0 +1,91 @@
+"""The rules over pairs of a class and a machine in plain NumPy, as an oracle for `flowsched._pairs`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS
+from flowsched.cluster.model import MICRO, UNLIMITED
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -> tuple[Ints, NDArray[np.uint32]]:
+    """Room by resources, state and labels, and all bits of these and of slots."""
+    fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
+    why = np.zeros(fits.shape, np.uint32)
+    g = inventory.resources.device_index
+    for d in [g] * (g >= 0) if ruled else range(inventory.free.shape[1]):
+        need = inventory.demand[classes, d][:, None]
+        if d == g:
+            devices = inventory.devices[rows]
+            whole = (devices == MICRO).sum(axis=1) // np.maximum(need // MICRO, 1)
+            shares = (devices // np.maximum(need, 1)[:, :, None]).sum(axis=2)
+            count = np.where(need < MICRO, shares, whole)
+        else:
+            count = np.maximum(inventory.free[rows, d] // np.maximum(need, 1), 0)
+        count = np.where(need, count, UNLIMITED)
+        fits = np.minimum(fits, count)
+        why |= np.where(count == 0, np.uint32(RESOURCE << d), np.uint32(0))
+    shapes = inventory.suitability
+    suits = shapes.suiting[np.ix_(classes, shapes.of[rows])]
+    down = np.broadcast_to(~inventory.usable[rows], fits.shape)
+    full = np.broadcast_to(inventory.running[rows] >= inventory.slots[rows], fits.shape)
+    for bit, shut in ((DOWN, down), (LABEL, ~suits), (SLOTS, full)):
+        why |= np.where(shut, np.uint32(bit), np.uint32(0))
+    return np.where(down | ~suits, 0, fits), why
+
+
+def worse_running(inventory: Inventory, classes: Ints, rows: Ints) -> Ints:
+    worse = np.array(inventory.levels, np.int64)[None, :] > inventory.priority[classes][:, None]
+    found: Ints = worse.astype(np.int64) @ inventory.running_at[rows][:, : len(inventory.levels)].T
+    return found
+
+
+def seats(
+    inventory: Inventory, classes: Ints, rows: Ints, displacing: bool, refused: Mapping[int, Collection[int]]
+) -> Ints:
+    free = np.broadcast_to(inventory.slots[rows] - inventory.running[rows], (len(classes), len(rows)))
+    if not displacing:
+        return free
+    shut = np.zeros(free.shape, np.bool_)
+    for i, class_id in enumerate(classes.tolist()):
+        shut[i] = np.isin(rows, list(refused.get(class_id, ())))
+    limited = np.broadcast_to(inventory.slots[rows] < UNLIMITED, free.shape)
+    return np.where(limited & ~shut, free + worse_running(inventory, classes, rows), free)
+
+
+def load(inventory: Inventory, kind: str, classes: Ints, rows: Ints) -> Floats:
+    """Every sum goes from the first resource to the last one, whatever the processor."""
+    demand, capacity = inventory.demand[classes].astype(np.float64), inventory.capacity[rows].astype(np.float64)
+    in_use, has = capacity - inventory.free[rows], capacity > 0
+    parts = has.sum(axis=1)
+    if kind == "balance":
+        least, most = np.ones((len(classes), len(rows))), np.zeros((len(classes), len(rows)))
+        for d in range(capacity.shape[1]):
+            some = np.flatnonzero(has[:, d])
+            part = np.minimum((in_use[some, d] + demand[:, d, None]) / capacity[some, d], 1.0)
+            least[:, some], most[:, some] = np.minimum(least[:, some], part), np.maximum(most[:, some], part)
+        return np.maximum(most - least, 0.0)
+    scale = np.divide(1.0, capacity * parts[:, None], out=np.zeros_like(capacity), where=has)
+    used, more = np.zeros(len(rows)), np.zeros((len(classes), len(rows)))
+    for d in range(capacity.shape[1]):
+        used = used + scale[:, d] * in_use[:, d]
+        more = more + demand[:, d, None] * scale[None, :, d]
+    slots = np.maximum(inventory.slots[rows].astype(np.float64), 1.0)
+    full = np.where(parts > 0, used[None, :] + more, (inventory.running[rows] + 1) / slots)
+    full = np.clip(full, 0.0, 1.0)
+    return full if kind == "spread" else 1.0 - full
+
+
+def wasted_devices(inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
+    g = inventory.resources.device_index
+    if g < 0:
+        return np.zeros((len(classes), len(rows)))
+    without, having = inventory.demand[classes, g] == 0, inventory.capacity[rows, g] > 0
+    return (without[:, None] & having[None, :]).astype(np.float64)
