@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.network.flow_network import FlowNetwork
 
 __all__ = ["KeptArcs", "NetworkBatch"]
@@ -28,6 +29,9 @@ Ints = NDArray[np.int64]
 
 KeptArcs = tuple[Ints, Ints, Ints]
 """Arcs with their tails and heads, as their owner knows them."""
+
+_NOTHING: Ints = np.zeros(0, np.int64)
+"""Lower bounds that are all 0."""
 
 
 class NetworkBatch:
@@ -53,12 +57,17 @@ class NetworkBatch:
     def add_nodes(self, count: int) -> Ints:
         """Add nodes without supply."""
         self.count += count
-        return self._network.add_nodes(np.zeros(count, np.int64))
+        return self._network._target.add_nodes(np.zeros(count, np.int64))
 
     def add_arcs(self, tail: Ints, head: Ints, capacity: int | Ints, cost: int | Ints) -> Ints:
         """Add arcs."""
-        self.count += len(tail)
-        return self._network.add_arcs(tail, head, capacity, cost)
+        k = len(tail)
+        self.count += k
+        if isinstance(capacity, int):
+            capacity = np.full(k, capacity, np.int64)
+        if isinstance(cost, int):
+            cost = np.full(k, cost, np.int64)
+        return self._network._target.add_arcs(tail, head, capacity, cost, _NOTHING)
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
         """Remove nodes with their arcs."""
@@ -90,26 +99,36 @@ class NetworkBatch:
 
     def flush(self) -> None:
         """Send the numbers that wait."""
-        self.count += _send(self._supply, self._network.set_supply)
-        self.count += _send(self._capacity, self._network.set_capacity)
-        self.count += _send(self._cost, self._network.set_cost)
+        target = self._network._target
+        self._send(target.set_supply, self._supply)
+        self._send(target.set_capacity, self._capacity)
+        self._send(target.set_cost, self._cost)
 
     # -- arrays of numbers --------------------------------------------------------------------------------------
 
     def set_capacities(self, arcs: Ints, capacity: Ints) -> None:
         """Set capacities at once, after those that wait."""
-        self.count += _send(self._capacity, self._network.set_capacity) + len(arcs)
-        self._network.set_capacity(arcs, capacity)
+        self._send(self._network._target.set_capacity, self._capacity)
+        self.count += len(arcs)
+        self._network._target.set_capacity(arcs, capacity)
 
     def set_costs(self, arcs: Ints, cost: Ints) -> None:
         """Set costs at once, after those that wait."""
-        self.count += _send(self._cost, self._network.set_cost) + len(arcs)
-        self._network.set_cost(arcs, cost)
+        self._send(self._network._target.set_cost, self._cost)
+        self.count += len(arcs)
+        self._network._target.set_cost(arcs, cost)
 
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
         """Set lower bounds at once."""
         self.count += len(arcs)
         self._network.set_lower(arcs, lower)
+
+    def _send(self, send: Callable[[Ints, Ints], None], waiting: dict[int, int]) -> None:
+        """Send numbers that wait in the order of their ids: the order in which tasks were named does not show in the flow."""
+        if waiting:
+            self.count += len(waiting)
+            send(*_pairs.in_order(waiting))
+            waiting.clear()
 
     # -- the last solution --------------------------------------------------------------------------------------
 
@@ -143,14 +162,3 @@ class NetworkBatch:
         assert np.array_equal(self._network.tail(arcs), tails), "an arc has another tail than its owner knows"
         assert np.array_equal(self._network.head(arcs), heads), "an arc has another head than its owner knows"
         assert len(arcs) + unkept == self._network.num_arcs, "an arc has no owner"
-
-
-def _send(pending: dict[int, int], send: Callable[[Ints, Ints], None]) -> int:
-    """Send numbers sorted by id, so that the order in which tasks were named does not show in the flow."""
-    count = len(pending)
-    if count:
-        ids = np.fromiter(pending.keys(), np.int64, count)
-        order = np.argsort(ids)
-        send(ids[order], np.fromiter(pending.values(), np.int64, count)[order])
-        pending.clear()
-    return count

@@ -76,6 +76,8 @@ class MachineArcs(Columns):
     def update(self, one_more: bool) -> None:
         """Send the slots of machines where they changed: all of them, or one more than are taken."""
         inventory = self.cluster.inventory
+        if not one_more and inventory.arranged <= self._seen:
+            return  # slots are as they were
         rows = inventory.changed_since(self._seen)
         self._seen = inventory.clock
         limits = _limits(inventory.slots[rows])
