@@ -34,6 +34,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport rint
 from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport qsort
 
 import numpy as np
 
@@ -551,17 +552,48 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
     )
 
 
-# -- numbers that wait ----------------------------------------------------------------------------------------------
+# -- lists ----------------------------------------------------------------------------------------------------------
 
 
-def in_order(dict numbers):
-    """Return the keys of a mapping in ascending order, and their values: two vectors of int64."""
+cdef int ascending(const void *a, const void *b) noexcept nogil:
+    cdef int64_t x = (<const int64_t *> a)[0], y = (<const int64_t *> b)[0]
+    return (x > y) - (x < y)
+
+
+def changed(inventory, list log, Py_ssize_t start, int64_t clock):
+    """Return the rows in a log, from `start` on, that changed after `clock`, in ascending order.
+
+    Rows without a machine have changed at 0.
+    """
     cdef Views views = Views()
-    cdef Py_ssize_t i, none = -1
+    cdef Py_ssize_t i, k = len(log) - start, rows = -1, none = -1, count = 0
+    cdef const int64_t *version = <const int64_t *> views.take(inventory.version, 8, 1, &rows, &none)
+    found = _empty(max(k, 0), np.int64)
+    cdef int64_t *row = <int64_t *> views.take(found, 8, 1, &none, &none)
+    for i in range(k):
+        row[i] = log[start + i]
+        if not 0 <= row[i] < rows:
+            raise IndexError(f"row {row[i]}")
+    qsort(row, max(k, 0), sizeof(int64_t), &ascending)
+    for i in range(k):
+        if version[row[i]] > clock and (not count or row[count - 1] != row[i]):
+            row[count] = row[i]
+            count += 1
+    return found[:count]
+
+
+def in_order(dict numbers, more, values):
+    """Return the keys of a mapping in ascending order, followed by `more`, and their values, followed by `values`: two vectors of int64."""
+    cdef Views views = Views()
+    cdef Py_ssize_t i, none = -1, n = len(numbers), k = -1
+    cdef const int64_t *ids = <const int64_t *> views.take(more, 8, 1, &k, &none, 0)
+    cdef const int64_t *them = <const int64_t *> views.take(values, 8, 1, &k, &none, 0)
     cdef list keys = sorted(numbers)
-    ids, values = _empty(len(keys), np.int64), _empty(len(keys), np.int64)
-    cdef int64_t *key = <int64_t *> views.take(ids, 8, 1, &none, &none)
-    cdef int64_t *value = <int64_t *> views.take(values, 8, 1, &none, &none)
-    for i in range(len(keys)):
+    first, second = _empty(n + k, np.int64), _empty(n + k, np.int64)
+    cdef int64_t *key = <int64_t *> views.take(first, 8, 1, &none, &none)
+    cdef int64_t *value = <int64_t *> views.take(second, 8, 1, &none, &none)
+    for i in range(n):
         key[i], value[i] = keys[i], numbers[keys[i]]
-    return ids, values
+    for i in range(k):
+        key[n + i], value[n + i] = ids[i], them[i]
+    return first, second

@@ -141,11 +141,37 @@ def test_indices_and_lengths_are_checked() -> None:
 
 
 def test_numbers_in_order() -> None:
-    ids, values = _pairs.in_order({5: 1, -2: 7, 3: -(2**62)})
-    assert (ids.tolist(), values.tolist()) == ([-2, 3, 5], [7, -(2**62), 1])
-    assert [a.tolist() for a in _pairs.in_order({})] == [[], []]
+    nothing, more = np.zeros(0, np.int64), np.array([9, 1])
+    ids, values = _pairs.in_order({5: 1, -2: 7, 3: -(2**62)}, more, more + 1)
+    assert (ids.tolist(), values.tolist()) == ([-2, 3, 5, 9, 1], [7, -(2**62), 1, 10, 2])
+    assert [a.tolist() for a in _pairs.in_order({}, nothing, nothing)] == [[], []]
     with pytest.raises(OverflowError):
-        _pairs.in_order({1: 2**63})
+        _pairs.in_order({1: 2**63}, nothing, nothing)
+
+
+@pytest.mark.parametrize("count", [3, 200])
+def test_rows_that_changed_are_found_in_the_log_or_without_it(count: int) -> None:
+    cluster, random = Cluster(("cpu",)), Random(count)
+    cluster.apply(*(fs.MachineAdded(i, {"cpu": 4}, rack=i % 7) for i in range(count)))
+    inventory = cluster.inventory
+    clocks = [0]
+    for step in range(400):
+        clocks.append(inventory.clock)
+        for clock in (*random.sample(clocks, min(3, len(clocks))), *clocks[-9:]):
+            expected = np.flatnonzero(inventory.version[: inventory.rows] > clock)
+            found = inventory.changed_since(clock)
+            assert found.tolist() == expected.tolist()
+            assert found.dtype == np.int64
+        assert len(inventory._log) <= inventory._log_most + 1
+        row = random.randrange(count)
+        if step % 40 == 17 and row in cluster.machines:
+            cluster.apply(fs.MachineRemoved(row))
+        elif step % 40 == 30:
+            cluster.apply(fs.MachineAdded(("new", step), {"cpu": 2}))
+        else:
+            inventory.touch(row if row in cluster.by_row else next(iter(cluster.by_row)))
+    with pytest.raises(IndexError):
+        _pairs.changed(inventory, [len(inventory.version)], 0, 0)
 
 
 def check_mirror(builder: Builder, refused: dict) -> None:

@@ -66,7 +66,7 @@ class NetworkBatch:
         if isinstance(capacity, int):
             capacity = np.full(k, capacity, np.int64)
         if isinstance(cost, int):
-            cost = np.full(k, cost, np.int64)
+            cost = np.full(k, cost, np.int64) if cost else np.zeros(k, np.int64)
         return self._network._target.add_arcs(tail, head, capacity, cost, _NOTHING)
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
@@ -108,26 +108,33 @@ class NetworkBatch:
 
     def set_capacities(self, arcs: Ints, capacity: Ints) -> None:
         """Set capacities at once, after those that wait."""
-        self._send(self._network._target.set_capacity, self._capacity)
-        self.count += len(arcs)
-        self._network._target.set_capacity(arcs, capacity)
+        self._send(self._network._target.set_capacity, self._capacity, arcs, capacity)
 
     def set_costs(self, arcs: Ints, cost: Ints) -> None:
         """Set costs at once, after those that wait."""
-        self._send(self._network._target.set_cost, self._cost)
-        self.count += len(arcs)
-        self._network._target.set_cost(arcs, cost)
+        self._send(self._network._target.set_cost, self._cost, arcs, cost)
 
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
         """Set lower bounds at once."""
         self.count += len(arcs)
         self._network.set_lower(arcs, lower)
 
-    def _send(self, send: Callable[[Ints, Ints], None], waiting: dict[int, int]) -> None:
-        """Send numbers that wait in the order of their ids: the order in which tasks were named does not show in the flow."""
+    def _send(
+        self,
+        send: Callable[[Ints, Ints], None],
+        waiting: dict[int, int],
+        ids: Ints = _NOTHING,
+        values: Ints = _NOTHING,
+    ) -> None:
+        """Send numbers that wait, and others after them.
+
+        Those that wait go in the order of their ids, so that the order in which tasks were named does not show in the flow.
+        """
         if waiting:
-            self.count += len(waiting)
-            send(*_pairs.in_order(waiting))
+            ids, values = _pairs.in_order(waiting, ids, values)
+        if len(ids):
+            self.count += len(ids)
+            send(ids, values)
             waiting.clear()
 
     # -- the last solution --------------------------------------------------------------------------------------

@@ -285,8 +285,9 @@ class Builder:
         g, j = len(groups), len(jobs)
         nodes = self.batch.add_nodes(g + j + len(classes)).tolist()
         self.groups.add_jobs(jobs, nodes[g : g + j])
-        self.racks.add_classes(classes, nodes[g + j :])
-        self.classes.grow(classes=max(classes, default=-1) + 1)
+        if classes:
+            self.racks.add_classes(classes, nodes[g + j :])
+            self.classes.grow(classes=max(classes) + 1)
         self._gangs.update((group, None) for group in groups if group.job.job.gang is not None)
         with_data = [group for group in groups if group.data]
         if with_data:

@@ -46,7 +46,7 @@ class Claimants(Columns):
     """
 
     _to_sink: Ints = column("jobs", fill=-1)
-    """Bundle from the job to the sink."""
+    """Bundle from the job to the sink; without one the arrays below are as at first."""
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
     _user: Ints = column("jobs", fill=-1)
@@ -90,8 +90,9 @@ class Claimants(Columns):
         bundles = self.unscheduled.add(nodes, [self.sink] * len(jobs), arcs)
         for job, bundle in zip(jobs, bundles.tolist(), strict=True):
             index = self.index[job] = self._indices.take()
-            self.grow(jobs=index + 1)
-            self._to_sink[index], self._to_user[index], self._user[index] = bundle, -1, -1
+            if index >= len(self._to_sink):
+                self.grow(jobs=index + 1)
+            self._to_sink[index] = bundle
         self._ordered = self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:
@@ -103,6 +104,7 @@ class Claimants(Columns):
         if self._to_user[index] < 0:
             return []
         self.unscheduled.forget(int(self._to_user[index]))
+        self._to_user[index] = self._user[index] = -1
         user = job.job.user
         self._jobs_of[user] -= 1
         if self._jobs_of[user]:

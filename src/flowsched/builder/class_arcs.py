@@ -21,7 +21,7 @@ import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.racks import RackArcs
-from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.columns import Columns, column, view
 from flowsched.cluster.limits import DOWN
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
@@ -64,6 +64,7 @@ class ClassArcs(Columns):
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine could make room for the class."""
+    _cursor_view: memoryview = view("_cursor")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
         super().__init__()
@@ -128,16 +129,17 @@ class ClassArcs(Columns):
 
     def refresh(self, classes: Sequence[int], policy: Policy, refused: Refused) -> None:
         """Bring classes up to date with the machines."""
-        clock = self.cluster.inventory.clock
+        clock, cursors = self.cluster.inventory.clock, self._cursor_view
         behind: dict[int, list[int]] = {}
-        for class_id, cursor in zip(classes, self._cursor[list(classes)].tolist(), strict=True):
-            if cursor < clock:
-                behind.setdefault(cursor, []).append(class_id)
+        for class_id in classes:
+            if cursors[class_id] < clock:
+                behind.setdefault(cursors[class_id], []).append(class_id)
         for cursor, members in behind.items():
             rows = self.cluster.inventory.changed_since(cursor)
             if len(rows):
                 self._pull(np.array(members, np.int64), rows, policy, refused)
-            self._cursor[members] = clock
+            for class_id in members:
+                cursors[class_id] = clock
 
     def _pull(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> None:
         inventory = self.cluster.inventory

@@ -6,13 +6,15 @@
 
 They are Firmament's running arcs ("Firmament: Fast, Centralized Cluster Scheduling at Scale", Gog et al., 2016).
 There are about as many as running tasks, so they are kept in arrays.  An update looks at those that were touched and
-at those whose age bucket has ended.
+at those whose age bucket has ended: the ends of buckets are in a heap, each with the arcs of that bucket.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +54,9 @@ class RunningArcs(Columns):
     """End of that bucket; `inf` at an index that is not in use."""
     _arc_view: memoryview = view("_arc")
     _running_view: memoryview = view("_running")
+    _since_view: Any = view("_since")
+    _bucket_view: memoryview = view("_bucket")
+    _due_view: Any = view("_due")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs) -> None:
         super().__init__()
@@ -63,6 +68,48 @@ class RunningArcs(Columns):
         self._indices = IdPool()
         self._next = inf
         """No later than the least of `_due`."""
+        self._begin_ends()
+
+    def _begin_ends(self) -> None:
+        self._ends: list[float] = []
+        """Heap of ends of age buckets: the keys of `_ending`."""
+        self._ending: dict[float, list[int]] = {}
+        """By end of a bucket, arcs that it is the `_due` of, and others that it was."""
+
+    def _note_end(self, index: int, due: float) -> None:
+        self._due_view[index] = due
+        if due < inf:
+            there = self._ending.get(due)
+            if there is None:
+                self._ending[due] = [index]
+                heappush(self._ends, due)
+            else:
+                there.append(index)
+
+    def _ended(self, now: float) -> list[int]:
+        """Return the arcs whose age bucket has ended, in ascending order; `_next` is the least of the other `_due`."""
+        due, found = self._due_view, set()
+        while self._ends:
+            end = self._ends[0]
+            current = (index for index in self._ending[end] if due[index] == end)
+            if end <= now:
+                found.update(current)
+            elif next(current, None) is not None:
+                break
+            del self._ending[heappop(self._ends)]
+        self._next = self._ends[0] if self._ends else inf
+        return sorted(found)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        del state["_ends"], state["_ending"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._begin_ends()
+        for index in np.flatnonzero(self._due < inf).tolist():
+            self._note_end(index, self._due_view[index])
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int]) -> None:
         """Add new groups, with their nodes."""
@@ -86,7 +133,9 @@ class RunningArcs(Columns):
     def forget_costs(self) -> None:
         """Send all costs again in the next update."""
         known = [index for _, at in self._of.values() for index in at.values()]
-        self._bucket[known], self._due[known] = -1, -inf
+        self._bucket[known] = -1
+        for index in known:
+            self._note_end(index, -inf)
         self._next = -inf
 
     @property
@@ -120,43 +169,55 @@ class RunningArcs(Columns):
                 if self._running_view[index] != len(began):
                     self._running_view[index] = len(began)
                     set_capacity(self._arc_view[index], len(began))
-                if self._since[index] != since:
-                    self._since[index] = since
+                if self._since_view[index] != since:
+                    self._since_view[index] = since
                     aged.append(index)
         if old:
             self.batch.remove_arcs(self._arc[old])
             self._free(old)
         if now >= self._next:
-            aged = np.union1d(aged, np.flatnonzero(self._due <= now)).astype(np.int64).tolist()
-            self._next = float(self._due[self._due > now].min(initial=inf))
+            aged = sorted({*aged, *self._ended(now)})
         if aged:
-            self._age(np.array(aged, np.int64), policy, now)
+            self._age(aged, policy, now)
         if new:
             self._add(new, policy, now)
 
-    def _age(self, index: Ints, policy: Policy, now: float) -> None:
+    def _age(self, indices: Sequence[int], policy: Policy, now: float) -> None:
         """Bring the costs of arcs up to date with their ages."""
-        bucket, due = self._ages(self._since[index], policy, now)
-        other = bucket != self._bucket[index]
-        self.batch.set_costs(self._arc[index[other]], -policy.stays(bucket[other]))
-        self._bucket[index], self._due[index] = bucket, due
-        self._next = min(self._next, float(due.min()))
-
-    def _ages(self, since: Floats, policy: Policy, now: float) -> tuple[Ints, Floats]:
-        bucket = policy.waiting.buckets_of(now - since)
-        return bucket, since + policy.waiting.ends_of(bucket)
+        arcs, costs = [], []
+        for index in indices:
+            bucket, due = _age(self._since_view[index], policy, now)
+            if bucket != self._bucket_view[index]:
+                self._bucket_view[index] = bucket
+                arcs.append(self._arc_view[index])
+                costs.append(-policy.stay(bucket))
+            self._note_end(index, due)
+            self._next = min(self._next, due)
+        self.batch.set_costs(np.array(arcs, np.int64), np.array(costs, np.int64))
 
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
         """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
-        at, tails, rows, running, since = (np.array(column) for column in zip(*new, strict=True))
         self.grow(arcs=self._indices.count)
-        bucket, due = self._ages(since, policy, now)
-        self._arc[at] = self.batch.add_arcs(tails, self.machines.node[rows], running, -policy.stays(bucket))
-        self._running[at], self._since[at], self._bucket[at], self._due[at] = running, since, bucket, due
-        self._next = min(self._next, float(due.min()))
+        ages = {since: _age(since, policy, now) for *_, since in new}
+        stays = {since: -policy.stay(bucket) for since, (bucket, _) in ages.items()}
+        indices, tails, rows, running, starts = zip(*new, strict=True)
+        costs = np.array([stays[since] for since in starts], np.int64)
+        heads = self.machines.node[np.array(rows, np.int64)]
+        arcs = self.batch.add_arcs(np.array(tails, np.int64), heads, np.array(running, np.int64), costs)
+        for index, arc, count, since in zip(indices, arcs.tolist(), running, starts, strict=True):
+            self._arc_view[index], self._running_view[index], self._since_view[index] = arc, count, since
+            self._bucket_view[index], due = ages[since]
+            self._note_end(index, due)
+        self._next = min(self._next, *(due for _, due in ages.values()))
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
         known = [(index, node, row) for node, at in self._of.values() for row, index in at.items()]
         index, node, row = np.array(known, np.int64).reshape(-1, 3).T
         yield self._arc[index], node, self.machines.node[row]
+
+
+def _age(since: float, policy: Policy, now: float) -> tuple[int, float]:
+    """Return the age bucket of a run, and when it ends."""
+    bucket = policy.waiting.bucket(now - since)
+    return bucket, since + policy.waiting.end(bucket)

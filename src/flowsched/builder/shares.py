@@ -99,8 +99,9 @@ class Shares(Columns):
         if not jobs:
             return
         self._claimants.add(jobs, nodes, arcs)
-        self._counts.grow(jobs=self._claimants.room)
-        self.grow(jobs=self._claimants.room)
+        if self._claimants.room > len(self._within):
+            self._counts.grow(jobs=self._claimants.room)
+            self.grow(jobs=self._claimants.room)
         self._stale.update(dict.fromkeys(jobs))
 
     def forget(self, job: JobRecord) -> list[int]:

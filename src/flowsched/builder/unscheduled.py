@@ -43,7 +43,7 @@ class UnscheduledArcs(Columns):
     head: Ints = column("bundles")
     """Node that it enters."""
     base: Ints = column("bundles", fill=-1)
-    """Base arc, -1 at an index that is not in use."""
+    """Base arc, -1 at an index that is not in use; there the arrays below are as at first."""
     slack: Ints = column("bundles", fill=-1)
     """Slack arc, -1 until one is needed."""
     _capacity: Ints = column("bundles")
@@ -68,21 +68,20 @@ class UnscheduledArcs(Columns):
     def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> Ints:
         """Add bundles without bounds: closed ones, or (with their base arcs) open ones; return their indices."""
         new = np.array([self._indices.take() for _ in tails], np.int64)
-        self.grow(bundles=int(new.max(initial=-1)) + 1)
+        if self._indices.count > len(self.base):
+            self.grow(bundles=self._indices.count)
         self.tail[new], self.head[new] = tails, heads
         if arcs is None:
             arcs = self.batch.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
-            self._capacity[new] = 0
         else:
             self._capacity[new] = INF
         self.base[new] = arcs
-        self._price[new] = self._lower[new] = self._room[new] = self._width[new] = 0
-        self.slack[new] = self._rung[new] = -1
         return new
 
     def forget(self, index: int) -> None:
         """Forget a bundle, whose arcs go with one of its nodes."""
         self.base[index] = self.slack[index] = self._rung[index] = -1
+        self._capacity[index] = self._price[index] = self._lower[index] = self._room[index] = self._width[index] = 0
         self._indices.give(index)
 
     # -- bounds -------------------------------------------------------------------------------------------------

@@ -230,8 +230,8 @@ class Inventory(Columns):
         """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
         if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
             return np.flatnonzero(self._latest() > clock)
-        version, rows = self._version, set(self._log[clock - self._log_from :])
-        return np.array([row for row in sorted(rows) if version[row] > clock], np.int64)  # 0: a row without a machine
+        found: Ints = _pairs.changed(self, self._log, clock - self._log_from, clock)
+        return found
 
     def newer(self, rows: Ints, clock: int) -> Bools:
         """Return whether each of these rows is among `changed_since`."""

@@ -72,14 +72,6 @@ class WaitCost:
         """The buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
 
-    def ends_of(self, buckets: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The ends of many buckets."""
-        return self._all_ends[buckets]
-
-    @cached_property
-    def _all_ends(self) -> NDArray[np.float64]:
-        return np.array([*self._ends, math.inf])
-
     @cached_property
     def _ends(self) -> list[float]:
         return [self.end(bucket) for bucket in range(self.buckets - 1)]
