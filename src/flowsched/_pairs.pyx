@@ -40,6 +40,16 @@ import numpy as np
 
 include "_faults.pxi"
 
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #define fs_fetch(p) ((void)(p))
+    #else
+    #define fs_fetch(p) __builtin_prefetch(p, 1)
+    #endif
+    """
+    void fs_fetch(const void *p) nogil          # it will be needed soon
+
 __test__ = {}
 
 cdef enum:
@@ -49,6 +59,7 @@ cdef enum:
     RESOURCE = 16           # << d
 
     MOST_VIEWS = 32
+    AHEAD = 12              # pairs that memory is fetched ahead of
     MOST_TERMS = 16
 
 cdef int64_t MICRO = 1000000
@@ -408,6 +419,16 @@ def worse_running(inventory, classes, rows):
     return found
 
 
+cdef inline void fetch(const World *w, int64_t r) noexcept nogil:
+    fs_fetch(w.free + r * w.resources)
+    fs_fetch(w.capacity + r * w.resources)
+    fs_fetch(w.slots + r)
+    fs_fetch(w.running + r)
+    fs_fetch(w.running_at + r * w.levels)
+    fs_fetch(w.shape + r)
+    fs_fetch(w.usable + r)
+
+
 cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, int64_t r, there) except? -1:
     """The slots open to a class: free ones, and those of tasks that it may displace: none without `level`, and none on the rows in `there`."""
     cdef int64_t seats = w.slots[r] - w.running[r]
@@ -514,7 +535,16 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
         c = grid.cls[i]
         there = refused.get(c) if refused else None
         changed = m_cursor[c] == 0
-        for j in range(grid.rows):
+        for j in range(-AHEAD, grid.rows):
+            if j + AHEAD < grid.rows:
+                at = c * mirrored + grid.row[j + AHEAD]
+                fetch(&w, grid.row[j + AHEAD])
+                fs_fetch(m_arc + at)
+                fs_fetch(m_capacity + at)
+                fs_fetch(m_cost + at)
+                fs_fetch(m_why + at)
+            if j < 0:
+                continue
             r, p = grid.row[j], i * grid.rows + j
             at = c * mirrored + r
             if given_fit == NULL:

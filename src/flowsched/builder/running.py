@@ -186,29 +186,28 @@ class RunningArcs(Columns):
         """Bring the costs of arcs up to date with their ages."""
         arcs, costs = [], []
         for index in indices:
-            bucket, due = _age(self._since_view[index], policy, now)
+            bucket, due, cost = _age(self._since_view[index], policy, now)
             if bucket != self._bucket_view[index]:
                 self._bucket_view[index] = bucket
                 arcs.append(self._arc_view[index])
-                costs.append(-policy.stay(bucket))
+                costs.append(cost)
             self._note_end(index, due)
             self._next = min(self._next, due)
         self.batch.set_costs(np.array(arcs, np.int64), np.array(costs, np.int64))
 
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
         """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
-        self.grow(arcs=self._indices.count)
-        ages = {since: _age(since, policy, now) for *_, since in new}
-        stays = {since: -policy.stay(bucket) for since, (bucket, _) in ages.items()}
-        indices, tails, rows, running, starts = zip(*new, strict=True)
-        costs = np.array([stays[since] for since in starts], np.int64)
-        heads = self.machines.node[np.array(rows, np.int64)]
-        arcs = self.batch.add_arcs(np.array(tails, np.int64), heads, np.array(running, np.int64), costs)
-        for index, arc, count, since in zip(indices, arcs.tolist(), running, starts, strict=True):
+        if self._indices.count > len(self._arc):
+            self.grow(arcs=self._indices.count)
+        ages = {since: _age(since, policy, now) for since in {since for *_, since in new}}
+        numbers = np.array([(node, row, count, ages[since][2]) for _, node, row, count, since in new], np.int64)
+        tails, rows, counts, costs = np.ascontiguousarray(numbers.T)
+        arcs = self.batch.add_arcs(tails, self.machines.node[rows], counts, costs).tolist()
+        for (index, _, _, count, since), arc in zip(new, arcs, strict=True):
             self._arc_view[index], self._running_view[index], self._since_view[index] = arc, count, since
-            self._bucket_view[index], due = ages[since]
+            self._bucket_view[index], due, _ = ages[since]
             self._note_end(index, due)
-        self._next = min(self._next, *(due for _, due in ages.values()))
+            self._next = min(self._next, due)
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
@@ -217,7 +216,7 @@ class RunningArcs(Columns):
         yield self._arc[index], node, self.machines.node[row]
 
 
-def _age(since: float, policy: Policy, now: float) -> tuple[int, float]:
-    """Return the age bucket of a run, and when it ends."""
+def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
+    """Return the age bucket of a run, when it ends, and the cost of a place there."""
     bucket = policy.waiting.bucket(now - since)
-    return bucket, since + policy.waiting.end(bucket)
+    return bucket, since + policy.waiting.end(bucket), -policy.stay(bucket)

@@ -57,12 +57,7 @@ class WaitCost:
 
     def end(self, bucket: int) -> float:
         """Age at which a task leaves the bucket; infinite for the last one."""
-        if bucket >= self.buckets - 1:
-            return math.inf
-        try:
-            return float(self.first * self.factor**bucket)
-        except OverflowError:
-            return math.inf
+        return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
 
     def bucket(self, age: float) -> int:
         """The bucket of an age."""
@@ -74,4 +69,11 @@ class WaitCost:
 
     @cached_property
     def _ends(self) -> list[float]:
-        return [self.end(bucket) for bucket in range(self.buckets - 1)]
+        return [_grown(self.first, self.factor, bucket) for bucket in range(self.buckets - 1)]
+
+
+def _grown(first: float, factor: float, times: int) -> float:
+    try:
+        return float(first * factor**times)
+    except OverflowError:
+        return math.inf
