@@ -419,6 +419,13 @@ def test_what_a_machine_does_not_have_is_not_left_over() -> None:
     assert costs[0] == costs[1] == pytest.approx((7 / 8 - 1 / 2) / 2)
 
 
+@pytest.mark.parametrize("limit", [1e-310, 1e-290])
+def test_a_limit_of_compression_of_nearly_nothing(limit: float) -> None:
+    fine = FineGrained(fs.Scheduler(resources=NAMES), compressible={"cpu": limit, "mem": limit})
+    fine.apply(fs.MachineAdded("m", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 3}) for i in range(3)]))
+    assert len(fine.commit(fine.schedule(0.0)).accepted) == 1
+
+
 def test_what_was_refused_beside_the_same_tasks_evicts_nobody() -> None:
     """Refusals are remembered while the same tasks run, although with time less of them is compressed::
 

@@ -14,6 +14,9 @@ __all__ = ["StageCost"]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_LEAST = 1e-200
+"""A limit of compression that is not above it is none: its inverse may be no number."""
+
 
 class StageCost:
     """A `PlacementCost` by what machines have left in their present stage.
@@ -44,7 +47,7 @@ class StageCost:
             total = cluster.inventory.capacity[rows, d]
             scale = 1.0 / np.maximum(total, 1)
             after = (left[:, d] * scale)[None] - (demand[:, d] * MICRO)[:, None] * scale
-            if limit > 0:
+            if limit > _LEAST:
                 np.maximum(squeezed, after * (-1.0 / limit), out=squeezed)
             if d != device:
                 np.maximum(most, after, out=most, where=total > 0)
