@@ -2083,7 +2083,7 @@ cdef class Network:
         self.told, self.way = told, SIMPLEX
         if kept:
             self.basis, self.based, self.known, self.astray, self.regret = basis, True, known, astray, 0
-            if told["resumed"] or not self.recorded()[BY_SIMPLEX]:
+            if told["resumed"]:
                 self.learn(BY_SIMPLEX, work)
         self.allowance = FAR
         self.eccentric = True

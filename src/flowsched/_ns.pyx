@@ -205,7 +205,9 @@ cdef class Simplex:
     cdef int32_t[::1] at
     cdef int32_t[::1] seen         # by node: in the subtree that `gate` looks at, if it equals `look`
     cdef int32_t look
-    cdef int32_t[::1] owing        # scratch of `redeem`: nodes
+    cdef int32_t[::1] owing        # scratch of `redeem` and `drain`: nodes
+    cdef int32_t nowing
+    cdef int64_t[::1] owed         # by node: more to send than flows up from it; 0 but for the nodes of `drain`
     cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`
     cdef int32_t nsuspect
     cdef bint unsure               # slots with rc < 0 may be anywhere
@@ -1053,21 +1055,62 @@ cdef class Simplex:
         return 0
 
     cdef int feed(self, int32_t v, int64_t x) except -1 nogil:
-        """Let v have x more to send: up the tree as far as there is room; for what finds none a node is cut off and hangs from the root."""
-        cdef int32_t parent
-        cdef int64_t sent, up, down
-        while x:
-            parent, up, down = self.link[v].parent, self.slack[v].up, self.slack[v].down
-            if parent == self.n:
+        """Let v have x more to send, as soon as `drain` comes to it."""
+        if self.seen[v] != self.look:
+            self.seen[v] = self.look
+            self.owing[self.nowing] = v
+            self.nowing += 1
+        self.owed[v] += x
+        return 0
+
+    cdef int sink(self, int32_t i) except -1 nogil:
+        """Let owing[i] sink in the heap ``owing``, which has the deepest node first."""
+        cdef int32_t v = self.owing[i], j, depth = self.link[v].depth
+        while 2 * i + 1 < self.nowing:
+            j = 2 * i + 1
+            if j + 1 < self.nowing and self.link[self.owing[j + 1]].depth > self.link[self.owing[j]].depth:
+                j += 1
+            if self.link[self.owing[j]].depth <= depth:
+                break
+            self.owing[i] = self.owing[j]
+            i = j
+        self.owing[i] = v
+        return 0
+
+    cdef int drain(self) except -1 nogil:
+        """Send all that is ``owed`` up the tree as far as there is room; for what finds none a node is cut off and hangs from the root.
+
+        The deepest node comes first, so what is too much and what is missing meet at the first node that is above both, and no arc is met twice.  All below a
+        node that is cut off is settled, and all other depths change alike, so the heap stays one.
+        """
+        cdef int32_t v, u, i
+        cdef int64_t x, sent, up, down
+        for i in range(self.nowing // 2 - 1, -1, -1):
+            self.sink(i)
+        while self.nowing:
+            v = self.owing[0]
+            u, x, up, down = self.link[v].parent, self.owed[v], self.slack[v].up, self.slack[v].down
+            self.owed[v] = 0
+            if x and u == self.n:
                 self.hang(v, x + (down if up >= HUGE else -up))
-                return 0
-            sent = x if -down <= x < up else up if x > 0 else -down
-            self.slack[v].up = up - sent
-            self.slack[v].down = down + sent
-            if sent != x or sent == up:
-                self.sever(v, x - sent)
-            x = sent
-            v = parent
+                x = 0
+            if x:
+                sent = x if -down <= x < up else up if x > 0 else -down
+                self.slack[v].up = up - sent
+                self.slack[v].down = down + sent
+                if sent != x or sent == up:
+                    self.sever(v, x - sent)
+                x = sent
+            if x:
+                self.owed[u] += x
+            if x and self.seen[u] != self.look:
+                self.seen[u] = self.look
+                self.owing[0] = u
+            else:
+                self.nowing -= 1
+                self.owing[0] = self.owing[self.nowing]
+            if self.nowing:
+                self.sink(0)
         return 0
 
     cdef int reprice(self, int32_t a, int64_t cost) except -1 nogil:
@@ -1108,7 +1151,8 @@ cdef class Simplex:
             more = self.slack[v].up
             if more <= 0:
                 self.slack[v].up, self.slack[v].down = 0, capacity
-                self.sever(v, -more)
+                self.sever(v, 0)
+                self.feed(v, -more)
                 self.feed(u, more)
         return 0
 
@@ -1131,6 +1175,7 @@ cdef class Simplex:
         cdef int32_t e, v, u, a
         with gil:
             self.at, self.seen, self.owing = _zeros(self.n + 2, np.int32), _zeros(self.n + 1, np.int32), _empty(self.n + 1, np.int32)
+            self.owed = _zeros(self.n + 1, np.int64)
             self.suspect = _empty(SUSPECTS, np.int32)
         for e in range(self.slots):
             if self.code[e] >= 0 and self.slot[e].tail != self.slot[e].head:
@@ -1178,7 +1223,8 @@ cdef class Simplex:
         cdef bint lowers = self.lower.shape[0] > 0
         if not self.placed:
             self.find_all()
-        self.nsuspect, self.unsure, self.watch, self.purse = 0, False, True, self.trust
+        self.nsuspect, self.unsure, self.watch, self.purse, self.nowing = 0, False, True, self.trust, 0
+        self.next_look()
         for i in range(arcs.shape[0]):
             a, w, cap = <int32_t>arcs[i], cost[i], capacity[i]
             if lowers:
@@ -1208,6 +1254,7 @@ cdef class Simplex:
             if self.volume + self.negative >= self.wide or self.total >= HUGE - self.volume:
                 return False
             self.feed(self.ours[nodes[i]], added[i])
+        self.drain()
         for v in range(self.n + 1):
             least, top = min(least, self.pot[v]), max(top, self.pot[v])
         far = 4 * (self.n + 1) * max(self.top_cost, 1)
@@ -1251,16 +1298,21 @@ cdef class Simplex:
             v = self.next[v]
         return 0
 
+    cdef inline int next_look(self) except -1 nogil:
+        cdef int32_t v
+        if self.look >= 2147483646:
+            for v in range(self.n + 1):
+                self.seen[v] = 0
+            self.look = 0
+        self.look += 2
+        return 0
+
     cdef int32_t gate(self, int32_t top, bint out) except -2 nogil:
         """The slot of least reduced cost out of the subtree of a node (or into it), -1 if there is none or it was too much to look at."""
         cdef int32_t v = top, end = self.node[top].last, w = self.next[end], last = self.node[top].prev, u, e, i, best = -1
         cdef int64_t rc, least = CINF
         cdef bint from_it = out             # flow leaves the side that is looked at
-        if self.look >= 2147483646:
-            for i in range(self.n + 1):
-                self.seen[i] = 0
-            self.look = 0
-        self.look += 2                      # the subtree is marked with it, and all the rest with one less, until one of them is whole
+        self.next_look()                    # the subtree is marked with it, and all the rest with one less, until one of them is whole
         while True:
             self.seen[v], self.seen[w] = self.look, self.look - 1
             if v == end or w == last:
@@ -1431,6 +1483,8 @@ cdef class Simplex:
         if self.wide >= CINF or self.load.shape[0]:
             return 0
         self.find_all()
+        self.nowing = 0
+        self.next_look()
         self.wide = 4 * self.wide if self.wide < HUGE // 4 else HUGE - 1
         for a in range(self.m):
             e = self.place[a]
@@ -1445,6 +1499,7 @@ cdef class Simplex:
                 if self.total >= HUGE - self.volume:
                     return 0
                 self.widen(a, cap)
+        self.drain()
         self.kept = True
         return 0
 
@@ -1527,7 +1582,7 @@ cdef class Simplex:
     cdef list arrays(self):
         """All that a solved one still needs."""
         views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
-        return [view.base for view in (views + [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.suspect] if self.placed else views)]
+        return [view.base for view in (views + [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.owed, self.suspect] if self.placed else views)]
 
     def nbytes(self):
         """Memory of all arrays."""
