@@ -143,7 +143,7 @@ cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
 cdef enum:
-    SUSPECTS = 256     # as many slots are looked through for every pivot
+    SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
     CHUNK = 65536      # arcs between two looks at clock and signals
     C_OK = 0
     C_INFEASIBLE = 1
@@ -208,7 +208,7 @@ cdef class Simplex:
     cdef int32_t[::1] owing        # scratch of `redeem` and `drain`: nodes
     cdef int32_t nowing
     cdef int64_t[::1] owed         # by node: more to send than flows up from it; 0 but for the nodes of `drain`
-    cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`
+    cdef int32_t[::1] suspect      # slots: all with rc < 0 are in suspect[:nsuspect], unless `unsure`; in `loop` some of them
     cdef int32_t nsuspect
     cdef bint unsure               # slots with rc < 0 may be anywhere
     cdef bint watch                # look at the arcs of nodes whose potential changes
@@ -780,24 +780,36 @@ cdef class Simplex:
             fs_look()
             return self.limit >= 0 and time.monotonic() - self.begun >= self.limit + max(self.limit / 40, 0.005)
 
-    cdef int loop(self, int32_t block) except -1 nogil:
+    cdef int loop(self, int32_t block, int32_t limit) except -1 nogil:
         """Pivot until no slot has a negative reduced cost; they are priced in blocks of sqrt(slots) * `block`.
 
+        At most `limit` slots are kept in ``suspect``.  They are priced again at every pivot, so the best of several blocks enters.
         What is missing gets dearer as soon as a part of the slots has shown none: an optimum at a price that is too low is of no use.
         """
-        cdef Slot[::1] slot = self.slot
-        cdef int64_t[::1] pot = self.pot
-        cdef int32_t at = 0, stop, e, enter, left, enough = self.slots - self.slots // PATIENCE
+        cdef Slot *slot = &self.slot[0]
+        cdef int64_t *pot = &self.pot[0]
+        cdef int32_t *suspect = &self.suspect[0] if limit else NULL
+        cdef int32_t at = 0, stop, e, i, enter, left, kept, many = self.nsuspect if limit else 0, enough = self.slots - self.slots // PATIENCE
         cdef bint rising = True
-        cdef int64_t a, b, c, d, rc, best
+        cdef int64_t a, b, c, d, rc, best, bar
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
             if self.worn >= self.n and self.n >= RENUMBER_MIN:
                 self.renumber()
-                pot = self.pot
-            best, enter, left = 0, -1, self.slots
-            while left > 0 and enter < 0:
+                pot = &self.pot[0]
+            best = bar = kept = 0
+            enter, left = -1, self.slots
+            for i in range(many):
+                e = suspect[i]
+                rc = slot[e].cost + pot[slot[e].tail] - pot[slot[e].head]
+                suspect[kept] = e
+                kept += rc < 0
+                if rc < best:
+                    best, enter = rc, e
+            self.scanned += many
+            many = kept
+            while left > 0 and (enter < 0 or left == self.slots and many < limit):
                 if at >= self.slots:
                     at = 0
                 stop = min(at + block, self.slots)
@@ -807,9 +819,15 @@ cdef class Simplex:
                     c = slot[e + 2].cost + pot[slot[e + 2].tail] - pot[slot[e + 2].head]
                     d = slot[e + 3].cost + pot[slot[e + 3].tail] - pot[slot[e + 3].head]
                     rc = min(min(a, b), min(c, d))
-                    if rc < best:
-                        best = rc
-                        enter = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
+                    if rc < bar:
+                        i = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
+                        if rc < best:
+                            best, enter = rc, i
+                        if many < limit:
+                            suspect[many] = i
+                            many += 1
+                        else:
+                            bar = best
                 left -= stop - at
                 self.scanned += stop - at
                 self.fuel -= stop - at
@@ -931,17 +949,20 @@ cdef class Simplex:
 
     cdef int move(self, int32_t begin, int32_t end, int32_t level, int32_t deeper, int64_t amount) except -1 nogil:
         """Change potentials and depths from one node to another in preorder; each node of the stem begins a part that is 2 deeper: it was above, and is below."""
-        cdef int32_t v = begin
+        cdef int32_t v = begin, above
         cdef int64_t moved = 1
+        cdef int32_t *next_ = &self.next[0]
+        cdef Link *link = &self.link[0]
+        cdef int64_t *pot = &self.pot[0]
         while True:
-            if self.link[v].depth < level:
-                level -= 1
-                deeper += 2
-            self.link[v].depth += deeper
-            self.pot[v] += amount
+            above = link[v].depth < level       # added, not branched on: a stem cannot be foreseen
+            level -= above
+            deeper += 2 * above
+            link[v].depth += deeper
+            pot[v] += amount
             if v == end:
                 break
-            v = self.next[v]
+            v = next_[v]
             moved += 1
         if 2 * moved > self.n:
             self.anchor = begin
@@ -1025,17 +1046,17 @@ cdef class Simplex:
             self.plant()
             with gil:
                 self.loading = self.looked = time.monotonic() - self.begun
-            status = self.go_on(1)
+            status = self.go_on(False)
         return status
 
-    cdef int go_on(self, int32_t block) except -1 nogil:
-        """Pivot from a basis that is whole, to the end of it or of the time."""
+    cdef int go_on(self, bint warm) except -1 nogil:
+        """Pivot from a basis that is whole, to the end of it or of the time; it was optimal before it changed, if `warm`."""
         cdef int status
         self.whole = self.short = True
         status = self.settle()
         if status == C_OK:
             self.load = self.load[:0]
-            status = self.loop(block)
+            status = self.loop(WARM_BLOCK, SUSPECTS) if warm else self.loop(1, 0)
         if status == C_OK:
             status = self.finish()
         elif status == C_LATE:
@@ -1459,7 +1480,7 @@ cdef class Simplex:
             if self.change(arcs, cost, capacity, nodes, added):
                 if late:
                     self.watch, self.unsure = False, True
-                status = self.go_on(1) if late else self.renew()
+                status = self.go_on(False) if late else self.renew()
         return None if status == C_RANGE else self.outcome(status, True)
 
     cdef int renew(self) except -1 nogil:
@@ -1469,7 +1490,7 @@ cdef class Simplex:
         self.trust = max(self.trust // 2, 64) if self.unsure else min(2 * self.trust, self.slots // 2 + 64)
         if status != C_OK:
             return status
-        return self.go_on(WARM_BLOCK) if self.unsure else self.finish()
+        return self.go_on(True) if self.unsure else self.finish()
 
     cdef int begin(self, double time_limit) except -1:
         self.begun, self.limit, self.looked, self.whole = time.monotonic(), time_limit, 0, False
