@@ -74,7 +74,8 @@ networks have their nodes numbered in preorder now and then (`renumber`), as the
 depths count, so either the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
 
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
-The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.
+The order of the slots decides how many pivots that takes: they are mixed, so that a block holds arcs of many sources.  Runs of `RUN` stay together: most
+of a run have one tail, whose potential is read once.  Slots are fetched `AHEAD` of the look at them, as the pivots between two blocks hide their order from the machine.
 
 Who calls whom: network/one_shot.py -> `solve`, _cs.pyx -> `Simplex.solve` -> `Simplex.run` -> `survey`, `fill`, `crash` -> `forest`, `sketch` -> `Coarse`, `graft`; `plant`;
 `go_on` -> `settle`, `loop` -> `renumber`, `pivot` -> `regraft`, `shift`; `finish`; after changes `resume` -> `change` -> `reprice`, `widen`, `feed`; `renew` -> `nearby` ->
@@ -96,8 +97,14 @@ include "_wide.pxi"
 cdef extern from *:
     """
     #define FS_LONG (2 * FS_FUEL)
+    #ifdef _MSC_VER
+    #define fs_read_soon(p) ((void)(p))
+    #else
+    #define fs_read_soon(p) __builtin_prefetch(p)
+    #endif
     """
     int64_t FUEL "FS_LONG"                  # work between two looks at clock and signals: some milliseconds
+    void fs_read_soon(const void *p) nogil  # a hint: the address need not exist
 
 
 cdef struct Slot:      # an arc outside the tree, in the direction in which it has room
@@ -143,6 +150,8 @@ cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
 cdef enum:
+    RUN = 8            # slots in the order of their arcs' tails; runs are mixed
+    AHEAD = 128        # slots between the one that is priced and the one that is fetched
     SUSPECTS = 256     # at most so many slots are looked through for every pivot, beside a block
     CHUNK = 65536      # arcs between two looks at clock and signals
     C_OK = 0
@@ -345,11 +354,11 @@ cdef class Simplex:
 
     cdef int fill(self) except -1 nogil:
         """Lay the arcs out in slots, with the flow to start from if there is one."""
-        cdef int32_t a, u, v, e, k, rows, rest, rank, place
+        cdef int32_t a, u, v, e, k, rows, rest, rank, place, runs = self.slots // RUN
         cdef int64_t lo = 0, cap, flow
         cdef bint lowers = self.lower.shape[0] > 0, loaded = self.load.shape[0] > 0
-        k = max(<int32_t>sqrt(<double>self.slots), 1)
-        rows, rest = self.slots // k, self.slots % k
+        k = max(<int32_t>sqrt(<double>runs), 1)
+        rows, rest = runs // k, runs % k
         for a in range(self.m):
             if a % CHUNK == 0 and self.poll() != C_OK:
                 return C_LATE
@@ -363,7 +372,10 @@ cdef class Simplex:
                 cap = self.wide
             rank = self.first[u]
             self.first[u] = rank + 1
-            place = (rank % k) * rows + min(rank % k, rest) + rank // k
+            place = rank // RUN
+            if place < runs:
+                place = (place % k) * rows + min(place % k, rest) + place // k
+            place = place * RUN + rank % RUN
             self.slot[place].tail, self.slot[place].head, self.slot[place].cost = u, v, self.cost[a]
             self.room[place] = cap
             self.code[place] = 2 * a
@@ -818,6 +830,7 @@ cdef class Simplex:
                     b = slot[e + 1].cost + pot[slot[e + 1].tail] - pot[slot[e + 1].head]
                     c = slot[e + 2].cost + pot[slot[e + 2].tail] - pot[slot[e + 2].head]
                     d = slot[e + 3].cost + pot[slot[e + 3].tail] - pot[slot[e + 3].head]
+                    fs_read_soon(&slot[0] + e + AHEAD)
                     rc = min(min(a, b), min(c, d))
                     if rc < bar:
                         i = e if a == rc else e + 1 if b == rc else e + 2 if c == rc else e + 3
