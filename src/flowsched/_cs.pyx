@@ -76,7 +76,7 @@ Complexity: `walk` and `search` look only at the adjacency of nodes that they re
 Reference: the Sirius paper (incremental cost scaling, ICS).
 
 Who calls whom: network/flow_network.py -> `Network` methods -> mutations: `restore_optimality` -> `shift_potential`, `push`; solving: `attempt` -> `run` ->
-`cancel_unsaturable`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here knows of clusters.  Python objects are touched
+`cancel_unsaturable`, `pace`, `repair` -> `walk`, `search`; `scaling`, `simplex` -> `take_over`.  Nothing here knows of clusters.  Python objects are touched
 only to grow arrays, to look for signals and to hand out results.
 """
 
@@ -160,10 +160,11 @@ cdef int64_t POT_MAX = <int64_t> 1 << 59
 cdef int64_t FAR = <int64_t> 1 << 62
 cdef int32_t LOW_DEGREE = 32
 # Half-arcs that may be scanned for each arc of the network, before the simplex is likely to be faster than local repair: after nodes or arcs came or went;
-# from nothing; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
+# from nothing, if `pace` lets it go on for so long; after a change that leaves them all where they are, because then the simplex's basis will serve the next time, too.
 cdef int64_t SCANS_RESHAPED = 16
 cdef int64_t SCANS_COLD = 9
 cdef int64_t SCANS_WARM = 4
+cdef int64_t PACE = 4            # scans for each arc in which all is to be routed from nothing, at the pace of the first ones
 # What things cost, in about ns: only ratios matter, and only for choices between ways that all lead to the optimum.
 cdef int64_t WALK_NS = 3         # a half-arc that `walk` scans
 cdef int64_t SEARCH_NS = 2       # that `search` scans
@@ -1785,9 +1786,33 @@ cdef class Network:
                 self.allowance = min(self.allowance, <int64_t>min(self.expected(BY_SIMPLEX) / (2 * WALK_NS), 1e18))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
-        status = self.repair()
+        status = self.repair() if warm or algorithm != AUTO or self.patience >= 0 else self.pace()
         self.learn_repair(status == SPENT)
         return status
+
+    cdef int pace(self) except -1 nogil:
+        """Repair from nothing; SPENT as soon as it falls behind: after i scans for each arc less than i in `PACE` of the excesses and deficits are settled.
+
+        What is left of a congested network takes longer than what was settled, so there is no use in waiting for more of it.
+        """
+        cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
+        cdef int i, status = SPENT
+        self.allowance = 0
+        for i in range(1, PACE):
+            self.allowance += part
+            status = self.repair()
+            if status != SPENT or PACE * (nodes - self.count_uneven()) < i * nodes:
+                return status
+        self.allowance += (SCANS_COLD + 1 - PACE) * part
+        return self.repair()
+
+    cdef int64_t count_uneven(self) except -1 nogil:
+        """Nodes of excess and in want, without the hub."""
+        cdef int32_t i
+        cdef int64_t count = 0
+        for i in range(self.nactive):
+            count += self.exc[self.active[i]] != 0 and self.active[i] != self.hub
+        return count
 
     def solve(self, int algorithm, double time_limit):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.

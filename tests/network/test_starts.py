@@ -185,6 +185,31 @@ def test_large_easy_problems_go_to_repair(tasks, monkeypatch):
     assert min_cost_flow(*columns, algorithm="network_simplex").stats["algorithm"] == "network_simplex"
 
 
+def first_solve(problem):
+    """What the first solve of a kept network counted, and its scans for each arc."""
+    net = FlowNetwork()
+    net.add_nodes(problem.supply)
+    net.add_arcs(problem.tail, problem.head, problem.capacity, problem.cost, problem.lower)
+    stats = net.solve().stats
+    return stats, (stats["walk_scans"] + stats["search_scans"]) / (len(problem.tail) + 1000)
+
+
+def test_a_first_solve_that_falls_behind_is_handed_over():
+    """Repair may scan each arc once on a congested network, and three times where only a part of the tasks finds a place."""
+    overfull = SchedFamily(500, slots=4, tasks=3_000, seed=1).problem()
+    for problem, most in ((general.grid(48, 48, 1), 1.5), (overfull, 4.5)):  # its potentials take one more
+        stats, scans = first_solve(problem)
+        assert stats["algorithm"] == "network_simplex"
+        assert scans < most
+
+
+def test_a_first_solve_that_keeps_pace_is_repair():
+    """Three of four are settled after three scans of each arc: it goes on to the end."""
+    stats, scans = first_solve(SchedFamily(1_000, slots=4, tasks=3_900, seed=1).problem())
+    assert stats["algorithm"] == "repair"
+    assert scans > 3
+
+
 def test_stats_tell_the_start():
     problem = general.grid(24, 24, 2)
     columns = (problem.tail, problem.head, problem.capacity, problem.cost, problem.supply)
