@@ -1616,7 +1616,9 @@ cdef class Simplex:
     cdef list arrays(self):
         """All that a solved one still needs."""
         views = [self.flow, self.lower, self.pot, self.link, self.slack, self.node, self.next, self.name, self.slot, self.room, self.code]
-        return [view.base for view in (views + [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.owed, self.suspect] if self.placed else views)]
+        if self.placed:
+            views += [self.place, self.ours, self.altered, self.around, self.at, self.seen, self.owing, self.owed, self.suspect]
+        return [view.base for view in views]
 
     def nbytes(self):
         """Memory of all arrays."""

@@ -88,7 +88,8 @@ class RunningArcs(Columns):
 
     def _ended(self, now: float) -> list[int]:
         """Return the arcs whose age bucket has ended, in ascending order; `_next` is the least of the other `_due`."""
-        due, found = self._due_view, set()
+        due = self._due_view
+        found: set[int] = set()
         while self._ends:
             end = self._ends[0]
             current = (index for index in self._ending[end] if due[index] == end)

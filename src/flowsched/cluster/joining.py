@@ -4,65 +4,64 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.boundary.validate import check_id
 from flowsched.cluster.events import Event, MachineAdded
-from flowsched.cluster.model import Machine, amounts_of
-from flowsched.cluster.records import MachineRecord
+from flowsched.cluster.model import Machine, Resources, amounts_of
 from flowsched.exceptions import FlowschedError
 
-if TYPE_CHECKING:
-    from flowsched.cluster.state import Cluster
+__all__ = ["joins"]
 
-__all__ = ["join"]
+Racks = dict[Hashable, Hashable | None]
 
 
-def join(cluster: Cluster, events: Sequence[Event], first: int) -> int:
-    """Let the new machines of a run happen together.
+def joins(
+    events: Sequence[Event], first: int, known: Mapping[Hashable, Any], resources: Resources
+) -> tuple[Machine, NDArray[np.int64], Racks] | None:
+    """Find a run of new machines that can join together.
 
     Parameters
     ----------
-    cluster : Cluster
     events : sequence of Event
     first : int
         Position of the first event of the run.
+    known : mapping
+        Machines by id.
+    resources : Resources
 
     Returns
     -------
-    int
-        The length of the run, which ends before the first event that could be refused; 0, and nothing happened, where it
-        would be less than two events.
+    machine : Machine
+        The first of them.
+    capacity : ndarray of int64, shape (resources,)
+        In micro-units.
+    racks : dict
+        The rack of each, by id.  The run ends before the first event that could be refused.  None is returned in place of all
+        three where the run would be shorter than two events.
     """
     event, following = events[first : first + 2]
     if type(event) is not MachineAdded or type(following) is not MachineAdded:
-        return 0
+        return None
     try:
         if amounts_of("capacity", following.capacity) is not amounts_of("capacity", event.capacity):
-            return 0
+            return None
         machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
-        capacity = cluster.resources.capacity("capacity", machine.capacity)
+        capacity = resources.capacity("capacity", machine.capacity)
     except FlowschedError:
-        return 0
-    racks = _racks(events, first, event, machine, cluster.machines)
-    if len(racks) < 2:
-        return 0
-    cluster.midway = True
-    rows = cluster.inventory.add_machines(capacity, machine, list(racks.values()))
-    for row, (id, rack) in zip(rows, racks.items(), strict=True):
-        record = cluster.machines[id] = cluster.by_row[row] = MachineRecord(machine, row)
-        record.id, record.rack = id, rack
-    cluster._changes.machines.update(dict.fromkeys(rows))
-    cluster.events += len(racks)
-    cluster.midway = False
-    return len(racks)
+        return None
+    racks = _racks(events, first, event, machine, known)
+    return (machine, capacity, racks) if len(racks) > 1 else None
 
 
 def _racks(
     events: Sequence[Event], first: int, model: MachineAdded, machine: Machine, known: Mapping[Hashable, Any]
-) -> dict[Hashable, Hashable | None]:
+) -> Racks:
     """Return the racks, by id, of the new machines of a run that begins with this one."""
-    racks: dict[Hashable, Hashable | None] = {}
+    racks: Racks = {}
     for event in islice(events, first, None):
         if type(event) is not MachineAdded or event.time is not None:
             break

@@ -9,7 +9,7 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -25,7 +25,7 @@ from flowsched.cluster._records import added, alike
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.joining import join
+from flowsched.cluster.joining import joins
 from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.transitions import Changes
@@ -80,11 +80,13 @@ class Cluster(Views):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what an image keeps of it."""
-        return kept(self)
+        return kept(vars(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Become the cluster that `__getstate__` told of."""
-        become(self, state)
+        become(vars(self), state)
+        if any(hasattr(Cluster, name) for name in vars(self)):
+            raise ValueError("an attribute that hides what a cluster does")
 
     # -- what changed --------------------------------------------------------------------------------------------
 
@@ -151,8 +153,10 @@ class Cluster(Views):
             if position < rest:
                 continue
             if type(event) is ev.MachineAdded and event.time is None and position + 1 < len(events):
-                rest = position + join(self, events, position)
-                if rest > position:
+                run = joins(events, position, self.machines, self.resources)
+                if run is not None:
+                    self._machines_added(*run)
+                    rest = position + len(run[-1])
                     continue
             handler = _HANDLERS.get(type(event))
             if handler is None:
@@ -187,6 +191,19 @@ class Cluster(Views):
             record = self.machines[event.id] = MachineRecord(machine, self.inventory.add_machine())
             self.by_row[record.row] = record
         self._describe(record, machine, capacity, new=True)
+
+    def _machines_added(
+        self, machine: Machine, capacity: NDArray[np.int64], racks: Mapping[Hashable, Hashable]
+    ) -> None:
+        """Add machines that differ from the one given in ids and racks alone."""
+        self.midway = True
+        rows = self.inventory.add_machines(capacity, machine, list(racks.values()))
+        for row, (id, rack) in zip(rows, racks.items(), strict=True):
+            record = self.machines[id] = self.by_row[row] = MachineRecord(machine, row)
+            record.id, record.rack = id, rack
+        self._changes.machines.update(dict.fromkeys(rows))
+        self.events += len(racks)
+        self.midway = False
 
     def _machine_updated(self, event: ev.MachineUpdated) -> None:
         record = self.machine(event.id)
