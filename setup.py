@@ -35,7 +35,7 @@ MODULES = (
 )
 """Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
 
-HOT = ("_cs", "_ns", "_pairs", "_scaling", "_lap", "fgm._course", "fgm._match")
+HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course", "fgm._match")
 """Compiled for speed (``-O3`` is larger by an eighth and no faster); the others, which mostly call Python, for size."""
 
 SHARED = "_flowsched_views"
@@ -57,7 +57,7 @@ if sys.platform == "win32":  # MSVC optimises, and keeps debug information apart
     compile_flags, link_flags = ["/Od"] if debug else [], []
 else:
     compile_flags = ["-O1", "-g"] if debug else ["-O2", "-g0"]
-    compile_flags.append("-ffp-contract=off")  # costs are the same on every processor: aarch64 fuses otherwise
+    compile_flags += ["-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]  # costs are the same on every processor: aarch64 fuses otherwise
     link_flags = ["-s"] if sys.platform == "linux" and not debug else []
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}

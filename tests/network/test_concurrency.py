@@ -182,7 +182,7 @@ print("solved")
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_interrupt_ends_a_solve_and_leaves_the_network_usable(algorithm):
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, algorithm, "4000", "30000"],
+        [sys.executable, "-c", INTERRUPTED, algorithm, "12000", "100000"],
         check=False, capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,7 @@ def crowded(machines: int, waiting: int) -> fs.Scheduler:
         )
     )
     sched.apply(fs.JobSubmitted("full", [fs.Task(("full", i), {"cpu": 2}) for i in range(4 * machines)]))
+    sched.commit(sched.schedule(0.0))
     demands: list[tuple[dict[str, float], dict[str, Any]]] = [
         ({"cpu": 3}, {}),
         ({"cpu": 9}, {}),
@@ -32,7 +33,6 @@ def crowded(machines: int, waiting: int) -> fs.Scheduler:
     for j in range(waiting // 10):
         demand, constraints = demands[j % 4]
         sched.apply(fs.JobSubmitted(j, [fs.Task((j, i), demand, constraints) for i in range(10)]))
-    sched.commit(sched.schedule(0.0))
     return sched
 
 
