@@ -65,6 +65,9 @@ class Scheduler(Durable[RoundEngine]):
     journal : Journal or None
     recovery : Recovery or None
         What was read from the journal, or by `restore`.
+    on_round : list of callable
+        Hooks: each is called with every round, before `schedule` returns it.  It must not call the scheduler, but may
+        ask for `metrics`.  An exception that it raises is logged and counted.  Copies have none.
     """
 
     def __init__(

@@ -18,7 +18,15 @@ import flowsched as fs
 NAMES = {path.relative_to(DOCS).as_posix(): path for path in PAGES}
 WITH_EXAMPLES = [name for name, path in NAMES.items() if blocks(path.read_text(encoding="utf-8"))]
 TEXTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
-PUBLIC = ("flowsched", "flowsched.policy", "flowsched.sim", "flowsched.fgm", "flowsched.hrm", "flowsched.sharing")
+PUBLIC = (
+    "flowsched",
+    "flowsched.policy",
+    "flowsched.sim",
+    "flowsched.fgm",
+    "flowsched.hrm",
+    "flowsched.metrics",
+    "flowsched.sharing",
+)
 OPTIONAL = {"sqlalchemy", "simpy"}
 
 

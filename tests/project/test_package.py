@@ -54,6 +54,7 @@ PATHS = {
     "flowsched.hrm": "AMOUNTS Admission Claim Container Core Elastic ExpiredError Gpu Granted Hybrid JobState Lost Move Negotiator Node Outcome Prediction "
     "Refusal Report ResourceUnit RunTimes StackedQueue Status Store TransferQueue UnitState WaitMatrix fair_shares predict_wait queue_length read_machine "
     "rebalance sense split_machine",
+    "flowsched.metrics": "METRICS Metric PrometheusCollector RoundSpans",
     "flowsched.hrm.schedulers": "Worker run_processes run_ray",
     "flowsched.hrm.agent": "Agent",
     "flowsched.sim": "QOS_PRIORITY UNDECIDED Arrival AuditError Execution ForeignLoad Load Metrics Percentiles Progress Schedules Simulation Trace Usage "
@@ -118,7 +119,7 @@ def test_the_core_needs_numpy_alone() -> None:
         sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
         print(dict(sched.schedule(0.0).placements))
         loaded = {name for name in sys.modules if name.startswith("flowsched.")}
-        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "experiments", "nx_backend")}))
+        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "experiments", "metrics", "nx_backend")}))
         try:
             fs.sim
         except ImportError as error:

@@ -23,6 +23,7 @@ ROOMS = {
     "rounds": "rounds",
     "journal": "journal",
     "scheduler": "scheduler",
+    "metrics": "metrics",
     "front": "__init__",
     "fgm": "fgm",
     "hrm": "hrm",
@@ -46,6 +47,7 @@ MAY = {
     "rounds": "ground network cluster sharing policy builder",
     "journal": "ground network cluster sharing policy builder rounds",
     "scheduler": "ground network cluster sharing policy builder rounds journal",
+    "metrics": "ground rounds",
     "front": "ground network cluster sharing policy rounds journal scheduler",
     "fgm": "journal scheduler " + WORLD,
     "hrm": "scheduler " + WORLD,
@@ -60,6 +62,7 @@ CORE = frozenset("ground kernel network cluster sharing policy builder rounds jo
 
 EXTRAS = {
     "nx_backend": "networkx",
+    "metrics": "prometheus_client opentelemetry",
     "fgm": "scipy psutil",
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "sim": "simpy matplotlib",

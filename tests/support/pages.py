@@ -26,7 +26,19 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)
 
 _BLOCK = re.compile(r"^```(python|console)\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
-_OPTIONAL = ("networkx", "scipy", "sqlalchemy", "simpy", "matplotlib", "ortools", "click", "rich", "psutil")
+_OPTIONAL = (
+    "networkx",
+    "scipy",
+    "sqlalchemy",
+    "simpy",
+    "matplotlib",
+    "ortools",
+    "click",
+    "rich",
+    "psutil",
+    "prometheus_client",
+    "opentelemetry",
+)
 
 
 @dataclass(frozen=True)

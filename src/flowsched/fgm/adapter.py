@@ -84,7 +84,7 @@ class FineGrained(Durable[StageEngine]):
     forecast : Forecast
         States of the running tasks, and what each machine has left, by stages.
     learner : Learner
-    journal, recovery, policy
+    journal, recovery, policy, on_round
         See `Scheduler`.
 
     Examples

@@ -16,6 +16,7 @@ Rules of every public call:
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Hashable
 from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
@@ -35,6 +36,7 @@ from flowsched.journal.rerun import Recovery
 from flowsched.journal.snapshot import clone, pack
 from flowsched.policy import Policy
 from flowsched.policy.serialize import describe, parts, rebuild
+from flowsched.rounds.meter import Meter, Metrics, RoundHook
 from flowsched.rounds.values import Commit, Round
 
 __all__ = ["Durable", "JournalOrPath"]
@@ -61,6 +63,8 @@ class Durable(Generic[E]):
     journal : Journal or None
     recovery : Recovery or None
         What was read from the journal, or by `restore`.
+    on_round : list of callable
+        See `Scheduler`.
     """
 
     def __init__(self, engine: E, journal: JournalOrPath | None = None) -> None:
@@ -69,6 +73,8 @@ class Durable(Generic[E]):
         self.recovery: Recovery | None = None
         self._aborted: WeakSet[Round] = WeakSet()
         self._calls = Exclusive(type(self).__name__)
+        self._meter = Meter()
+        self.on_round: list[RoundHook] = []
         if journal is not None:
             opened = journal if isinstance(journal, Journal) else Journal(journal)
             self.recovery = attach(self, opened)
@@ -140,9 +146,19 @@ class Durable(Generic[E]):
             raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
         with self._calls:
             self._check_ready()
-            if self.journal is None:
-                return self.engine.decide(now, time_limit)[0]
-            return self.journal.round(now, time_limit, self.engine.decide)
+            journal, start = self.journal, time.perf_counter()
+            try:
+                if journal is None:
+                    round, _ = self.engine.decide(now, time_limit)
+                else:
+                    round = journal.round(now, time_limit, self.engine.decide)
+            except BaseException:
+                self._meter.failed += 1
+                raise
+            self._meter.round(round, time.perf_counter() - start, 0.0 if journal is None else journal.seconds)
+            if self.on_round:
+                self._meter.call(tuple(self.on_round), round)
+            return round
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Let a round happen, but for deltas that events have overtaken.
@@ -176,6 +192,7 @@ class Durable(Generic[E]):
         cluster.midway = True
         done = self.engine.carry_out(round, only)
         cluster.midway = False
+        self._meter.commit(round, done)
         return done
 
     def abort(self, round: Round) -> None:
@@ -195,6 +212,21 @@ class Durable(Generic[E]):
     def _decides_what_fits(self) -> bool:
         adapter = self.engine.adapter
         return self.engine.cluster.inventory.rule is (None if adapter is None else adapter.rule)
+
+    def metrics(self) -> Metrics:
+        """Return counters and gauges by name: the numbers of `flowsched.metrics.METRICS`.
+
+        They count since the object was made.  Any thread may ask at any time, also during a call.
+
+        Returns
+        -------
+        dict of str to number, or to dict of str to number
+            The inner one is by label.  A histogram has counts by upper bound, and the sum under "sum".  Times are in
+            seconds of the wall clock.
+        """
+        journal = self.journal
+        seconds, size = (0.0, 0) if journal is None else (journal.seconds, journal.size)
+        return self._meter.metrics(self.engine.cluster, seconds, size)
 
     # -- copies and questions -----------------------------------------------------------------------------------
 

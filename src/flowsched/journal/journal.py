@@ -28,6 +28,7 @@ anything.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -71,6 +72,8 @@ class Journal:
     Attributes
     ----------
     path : Path
+    seconds : float
+        Time that writing records and waiting for the disk have taken.
     """
 
     def __init__(
@@ -94,6 +97,7 @@ class Journal:
         self._fairnesses = 0
         self._behind = False
         self._after: list[bytes] = []
+        self.seconds = 0.0
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise InputError(
@@ -283,9 +287,11 @@ class Journal:
         self._behind = False
 
     def _append(self, sync: bool, *bodies: bytes) -> None:
+        start = time.perf_counter()
         self.log.append(*bodies)
         if sync:
             self.log.sync()
+        self.seconds += time.perf_counter() - start
 
 
 def _encoded(events: Sequence[Event]) -> tuple[list[str], Exception | None]:
