@@ -113,7 +113,8 @@ def test_victims_are_as_few_as_make_room() -> None:
     sched.apply(*(fs.TaskStarted(task, "M") for task in ("large", 0, 1, 2)))
     submit(sched, "better", 1, {"cpu": 5}, priority=1)
     cls = sched.cluster.task("better0").group.cls
-    assert [task.id for task in victims(sched.cluster, sched.policy, cls, 0, 0.0) or ()] == ["large"]
+    with sched.builder.round(0.0) as scope:
+        assert [task.id for task in victims(sched.cluster, scope, cls, 0) or ()] == ["large"]
     assert list(step(sched).preemptions) == ["large"]
 
 

@@ -146,6 +146,10 @@ class Builder:
             or (preemption is not None and preemption.window > 0)
         )
 
+    def due(self, now: float) -> float:
+        """Return when a task or run leaves its age bucket, or a reservation ends, for the first time after now."""
+        return min(self.groups.due, self.running.due, self.reservations.due(now))
+
     def remember(self) -> tuple[list[Group], float]:
         """Return the groups that are left out until there are news, and when time alone is to bring some."""
         if not self.left_out or self._known != self._state():

@@ -238,7 +238,7 @@ class GroupNodes:
             waiting, since = policy.waiting, group.waiting[0].since
             since = now if since is None else since
             bucket = waiting.bucket(now - since)
-            due = since + waiting.end(bucket)
+            due = waiting.due(since, bucket)
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node, policy, urged)

@@ -131,6 +131,14 @@ class Reservations(Columns):
         """Return whether a machine has been kept for long enough."""
         return any(now >= hold.until for hold in self._holds.values())
 
+    def terms(self) -> list[tuple[TaskClass, int, float]]:
+        """Return what is kept: class, row and until when."""
+        return [(cls, hold.row, hold.until) for cls, hold in self._holds.items()]
+
+    def due(self, now: float) -> float:
+        """Return when a machine will have been kept for long enough, of those for which that is to come."""
+        return min((hold.until for hold in self._holds.values() if hold.until > now), default=inf)
+
     def remember(self) -> Iterator[tuple[TaskClass, int, float, list[int]]]:
         """Class, row that is kept for it (-1 without one), until when, and rows tried, for `resume`."""
         self.grow(rows=self.cluster.inventory.rows)
@@ -273,6 +281,21 @@ class Reservations(Columns):
         gone = task[self._ends(task, now) <= when]
         beside: Ints = inventory.free[row] + inventory.demand[inventory.tasks.class_id[gone]].sum(axis=0) - cls.demand
         return when, beside
+
+    def turns(self, row: int, durations: Collection[float], now: float) -> float:
+        """Return when time alone next lets tasks of these durations overtake on a kept row, or changes what is expected there.
+
+        A run of age a that has outlasted its estimate is expected to go on for a.  So a task of duration d may be gone before
+        it as of a = d, and a run that is expected to end at e ends before it as of the middle of its start and e.
+        """
+        tasks = self.cluster.inventory.tasks
+        here = np.flatnonzero(tasks.row == row)
+        late = tasks.end[here] <= now
+        since, end = tasks.since[here[late]], tasks.end[here[~late]]
+        turns = np.concatenate(
+            [end, np.add.outer(since, np.array(list(durations), float)).ravel(), np.add.outer(since, end).ravel() / 2]
+        )
+        return float(turns[turns > now].min(initial=inf))
 
     def grant(self, turn: int) -> None:
         """Let the task of this turn overtake."""

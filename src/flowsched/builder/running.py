@@ -220,4 +220,4 @@ class RunningArcs(Columns):
 def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
     """Return the age bucket of a run, when it ends, and the cost of a place there."""
     bucket = policy.waiting.bucket(now - since)
-    return bucket, since + policy.waiting.end(bucket), -policy.stay(bucket)
+    return bucket, policy.waiting.due(since, bucket), -policy.stay(bucket)

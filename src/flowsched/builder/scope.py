@@ -8,12 +8,14 @@ changed on every way out.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import inf
 
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
 from flowsched.builder.shares import RoundShares, Shares
-from flowsched.cluster.records import Group
+from flowsched.cluster.records import Group, TaskRecord
 from flowsched.policy import Policy
+from flowsched.policy.aging import reached
 
 __all__ = ["RoundScope"]
 
@@ -41,6 +43,8 @@ class RoundScope:
     round_shares : RoundShares
     first : bool
         True before the first update.
+    wake : float
+        The earliest time at which a comparison with `now` that the round has made comes out otherwise.
     """
 
     def __init__(
@@ -59,9 +63,18 @@ class RoundScope:
         self.urged: dict[Group, None] = {}
         self.round_shares = RoundShares()
         self.first = True
+        self.wake = inf
         self._groups = groups
         self._shares = shares
         self._left_out = left_out
+
+    def spares(self, task: TaskRecord) -> bool:
+        """Return True if the task was stopped so short a time ago that it is not stopped again; note until when."""
+        preemption = self.policy.preemption
+        if preemption is None or not preemption.window or task.preempted <= self.now - preemption.window:
+            return False
+        self.wake = min(self.wake, reached(preemption.window, task.preempted))
+        return True
 
     def withhold(self, group: Group) -> None:
         """Let no more tasks of the group start in this round."""

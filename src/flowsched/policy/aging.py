@@ -14,7 +14,7 @@ from flowsched.boundary.validate import number, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.policy.placement import check_weight
 
-__all__ = ["WaitCost"]
+__all__ = ["WaitCost", "reached"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class WaitCost:
         """Age at which a task leaves the bucket; infinite for the last one."""
         return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
 
+    def due(self, since: float, bucket: int) -> float:
+        """Time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
+        return reached(since, self.end(bucket))
+
     def bucket(self, age: float) -> int:
         """The bucket of an age."""
         return bisect_right(self._ends, age)
@@ -67,9 +71,22 @@ class WaitCost:
         """The buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)
 
+    def first_due(self, since: NDArray[np.float64], buckets: NDArray[np.int64]) -> float:
+        """Return the first `due` of many."""
+        ends = np.append(self._ends, math.inf)[buckets]
+        due = since + ends
+        due = np.where(due - since >= ends, due, np.nextafter(due, math.inf))
+        return float(due.min(initial=math.inf))
+
     @cached_property
     def _ends(self) -> list[float]:
         return [_grown(self.first, self.factor, bucket) for bucket in range(self.buckets - 1)]
+
+
+def reached(start: float, span: float) -> float:
+    """Return a time t as of which ``t - start >= span``: the sum, or the next number where the sum was rounded down."""
+    time = start + span
+    return time if time - start >= span else math.nextafter(time, math.inf)
 
 
 def _grown(first: float, factor: float, times: int) -> float:

@@ -125,7 +125,7 @@ class AdmissionCheck:
         return (
             preemption is not None
             and victim.group.cls.priority > task.group.cls.priority
-            and (not preemption.window or victim.preempted <= self.transaction.now - preemption.window)
+            and not self.scope.spares(victim)
         )
 
     def _withdraw(self, task: TaskRecord) -> None:
@@ -212,7 +212,7 @@ class AdmissionCheck:
         if devices is not None:
             self.transaction.start([task], row, devices)
             return False
-        chosen = victims(self.cluster, self.builder.policy, cls, row, self.transaction.now)
+        chosen = victims(self.cluster, self.scope, cls, row)
         if chosen is None:
             return None
         self.replace(task, row, chosen)
@@ -294,7 +294,7 @@ class AdmissionCheck:
             rows = hopeful.get(cls.index, _NOWHERE)
             if len(rows):
                 wait = builder.groups.wait_costs(policy)
-                rows, cost, paid = candidates(self.cluster, policy, cls, rows, self.transaction.now, wait)
+                rows, cost, paid = candidates(self.cluster, self.scope, cls, rows, wait)
             if not len(rows):
                 builder.classes.give_up(cls.index)
                 continue

@@ -30,10 +30,12 @@ def overtake(check: AdmissionCheck) -> None:
         when, beside = reservations.leeway(row, cls, now)
         if not now < when < inf:
             continue
+        stay: set[float] = set()
         for task in islice(_line(check, row, cls), _DEPTH):
             demand = task.group.cls.demand
             leaves = now + task.duration <= when
             if not (leaves or (demand <= beside).all()):
+                stay.add(task.duration)
                 continue
             # One that has just been stopped for another one waits for its turn.
             if task in check.transaction.before or check.cluster.inventory.pick(row, task.group.cls.index) is None:
@@ -43,6 +45,8 @@ def overtake(check: AdmissionCheck) -> None:
             started.append(task)
             if not leaves:
                 beside = beside - demand
+        if stay:
+            check.scope.wake = min(check.scope.wake, reservations.turns(row, stay, now))
     if started:
         check.keep_shares(started)
 

@@ -38,6 +38,7 @@ from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.rounds.admission import AdmissionCheck
+from flowsched.rounds.again import Stillness
 from flowsched.rounds.backfill import overtake
 from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import outcome
@@ -103,7 +104,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     start = time.perf_counter()
     cluster, network = builder.cluster, builder.network
     cluster.date(now)  # first, so that it holds whatever becomes of the round
-    before = builder.batch.count
+    before, still = builder.batch.count, Stillness(builder)
     clock = _Clock(math.inf if time_limit is None else start + time_limit)
     transaction, turn = Transaction(cluster, now), cluster.turn
     cluster.midway = True
@@ -129,6 +130,8 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
         cluster.midway = not undone
         raise
     cluster.midway = False
+    cut = clock.late or clock.gap > 0
+    again_at = still.again_at(scope, cut, len(waiting))
     stats = RoundStats(
         nodes=network.num_nodes,
         arcs=network.num_arcs,
@@ -140,7 +143,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
         gap=clock.gap,
         cost=clock.cost,
     )
-    return out.round(now, waiting, stats, shares or MappingProxyType({})), clock.late or clock.gap > 0
+    return out.round(now, waiting, stats, shares or MappingProxyType({}), again_at), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:

@@ -37,12 +37,17 @@ class Outcome:
     places: list[Delta] = field(default_factory=list)
 
     def round(
-        self, now: float, waiting: Mapping[Hashable, Reason], stats: RoundStats, shares: Mapping[Hashable, Share]
+        self,
+        now: float,
+        waiting: Mapping[Hashable, Reason],
+        stats: RoundStats,
+        shares: Mapping[Hashable, Share],
+        again_at: float,
     ) -> Round:
         """Return all of it as one value."""
         return Round(
             now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
-            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs,
+            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs, again_at=again_at,
         )  # fmt: skip
 
 

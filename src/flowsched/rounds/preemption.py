@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.builder.scope import RoundScope
 from flowsched.cluster import MICRO, Cluster
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskClass, TaskRecord
 from flowsched.cluster.transaction import without
-from flowsched.policy import Policy
 
 __all__ = ["candidates", "least_victims", "victims"]
 
@@ -60,7 +60,7 @@ class _Scratch:
         return all(free >= need for free, need in zip(self.free, cls.demand.tolist(), strict=True))
 
 
-def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: float) -> list[TaskRecord] | None:
+def victims(cluster: Cluster, scope: RoundScope, cls: TaskClass, row: int) -> list[TaskRecord] | None:
     """Return running tasks of a machine that must go so that one task of the class fits; none of them in vain.
 
     Only tasks of strictly worse priority are taken, the worst first, of equals the one started last.  Then those that
@@ -72,13 +72,13 @@ def victims(cluster: Cluster, policy: Policy, cls: TaskClass, row: int, now: flo
         None where all of them together would not make enough room.
     """
     worst = cluster.inventory.worst_running()
-    if policy.preemption is None or worst is None or worst <= cls.priority:
+    preemption = scope.policy.preemption
+    if preemption is None or worst is None or worst <= cls.priority:
         return None
-    spared_since = now - policy.preemption.window
     worse = [
         task
         for task in cluster.by_row[row].tasks
-        if task.group.cls.priority > cls.priority and (not policy.preemption.window or task.preempted <= spared_since)
+        if task.group.cls.priority > cls.priority and not (preemption.window and scope.spares(task))
     ]
     worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
     return least_victims(cluster, cls, row, worse)
@@ -120,9 +120,7 @@ def least_victims(cluster: Cluster, cls: TaskClass, row: int, worse: list[TaskRe
     return chosen
 
 
-def candidates(
-    cluster: Cluster, policy: Policy, cls: TaskClass, rows: Ints, now: float, wait: Ints
-) -> tuple[Ints, Ints, Ints]:
+def candidates(cluster: Cluster, scope: RoundScope, cls: TaskClass, rows: Ints, wait: Ints) -> tuple[Ints, Ints, Ints]:
     """Estimate where evicting worse tasks could make room for one of the class, and at what cost.
 
     The estimate takes devices together, so a machine may be named in vain but none is missed.  Costs count all
@@ -151,8 +149,11 @@ def candidates(
         return task, task, task
     kind = inventory.tasks.class_id[task]
     order = np.lexsort((-inventory.tasks.turn[task], -inventory.priority[kind], inventory.tasks.row[task]))
-    kind, row, age = kind[order], inventory.tasks.row[task][order], now - inventory.tasks.since[task][order]
-    costs = wait[kind] + policy.stays(policy.waiting.buckets_of(age))
+    kind, row, since = kind[order], inventory.tasks.row[task][order], inventory.tasks.since[task][order]
+    waiting = scope.policy.waiting
+    buckets = waiting.buckets_of(scope.now - since)
+    scope.wake = min(scope.wake, waiting.first_due(since, buckets))
+    costs = wait[kind] + scope.policy.stays(buckets)
     first = np.flatnonzero(np.r_[True, row[1:] != row[:-1]])
     segment = np.repeat(first, np.diff(np.r_[first, len(row)]))
     freed, price = np.cumsum(inventory.demand[kind], axis=0), np.cumsum(costs)

@@ -63,9 +63,6 @@ def _place(
 ) -> tuple[int, list[TaskRecord]] | None:
     """Return the first machine where few enough tasks make room for one of the group, with these tasks."""
     cluster, cls = check.cluster, group.cls
-    preemption = check.builder.policy.preemption
-    assert preemption is not None
-    spared_since = check.transaction.now - preemption.window
     one = np.array([cls.index])
     index = np.array(rows, np.int64)
     able = (
@@ -80,7 +77,7 @@ def _place(
             if surplus.get(owner.get(task.group.job, -1), 0) > 0
             and task.group.cls.priority >= cls.priority
             and task.group.job.job.gang is None
-            and (not preemption.window or task.preempted <= spared_since)
+            and not check.scope.spares(task)
         ]
         pool.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
         chosen = least_victims(cluster, cls, row, pool)

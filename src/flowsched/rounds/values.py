@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 from types import MappingProxyType
 
 __all__ = [
@@ -206,6 +207,11 @@ class Round:
     shares : mapping of job or user to Share
         Empty without a fairness policy.
     stats : RoundStats
+    again_at : float
+        No decision changes before this time, if all of the round is committed and no event happens: then a task or run
+        grows older, a reservation ends, or a stopped task may be stopped again.  It may come earlier than needed.  `now`
+        where the next round may differ at once; `inf` where time changes nothing; `-inf` from a scheduler that does not
+        tell.
     """
 
     now: float
@@ -221,6 +227,7 @@ class Round:
     """State of the tasks concerned when the round was made: a task with another `turn` by now has moved on."""
     gangs: Mapping[Hashable, int] = field(default_factory=dict, repr=False)
     """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
+    again_at: float = -inf
 
 
 @dataclass(frozen=True)
