@@ -52,8 +52,8 @@ def live(maker, seed: int, steps: int = 30) -> tuple[int, int]:
                 seldom.commit(other)
                 again = other.again_at
                 some += 1
-                assert gain(other) == gain(rnd), now
                 if other.deltas != rnd.deltas:  # an idle round of the other may have led to another of the best flows
+                    assert gain(other) == gain(rnd), now
                     seldom, again = often.copy(), rnd.again_at
             else:
                 assert not rnd.deltas, (now, again)
@@ -66,6 +66,10 @@ def live(maker, seed: int, steps: int = 30) -> tuple[int, int]:
 def test_rounds_before_again_at_change_nothing(which: int) -> None:
     calls = [live(MAKERS[which], seed) for seed in range(SEEDS)]
     assert sum(some for _, some in calls) < 0.6 * sum(every for every, _ in calls)
+
+
+def test_a_round_under_shares_that_moves_nothing_may_prepare_the_next() -> None:
+    live(MAKERS[4], 5)
 
 
 # -- what ends a sleep ---------------------------------------------------------------------------------------------
@@ -157,8 +161,9 @@ def test_a_reservation_ends() -> None:
     sched.apply(fs.JobSubmitted("l", [fs.Task("large", {"cpu": 2})], time=1.0))
     assert settled(sched, 1.0).again_at == 4.0  # the runs are older, then the task
     assert settled(sched, 4.0).again_at == 5.0
-    kept = settled(sched, 5.0)
-    assert kept.again_at == 9.0  # it had waited for 4
+    made = sched.schedule(5.0)
+    assert (made.deltas, made.again_at) == ((), 5.0)  # the next round goes by the machine that is kept
+    assert settled(sched, 5.0).again_at == 9.0  # it had waited for 4
     assert settled(sched, 9.0).again_at == 17.0  # it had waited for 8, and another machine is kept
 
 
