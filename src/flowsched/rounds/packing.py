@@ -238,14 +238,14 @@ class _Rooms:
         self.at_row: dict[int, list[int]] = {}
         for at, row in enumerate(self.rows):
             self.at_row.setdefault(row, []).append(at)
-        whole = inventory.capacity[: inventory.rows]
+        whole = inventory.capacity[self.rows]
         self._whole = np.where(whole > 0, whole, np.nan)
         self._demand = inventory.demand[[offer.queue.cls.index for offer in self.offers]]
         self._begun: set[int] = set()
         self.least, self.room = self._look(np.arange(len(offers)), np.array(self.rows))
 
     def _look(self, at: Ints, row: int | Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        part = (self.inventory.free[row] - self._demand[at]) / self._whole[row]
+        part = (self.inventory.free[row] - self._demand[at]) / self._whole[at]
         least = np.fmin.reduce(part, 1)
         room = 2 * least - np.fmax.reduce(part, 1)
         return least if self.inventory.rule is None else np.fmax(least, 0.0), room
