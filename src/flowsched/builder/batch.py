@@ -141,7 +141,7 @@ class NetworkBatch:
 
     def flow(self, arcs: Ints) -> Ints:
         """Return the flow on arcs."""
-        return self._network.flow(arcs)
+        return self._network._core.flow(arcs)
 
     def reduced_cost(self, arcs: Ints) -> Ints:
         """Return the reduced costs of arcs."""

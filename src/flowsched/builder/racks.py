@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
@@ -68,8 +69,8 @@ class RackArcs(Columns):
         """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
         self._used: Ints | None = None
-        """Arcs that had flow at the last call of `entered`; None before it, and in images."""
-        self._listed: dict[int, Ints] = {}
+        """Arcs that had flow at the last call of `entered`, ascending; None before it, and in images."""
+        self._listed: dict[int, list[int]] = {}
         """`_rows` of some racks; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -164,8 +165,8 @@ class RackArcs(Columns):
 
     def entered(
         self, classes: Collection[int], more: Sequence[tuple[int, int]], changed: Ints | None = None
-    ) -> tuple[Ints, Ints]:
-        """Return classes and machines in racks that flow enters from the class's aggregator, or otherwise (`more`).
+    ) -> list[tuple[int, list[int]]]:
+        """Return classes and the machines of a rack that flow enters from the class's aggregator, or otherwise (`more`).
 
         Parameters
         ----------
@@ -175,27 +176,17 @@ class RackArcs(Columns):
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
         if changed is None or self._used is None:
-            arcs = self._arc[self._arc >= 0]
-        else:
-            arcs = np.concatenate((self._used, changed[: changed.searchsorted(len(self._pair))]))
-            arcs = arcs[self._pair[arcs] >= 0]
-            pair = self._pair[arcs]
-            arcs = arcs[self._arc[pair >> 32, pair & _RACK] == arcs]  # an id may belong to another arc by now
-        arcs = arcs[self.batch.flow(arcs) > 0]
-        pairs = dict(zip(self._pair[arcs].tolist(), arcs.tolist(), strict=True))
-        self._used = np.array(list(pairs.values()), np.int64)
-        pairs.update((class_id << 32 | rack, -1) for class_id, rack in more)
-        entered = [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
-        if not entered:
-            return _NOTHING, _NOTHING
-        rows = np.concatenate([members for _, members in entered])
-        return np.repeat([class_id for class_id, _ in entered], [len(members) for _, members in entered]), rows
+            self._used, changed = np.sort(self._arc[self._arc >= 0]), _NOTHING
+        self._used, pairs = _pairs.entered(self, changed, self.batch.flow)
+        if more:
+            pairs = list(dict.fromkeys([*pairs, *(class_id << 32 | rack for class_id, rack in more)]))
+        return [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
 
-    def _members(self, rack: int) -> Ints:
+    def _members(self, rack: int) -> list[int]:
         """Return the machines of a rack."""
         members = self._listed.get(rack)
         if members is None:
-            members = self._listed[rack] = np.array(list(self._rows[rack]), np.int64)
+            members = self._listed[rack] = list(self._rows[rack])
         return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:

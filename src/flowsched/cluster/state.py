@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import added, alike
+from flowsched.cluster._records import added, alike, dequeue, enqueue, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
@@ -321,7 +321,7 @@ class Cluster(Views):
         job.most = max(job.most, len(job.tasks))
         group.tasks += len(records)
         group.cls.tasks += len(records)
-        self._enqueue(records)
+        enqueue(self, records)
 
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
@@ -419,9 +419,9 @@ class Cluster(Views):
     def _remove(self, task: TaskRecord) -> None:
         group = task.group
         if task.row < 0:
-            self._dequeue([task])
+            dequeue(self, [task])
         else:
-            self._unsettle([task])
+            unsettle(self, [task])
         task.gone = True
         del self.tasks[task.id]
         group.job.tasks.remove([task])
