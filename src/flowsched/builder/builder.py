@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -111,9 +111,12 @@ class Builder:
         """
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
         self.queues = Queues(self.cluster, self.groups)
+        self._ranked: dict[TaskClass, int] = {}
+        """What `_ranks` returned last."""
+        self._ranked_of: list[TaskClass] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "queues"}
+        return {name: value for name, value in vars(self).items() if name not in ("queues", "_ranked", "_ranked_of")}
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        waiting = [cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))]
+        waiting = [cls.index for cls in self._ranks()]
         self.classes.refresh(waiting, self.policy, scope.evictions.refused)
         self.batch.flush()
         jobs = (group.job for group in chain(touched, changes.removed))
@@ -342,15 +345,27 @@ class Builder:
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made))
+            standing = self._standing(queue.cls, groups, pairs, scope)
+            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made, standing))
         if len(proposals) == 1:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
-        standing = {
-            p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)
+        ranks = self._ranks()
+        order = {
+            p.cls.index: (*p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)
         }
-        proposals.sort(key=lambda proposal: standing[proposal.cls.index])
+        proposals.sort(key=lambda proposal: order[proposal.cls.index])
         return proposals
+
+    def _ranks(self) -> dict[TaskClass, int]:
+        """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
+        waiting = list(self.cluster.waiting)
+        if waiting != self._ranked_of:
+            number, last, self._ranked, self._ranked_of = 0, None, {}, waiting
+            for rank, cls in sorted(((cls.rank, cls) for cls in waiting), key=itemgetter(0)):
+                number += rank != last
+                self._ranked[cls], last = number, rank
+        return self._ranked
 
     def _plain(self, queue: ClassQueue) -> bool:
         """Return True if it does not matter which of the groups the flow sends."""
@@ -371,11 +386,18 @@ class Builder:
                 anywhere[group.cls.index].append((group, units))
         return anywhere, led
 
-    def rank(self, proposal: ClassFlow, scope: RoundScope) -> tuple[int, int]:
-        """Return priority and age: of two proposals for one machine, the one of lower rank goes first at any cost."""
-        groups = chain((group for group, _ in proposal.groups), (group for group, *_ in proposal.near))
-        oldest = max(self.groups.bucket(group, self.policy, scope.urged) for group in groups)
-        return proposal.cls.priority, -oldest
+    def _standing(
+        self,
+        cls: TaskClass,
+        groups: Sequence[tuple[Group, int]],
+        near: Sequence[tuple[Group, int, int, int]],
+        scope: RoundScope,
+    ) -> tuple[int, int]:
+        """Return `ClassFlow.standing`."""
+        if len(groups) == 1 and not near:
+            return cls.priority, -self.groups.bucket(groups[0][0], self.policy, scope.urged)
+        every = chain((group for group, _ in groups), (group for group, *_ in near))
+        return cls.priority, -max(self.groups.bucket(group, self.policy, scope.urged) for group in every)
 
     def _oldest(self, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
         """Return as many tasks of a class as the flow sends, in order of arrival.

@@ -609,13 +609,14 @@ def enqueue(world, list tasks not None):
     cdef TaskRecord task
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
-    cdef dict waiting = world.waiting, told = world._waiting_ids
+    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
     (<Chain?> group.waiting).insert(tasks)
     for task in tasks:
         if task.since is None:
             (<list> world._timeless).append(task)
     (<dict> waiting.setdefault(cls, {}))[group] = None
     told.pop(cls, None)
+    queues.pop(cls, None)
     touched(world, group)
 
 
@@ -623,7 +624,7 @@ def dequeue(world, list tasks not None):
     """Let tasks wait no more."""
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
-    cdef dict waiting = world.waiting, told = world._waiting_ids
+    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
     cdef Chain chain = group.waiting
     chain.remove(tasks)
     if not chain.count:
@@ -631,6 +632,7 @@ def dequeue(world, list tasks not None):
         if not waiting[cls]:
             del waiting[cls]
     told.pop(cls, None)
+    queues.pop(cls, None)
     touched(world, group)
 
 

@@ -123,6 +123,7 @@ class Cluster(Views):
         queues = sorted(self.waiting.items(), key=lambda queue: queue[0].index)
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
+        self.queues.clear()
         self.everything()  # now, since it gives back the rows of machines that are gone
 
     @property

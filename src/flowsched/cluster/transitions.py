@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 from flowsched.cluster._records import dequeue, enqueue, renumber, settle, turn_back, unsettle
 from flowsched.cluster.inventory import Inventory
@@ -50,6 +51,8 @@ class Transitions:
     by_row : dict of int to MachineRecord
     waiting : dict of TaskClass to dict of Group
         Classes with waiting tasks, and their groups that have some.
+    queues : dict of TaskClass
+        What a reader keeps of the waiting tasks of a class, until one of them starts, stops, comes or goes.
     moving : bool
         In the middle of one move: an exception there leaves what cannot be taken back.
     """
@@ -58,6 +61,7 @@ class Transitions:
         self.inventory = inventory
         self.by_row: dict[int, MachineRecord] = {}
         self.waiting: dict[TaskClass, dict[Group, None]] = {}
+        self.queues: dict[TaskClass, Any] = {}
         self._waiting_ids: dict[TaskClass, tuple[Hashable, ...]] = {}
         self._changes = Changes()
         self.moving = False

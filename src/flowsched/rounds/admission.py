@@ -93,7 +93,7 @@ class AdmissionCheck:
         if len(proposals) == 1:
             yield proposals
             return
-        for _, alike in groupby(proposals, lambda proposal: self.builder.rank(proposal, self.scope)):
+        for _, alike in groupby(proposals, attrgetter("standing")):
             yield list(alike)
 
     def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
@@ -141,10 +141,10 @@ class AdmissionCheck:
         self, proposals: Sequence[ClassFlow], step: float, positions: LadderPosition | None
     ) -> list[ClassFlow]:
         """Return some of the proposals of best standing, the cheapest first and at most one task per machine."""
-        cost_of, scope = self.builder.classes.cost, self.scope
+        cost_of = self.builder.classes.cost
         if positions is not None and proposals:
             proposals = positions.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
-        best = [p for p in proposals if self.builder.rank(p, scope) == self.builder.rank(proposals[0], scope)]
+        best = [p for p in proposals if p.standing == proposals[0].standing]
         offers: list[tuple[int, int, int, Group | None]] = []
         for i, p in enumerate(best):
             offers += [(cost_of(p.cls.index, row), i, row, None) for row, _ in p.rows]
@@ -300,7 +300,7 @@ class AdmissionCheck:
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
-            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * len(self.cluster.waiting_ids(cls)))]
+            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * sum(len(group.waiting) for group in self.cluster.waiting[cls]))]
             cost, paid = cost[few], paid[few]
             if policy.priority.strict:
                 cost = _at_most(cost, builder.groups.bearable_cost(cls, policy))
