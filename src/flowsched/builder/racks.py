@@ -136,14 +136,15 @@ class RackArcs(Columns):
         """Return the nodes of racks to classes; they are added where needed."""
         missing = self._node[classes, racks] < 0
         if missing.any():
-            c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
+            pairs = np.unique(classes[missing] << 32 | racks[missing])
+            c, r = pairs >> 32, pairs & _RACK
             nodes = self.batch.add_nodes(len(c))
             tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
             self._node[c, r] = nodes
             self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
             arcs = self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
             self.grow(arcs=int(arcs.max()) + 1)
-            self._pair[arcs] = c << 32 | r
+            self._pair[arcs] = pairs
         found: Ints = self._node[classes, racks]
         return found
 

@@ -30,6 +30,9 @@ from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void* it)
+
 cdef enum:
     PLACE = 0
     JOB = 1
@@ -408,6 +411,96 @@ def remember(dict before not None, list tasks not None):
     for task in tasks:
         if task not in before:
             before[task] = Before(task)
+
+
+def untouched(list tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
+    """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
+    cdef list alike = []
+    cdef TaskRecord task
+    cdef Py_ssize_t i
+    cdef object group = (<TaskRecord> tasks[first]).group
+    for i in range(first, min(first + most, len(tasks))):
+        task = tasks[i]
+        if task.group is not group or task in before:
+            break
+        alike.append(task)
+    return alike
+
+
+# -- deltas of rounds: `kinds` are the classes `Place` and `Preempt` ----------------------------------------------------------
+
+
+def concerned(dict tasks not None, unit, turns, tuple kinds not None):
+    """Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on."""
+    cdef dict records = {}
+    cdef TaskRecord record
+    place, _ = kinds
+    for delta in unit:
+        id = delta.task
+        found = tasks.get(id)
+        if found is None:
+            return "gone"
+        record = found
+        if turns is not None and record.turn != turns[id] or record in records or isinstance(delta, place) != (record.row < 0):
+            return "moved on"
+        records[record] = delta
+    return records
+
+
+def starts(dict records not None, tuple kinds not None):
+    """Return the tasks that start, in their order: those of one group on the same devices of a machine together, with the first delta."""
+    cdef list found = [], alike = None
+    cdef TaskRecord record, first = None
+    _, preempt = kinds
+    machine = devices = None
+    for record, delta in records.items():
+        if isinstance(delta, preempt):
+            continue
+        here, on = delta.machine, delta.devices
+        if first is None or record.group is not first.group or not (here is machine or here == machine) or on != devices:
+            first, machine, devices, alike = record, here, on, []
+            found.append((alike, delta))
+        alike.append(record)
+    return found
+
+
+def moved(dict before not None, dict machines not None, tuple kinds not None, out):
+    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
+
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """
+    cdef dict placements = out.placements, devices = out.devices, turns = out.turns, gangs = out.gangs
+    cdef list places = out.places, others = []
+    cdef TaskRecord task
+    cdef Before state
+    place, _ = kinds
+    group = gang = None
+    for task in sorted(before):
+        state = before[task]
+        if state.place is None:
+            if task.row < 0:
+                continue
+            machine = (<MachineRecord?> machines[task.row]).id
+            placements[task.id] = machine
+            if task.group is not group:
+                group = task.group
+                gang = None if group.job.job.gang is None else group.job.serial
+            if gang is not None:
+                gangs[task.id] = gang
+            made = new(place)
+            put(made, "task", task.id)
+            put(made, "machine", machine)
+            put(made, "devices", task.devices)
+            PyObject_GC_UnTrack(<void*> made)
+            places.append(made)
+        elif task.row < 0 or task.turn != state.turn:
+            others.append(task)
+        else:
+            continue
+        turns[task.id] = state.turn
+        if task.row >= 0:
+            devices[task.id] = task.devices
+    return others
 
 
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
@@ -20,6 +20,7 @@ from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
+from flowsched.cluster._records import untouched
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
@@ -188,9 +189,7 @@ class AdmissionCheck:
         """Start the tasks at the front that can be taken together; return their number."""
         group = tasks[first].group
         room = self.cluster.inventory.spare(row, group.cls.index, len(tasks) - first)
-        alike = list(
-            takewhile(lambda t: t.group is group and t not in self.transaction.before, tasks[first : first + room])
-        )
+        alike = untouched(tasks, first, room, self.transaction.before) if room else []
         if alike:
             self.transaction.start(alike, row, ())
         return len(alike)
