@@ -114,9 +114,10 @@ class Builder:
         self._ranked: dict[TaskClass, int] = {}
         """What `_ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
+        self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("queues", "_ranked", "_ranked_of")}
+        return {name: value for name, value in vars(self).items() if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")}
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -283,23 +284,26 @@ class Builder:
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
         if not groups:
             return
-        jobs = self.groups.without_node(group.job for group in groups)
-        classes = list(dict.fromkeys(g.cls.index for g in groups if self.racks.aggregator(g.cls.index) is None))
+        jobs = self.groups.without_node([group.job for group in groups])
+        classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
         g, j = len(groups), len(jobs)
         nodes = self.batch.add_nodes(g + j + len(classes)).tolist()
         self.groups.add_jobs(jobs, nodes[g : g + j])
         if classes:
             self.racks.add_classes(classes, nodes[g + j :])
             self.classes.grow(classes=max(classes) + 1)
-        self._gangs.update((group, None) for group in groups if group.job.job.gang is not None)
+        for group in groups:
+            if group.job.job.gang is not None:
+                self._gangs[group] = None
         with_data = [group for group in groups if group.data]
         if with_data:
             self.locality.add(with_data)
-        unscheduled = [self.groups.job_node(group.job) for group in groups]
-        tails = np.array(nodes[g : g + j] + nodes[:g] + nodes[:g], np.int64)
-        heads = np.array([self.machines.sink] * j + unscheduled + [self._entry(group) for group in groups], np.int64)
-        capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
-        arcs = self.batch.add_arcs(tails, heads, capacity, 0).tolist()
+        tails = [*nodes[g : g + j], *nodes[:g], *nodes[:g]]
+        heads = [self.machines.sink] * j
+        heads += [self.groups.job_node(group.job) for group in groups]
+        heads += [self._entry(group) for group in groups]
+        ends = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
+        arcs = self.batch.add_arcs(*ends, 0).tolist()
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         self.running.add(groups, nodes[:g])
         if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):
@@ -307,9 +311,13 @@ class Builder:
 
     def _entry(self, group: Group) -> int:
         """Return the node by which a group's tasks start: its own entry, or its class's aggregator."""
-        entry, aggregator = self.locality.entry(group), self.racks.aggregator(group.cls.index)
+        if group.data:
+            entry = self.locality.entry(group)
+            assert entry is not None
+            return entry
+        aggregator = self.racks.aggregator(group.cls.index)
         assert aggregator is not None
-        return aggregator if entry is None else entry
+        return aggregator
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
@@ -361,9 +369,10 @@ class Builder:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
+            self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
             number, last, self._ranked, self._ranked_of = 0, None, {}, waiting
-            for rank, cls in sorted(((cls.rank, cls) for cls in waiting), key=itemgetter(0)):
-                number += rank != last
+            for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)) if waiting[1:] else self._rank_of.items():
+                number += rank is not last and rank != last
                 self._ranked[cls], last = number, rank
         return self._ranked
 

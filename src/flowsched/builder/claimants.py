@@ -88,7 +88,7 @@ class Claimants(Columns):
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""
         bundles = self.unscheduled.add(nodes, [self.sink] * len(jobs), arcs)
-        for job, bundle in zip(jobs, bundles.tolist(), strict=True):
+        for job, bundle in zip(jobs, bundles, strict=True):
             index = self.index[job] = self._indices.take()
             if index >= len(self._to_sink):
                 self.grow(jobs=index + 1)
@@ -137,8 +137,8 @@ class Claimants(Columns):
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
         nodes = self.batch.add_nodes(len(new)).tolist()
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
-        self.unscheduled.free(bundles)
-        for user, node, bundle in zip(new, nodes, bundles.tolist(), strict=True):
+        self.unscheduled.free(np.array(bundles, np.int64))
+        for user, node, bundle in zip(new, nodes, bundles, strict=True):
             at = self._user_indices.take()
             self.grow(users=at + 1)
             self._user_to_sink[at] = bundle
@@ -147,7 +147,8 @@ class Claimants(Columns):
         index = np.array([self.index[job] for job in jobs], np.int64)
         to_sink = self._to_sink[index]
         tails = self.unscheduled.tail[to_sink].tolist()
-        to_users = self.unscheduled.add(tails, [self._users[job.job.user][1] for job in jobs])
+        heads = [self._users[job.job.user][1] for job in jobs]
+        to_users = np.array(self.unscheduled.add(tails, heads), np.int64)
         self._to_user[index] = to_users
         for job, i in zip(jobs, index.tolist(), strict=True):
             self._user[i] = self._users[job.job.user][0]

@@ -65,6 +65,7 @@ class ClassArcs(Columns):
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine could make room for the class."""
     _cursor_view: memoryview = view("_cursor")
+    _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
         super().__init__()
@@ -248,8 +249,8 @@ class ClassArcs(Columns):
 
     def with_room(self, classes: Sequence[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        index = np.array(classes, np.int64)
-        return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
+        roomy = self._roomy_view
+        return [class_id for class_id in classes if roomy[class_id]]
 
     @property
     def known(self) -> int:

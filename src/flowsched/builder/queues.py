@@ -89,20 +89,24 @@ class ClassQueue:
         """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
         if not count:
             return []
-        nodes = self._nodes.nodes
-        open_ = (group for group in self.by_turn if nodes[group].waiting)
-        first, second = next(open_), next(open_, None)
+        nodes, by_turn = self._nodes.nodes, self.by_turn
+        first = second = None
+        for group in by_turn:
+            if nodes[group].waiting:
+                if first is not None:
+                    second = group
+                    break
+                first = group
+        assert first is not None
         if second is None:
             return [(first, min(count, len(first.waiting)))]
-        if count == 1 or (
-            count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn
-        ):
+        if count == 1 or (count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn):
             return [(first, count)]
-        if count >= len(self.by_turn):
-            every = [(group, len(group.waiting)) for group in self.by_turn if nodes[group].waiting]
+        if count >= len(by_turn):
+            every = [(group, len(group.waiting)) for group in by_turn if nodes[group].waiting]
             if count == sum(units for _, units in every):
                 return every
-        heads = [first, second, *islice(open_, count - 2)]
+        heads = list(islice((group for group in by_turn if nodes[group].waiting), count))
         chosen: dict[Group, int] = {}
         for task in islice(merge(*(group.waiting for group in heads)), count):
             chosen[task.group] = chosen.get(task.group, 0) + 1

@@ -448,8 +448,8 @@ def concerned(dict tasks not None, unit, turns, tuple kinds not None):
 
 
 def starts(dict records not None, tuple kinds not None):
-    """Return the tasks that start, in their order: those of one group on the same devices of a machine together, with the first delta."""
-    cdef list found = [], alike = None
+    """Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine."""
+    cdef list tasks = [], deltas = [], ends = []
     cdef TaskRecord record, first = None
     _, preempt = kinds
     machine = devices = None
@@ -458,10 +458,14 @@ def starts(dict records not None, tuple kinds not None):
             continue
         here, on = delta.machine, delta.devices
         if first is None or record.group is not first.group or not (here is machine or here == machine) or on != devices:
-            first, machine, devices, alike = record, here, on, []
-            found.append((alike, delta))
-        alike.append(record)
-    return found
+            if first is not None:
+                ends.append(len(tasks))
+            first, machine, devices = record, here, on
+        tasks.append(record)
+        deltas.append(delta)
+    if first is not None:
+        ends.append(len(tasks))
+    return tasks, deltas, ends
 
 
 def moved(dict before not None, dict machines not None, tuple kinds not None, out):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 
+from itertools import pairwise
+
 from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import concerned, starts
@@ -59,8 +61,9 @@ def happen(
     stopped = [record for record in records if record.row >= 0]
     for record in stopped:
         transaction.stop(record)
-    for alike, delta in starts(records, KINDS):
-        refusal = _start(transaction, alike, delta, turns is None)
+    starting, deltas, ends = starts(records, KINDS)
+    for first, end in pairwise((0, *ends)):
+        refusal = _start(transaction, starting[first:end], deltas[first], turns is None)
         if refusal is not None:
             transaction.rollback()
             return refusal
