@@ -148,6 +148,10 @@ class NetworkBatch:
         """Return the reduced costs of arcs."""
         return self._network._core.arc_data(arcs, _cs.REDUCED)
 
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of nodes and arcs."""
+        return self._network._core.sizes()
+
     # -- for tests ----------------------------------------------------------------------------------------------
 
     def check(self, kept: Sequence[KeptArcs], unkept: int) -> None:

@@ -169,9 +169,14 @@ class Builder:
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
-        groups = chain(self._gangs, self.cluster.touched)
-        jobs = {group.job for group in groups if group.job.job.gang is not None and group.waiting}
+        groups = [*self._gangs, *self.cluster.touched]
+        jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
         return sorted(jobs, key=attrgetter("serial"))
+
+    @property
+    def any_gangs(self) -> bool:
+        """True if a group of a gang has a node."""
+        return bool(self._gangs)
 
     @property
     def levels(self) -> list[int]:
@@ -230,6 +235,8 @@ class Builder:
 
     def _forget(self, changes: Changes) -> None:
         """Forget groups, machines and classes that are gone."""
+        if not (changes.removed or changes.gone or changes.classes):
+            return
         nodes: list[int] = []
         for group in changes.removed:
             if group in self.groups.nodes:
@@ -359,11 +366,8 @@ class Builder:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
         ranks = self._ranks()
-        order = {
-            p.cls.index: (*p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)
-        }
-        proposals.sort(key=lambda proposal: order[proposal.cls.index])
-        return proposals
+        order = [(p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)]
+        return [proposals[i] for i in sorted(range(len(order)), key=order.__getitem__)]
 
     def _ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""

@@ -413,6 +413,20 @@ def remember(dict before not None, list tasks not None):
             before[task] = Before(task)
 
 
+def ids_of(groups):
+    """Return the ids of the waiting tasks, group by group."""
+    cdef list ids = []
+    cdef Chain chain
+    cdef void* at
+    for group in groups:
+        chain = group.waiting
+        at = chain.first
+        while at:
+            ids.append((<TaskRecord> at).id)
+            at = (<TaskRecord> at).link[PLACE].next
+    return tuple(ids)
+
+
 def untouched(list tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
     """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
     cdef list alike = []
@@ -731,6 +745,21 @@ def dequeue(world, list tasks not None):
     told.pop(cls, None)
     queues.pop(cls, None)
     touched(world, group)
+
+
+def start(world, list tasks not None, int32_t row, tuple devices not None, now):
+    """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
+    dequeue(world, tasks)
+    world._turn = renumber(tasks, world._turn)
+    settle(world, tasks, row, devices, now)
+
+
+def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now):
+    """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
+    remember(before, tasks)
+    world.moving = True
+    start(world, tasks, row, devices, now)
+    world.moving = False
 
 
 cdef dict touched(world, group):

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.cluster._records import dequeue, enqueue, renumber, settle, turn_back, unsettle
+from flowsched.cluster._records import dequeue, enqueue, ids_of, settle, start, turn_back, unsettle
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -88,14 +88,12 @@ class Transitions:
         """The waiting tasks of a class, group by group."""
         ids = self._waiting_ids.get(cls)
         if ids is None:
-            ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
+            ids = self._waiting_ids[cls] = ids_of(self.waiting[cls])
         return ids
 
     def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
         """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
-        dequeue(self, tasks)
-        self._turn = renumber(tasks, self._turn)
-        settle(self, tasks, row, devices, now)
+        start(self, tasks, row, devices, now)
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
         """A running task waits again."""

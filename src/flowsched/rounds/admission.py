@@ -99,6 +99,8 @@ class AdmissionCheck:
 
     def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
         """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
+        if self.builder.policy.fairness is None:
+            return False
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
         while excess := self.builder.shares.excess(jobs):
