@@ -531,21 +531,21 @@ def alike(tuple tasks not None, tuple names not None):
 
     Equal is not enough: True == 1.
     """
-    cdef list ends = []
-    cdef Py_ssize_t i
+    cdef list ends = [], last = [None] * len(names)
+    cdef Py_ssize_t i, k
+    cdef bint other
     for i in range(len(tasks)):
-        if i and not same(tasks[i], tasks[i - 1], names):
+        other = False
+        for k in range(len(names)):
+            value = getattr(tasks[i], names[k])
+            if value is not last[k]:
+                last[k] = value
+                other = True
+        if other and i:
             ends.append(i)
     if tasks:
         ends.append(len(tasks))
     return ends
-
-
-cdef int same(one, other, tuple names) except -1:
-    for name in names:
-        if getattr(one, name) is not getattr(other, name):
-            return False
-    return True
 
 
 def added(list ids not None, group, list indices not None, int64_t turn, since, duration):
@@ -675,6 +675,28 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count):
         inventory._touch_all(others)
 
 
+def spare_room(inventory, int64_t row, int64_t class_id, int64_t most):
+    """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
+    cdef tuple at = inventory.columns_at
+    cdef const int64_t* free = <const int64_t*> <size_t> at[0]
+    cdef const int64_t* running = <const int64_t*> <size_t> at[2]
+    cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
+    cdef const int64_t* slots = <const int64_t*> <size_t> at[13]
+    cdef int64_t rows = at[7], classes = at[8], resources = at[9], g = at[12], d, count
+    if not (0 <= row < rows and 0 <= class_id < classes):
+        raise IndexError(f"no machine {row}, or no class {class_id}")
+    demand += class_id * resources
+    free += row * resources
+    if 0 <= g < resources and demand[g]:
+        return 0
+    count = min(slots[row] - running[row], most)
+    if inventory.rule is None:
+        for d in range(resources):
+            if demand[d] > 0:
+                count = min(count, free[d] // demand[d] if free[d] > 0 else 0)
+    return max(count, 0)
+
+
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
 
 
@@ -752,6 +774,23 @@ def start(world, list tasks not None, int32_t row, tuple devices not None, now):
     dequeue(world, tasks)
     world._turn = renumber(tasks, world._turn)
     settle(world, tasks, row, devices, now)
+
+
+def restore(world, list tasks not None, list states not None):
+    """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+    They are together at one place or wait, and were so before.
+    """
+    cdef Before state = states[0]
+    if (<TaskRecord> tasks[0]).row < 0:
+        dequeue(world, tasks)
+    else:
+        unsettle(world, tasks)
+    turn_back(tasks, states)
+    if state.place is None:
+        enqueue(world, sorted(tasks))
+    else:
+        settle(world, tasks, state.place.row, state.place.devices, state.place.since)
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._pairs as _pairs
-from flowsched.cluster._records import take
+from flowsched.cluster._records import spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
@@ -136,7 +136,7 @@ class Inventory(Columns):
     def _renew_views(self) -> None:
         super()._renew_views()
         arrays = self.free, self.devices, self.running, self.running_at, self.version, self.demand, self.level
-        rows = min(len(array) for array in arrays[:5])
+        rows = min(*(len(array) for array in arrays[:5]), len(self.slots))
         self.columns_at = (
             *(array.ctypes.data for array in arrays),
             rows,
@@ -145,6 +145,7 @@ class Inventory(Columns):
             self.devices.shape[1],
             self.running_at.shape[1],
             self.resources.device_index,
+            self.slots.ctypes.data,
         )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -386,15 +387,10 @@ class Inventory(Columns):
 
     def spare_room(self, row: int, class_id: int, most: int) -> int:
         """Return `spare` without the constraints of the policy."""
-        asks, free = self._asks[class_id], self._free
-        if asks.share or self.affinity.heeds(class_id):
+        if self.affinity.heeds(class_id):
             return 0
-        count = min(self._slots[row] - self._running[row], most)
-        if self.rule is not None:
-            return self.rule.spare(row, class_id, count) if count > 0 else 0
-        for d, amount in asks.amounts:
-            count = min(count, free[row, d] // amount)
-        return max(count, 0)
+        count = spare_room(self, row, class_id, most)
+        return count if self.rule is None or not count else self.rule.spare(row, class_id, count)
 
     def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
         """Take the room of tasks of the class, each on these devices; with a negative count, give their room back."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from flowsched.cluster._records import remember, together, try_start
+from flowsched.cluster._records import remember, restore, together, try_start
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
@@ -54,7 +54,7 @@ class Transaction:
             return
         self.cluster.moving = True
         for tasks, before in together(self.before):
-            self.cluster.restore(tasks, before)
+            restore(self.cluster, tasks, before)
         self.before.clear()
         self.cluster.moving = False
 

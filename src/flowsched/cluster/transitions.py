@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.cluster._records import dequeue, enqueue, ids_of, settle, start, turn_back, unsettle
+from flowsched.cluster._records import enqueue, ids_of, restore, start, unsettle
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -107,13 +107,4 @@ class Transitions:
 
         They are of one group, are together at one place or wait, and were so before.
         """
-        if tasks[0].row < 0:
-            dequeue(self, tasks)
-        else:
-            unsettle(self, tasks)
-        turn_back(tasks, before)
-        place = before[0].place
-        if place is None:
-            enqueue(self, sorted(tasks))
-        else:
-            settle(self, tasks, place.row, place.devices, place.since)
+        restore(self, tasks, before)
