@@ -117,7 +117,11 @@ class Builder:
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")
+        }
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -193,10 +197,11 @@ class Builder:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
-        self.locality.machines_change((), changes.machines)
-        self._add_machines(list(changes.machines))
+        if changes.machines:
+            self.locality.machines_change((), changes.machines)
+            self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted((group for group in touched if group not in known), key=_rank), scope)
+        self._add_groups(sorted([group for group in touched if group not in known], key=_rank), scope)
         self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
@@ -309,8 +314,8 @@ class Builder:
         heads = [self.machines.sink] * j
         heads += [self.groups.job_node(group.job) for group in groups]
         heads += [self._entry(group) for group in groups]
-        ends = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
-        arcs = self.batch.add_arcs(*ends, 0).tolist()
+        tail, head, capacity = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
+        arcs = self.batch.add_arcs(tail, head, capacity, 0).tolist()
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         self.running.add(groups, nodes[:g])
         if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):
@@ -373,9 +378,12 @@ class Builder:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
+            self._ranked, self._ranked_of = dict.fromkeys(waiting, 0), waiting
+            if len(waiting) < 2:
+                return self._ranked
             self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
-            number, last, self._ranked, self._ranked_of = 0, None, {}, waiting
-            for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)) if waiting[1:] else self._rank_of.items():
+            number, last, self._ranked = 0, None, {}
+            for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
                 number += rank is not last and rank != last
                 self._ranked[cls], last = number, rank
         return self._ranked

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.unscheduled import UnscheduledArcs
-from flowsched.cluster.columns import Columns, IdPool, column
+from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.records import JobRecord
 
 __all__ = ["Claimants"]
@@ -47,6 +47,7 @@ class Claimants(Columns):
 
     _to_sink: Ints = column("jobs", fill=-1)
     """Bundle from the job to the sink; without one the arrays below are as at first."""
+    _to_sink_view: memoryview = view("_to_sink")
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
     _user: Ints = column("jobs", fill=-1)
@@ -92,7 +93,7 @@ class Claimants(Columns):
             index = self.index[job] = self._indices.take()
             if index >= len(self._to_sink):
                 self.grow(jobs=index + 1)
-            self._to_sink[index] = bundle
+            self._to_sink_view[index] = bundle
         self._ordered = self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:

@@ -214,8 +214,9 @@ class RunningArcs(Columns):
             rows.append(row)
             counts.append(count)
             costs.append(age[2])
-        numbers = np.array((tails, self.machines.node[rows], counts, costs), np.int64)
-        for (index, *_), arc in zip(new, self.batch.add_arcs(*numbers).tolist(), strict=True):
+        tail, count_of, cost = np.array((tails, counts, costs), np.int64)
+        arcs = self.batch.add_arcs(tail, self.machines.node[rows], count_of, cost).tolist()
+        for (index, *_), arc in zip(new, arcs, strict=True):
             self._arc_view[index] = arc
 
     def kept_arcs(self) -> Iterator[KeptArcs]:

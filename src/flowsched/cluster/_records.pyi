@@ -90,7 +90,10 @@ def untouched(
     tasks: Sequence[TaskRecord], first: int, most: int, before: dict[TaskRecord, Before]
 ) -> list[TaskRecord]: ...
 def concerned(
-    tasks: dict[Hashable, TaskRecord], unit: Sequence[Any], turns: Mapping[Hashable, int] | None, kinds: tuple[type, type]
+    tasks: dict[Hashable, TaskRecord],
+    unit: Sequence[Any],
+    turns: Mapping[Hashable, int] | None,
+    kinds: tuple[type, type],
 ) -> dict[TaskRecord, Any] | str: ...
 def starts(
     records: dict[TaskRecord, Any], kinds: tuple[type, type]

@@ -427,7 +427,7 @@ def ids_of(groups):
     return tuple(ids)
 
 
-def untouched(list tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
+def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
     """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
     cdef list alike = []
     cdef TaskRecord task

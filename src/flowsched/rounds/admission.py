@@ -301,7 +301,8 @@ class AdmissionCheck:
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
-            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * sum(len(group.waiting) for group in self.cluster.waiting[cls]))]
+            tasks = sum(len(group.waiting) for group in self.cluster.waiting[cls])
+            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * tasks)]
             cost, paid = cost[few], paid[few]
             if policy.priority.strict:
                 cost = _at_most(cost, builder.groups.bearable_cost(cls, policy))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-
 from itertools import pairwise
 
 from flowsched.boundary.validate import quoted

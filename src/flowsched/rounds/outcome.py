@@ -53,6 +53,7 @@ def outcome(check: AdmissionCheck) -> Outcome:
     price = policy.preemption.price if policy.preemption else 0.0
     for task in moved(check.transaction.before, by_row, KINDS, out):
         was = check.transaction.before[task].place
+        assert was is not None, "it ran before, or it would have started"
         old, cause = by_row[was.row].id, check.evicted_for[task].id
         if task.row < 0:
             lost = policy.waiting.bucket(check.transaction.now - was.since)
