@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._cs as _cs
 import flowsched._pairs as _pairs
 from flowsched.network.flow_network import FlowNetwork
 
@@ -146,7 +145,7 @@ class NetworkBatch:
 
     def reduced_cost(self, arcs: Ints) -> Ints:
         """Return the reduced costs of arcs."""
-        return self._network._core.arc_data(arcs, _cs.REDUCED)
+        return self._network.reduced_cost(arcs)
 
     def sizes(self) -> tuple[int, int]:
         """Return the numbers of nodes and arcs."""
