@@ -129,6 +129,15 @@ def test_records_are_none_of_the_collectors_and_go_with_their_cluster() -> None:
     assert not any(ref() for ref in alive)
 
 
+def test_deltas_of_tasks_that_start_are_none_of_the_collectors() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 3}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(4)]))
+    rnd = sched.schedule(0.0)
+    assert rnd.deltas == tuple(fs.Place(i, "m", ()) for i in range(3))
+    assert not any(map(gc.is_tracked, rnd.deltas))
+    assert sched.commit(rnd).accepted == rnd.deltas
+
+
 def test_a_record_outlives_its_cluster() -> None:
     cluster = Cluster(("cpu",))
     cluster.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
