@@ -26,6 +26,7 @@ from flowsched.policy.providers import (
     StaticQuotas,
     WeightedMaxMin,
 )
+from flowsched.policy.utility import Utilities
 
 __all__ = [
     "DRF",
@@ -52,6 +53,7 @@ __all__ = [
     "StaticQuotas",
     "StrictPriority",
     "TaintCost",
+    "Utilities",
     "WaitCost",
     "WeightedMaxMin",
     "WeightedPriority",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import Any, Literal, Protocol
 
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._pairs as _pairs
-from flowsched.boundary.validate import number, quoted
+from flowsched.boundary.validate import number, ordered, quoted, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.cluster.shapes import ShapeKey
 from flowsched.exceptions import InputError
+from flowsched.policy.scale import LATER
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 
@@ -27,10 +29,11 @@ class PlacementCost(Protocol):
     """Cost of one dimension of a placement.
 
     It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
-    range; by default a hundredth.  `Policy.fitted` goes by it.
+    range; by default a hundredth.  `Policy.fitted` goes by it.  It may have an attribute ``range``, the least and the
+    largest value; by default (0, 1).  Weights compare whole ranges.
 
     Called for the machines that changed, before a round's solve.  It must depend on nothing but the classes and these
-    machines as they are now (other changes are not noticed), and return values in [0, 1].
+    machines as they are now (other changes are not noticed), and return values of its range.
     """
 
     @property
@@ -41,6 +44,12 @@ class PlacementCost(Protocol):
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost of one more task of each class on each machine, shape (classes, rows)."""
         ...
+
+
+def range_of(cost: PlacementCost) -> tuple[float, float]:
+    """Return the least and the largest value of a cost."""
+    low, high = getattr(cost, "range", None) or (0.0, 1.0)
+    return low, high
 
 
 _LEAST, _MOST = 1e-100, 1e100
@@ -127,7 +136,7 @@ def built_in(cost: PlacementCost) -> int | None:
     return _pairs.KINDS["devices"] if type(cost) is DeviceCost else None
 
 
-def _shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
+def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
     """Return the different shapes of machines, None for a row without one, and which of them each row has."""
     keys = cluster.inventory.shapes().keys
     shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
@@ -151,7 +160,7 @@ class PreferenceCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
-        shapes, at = _shapes_of(cluster, rows)
+        shapes, at = shapes_of(cluster, rows)
         labels = [dict(key[1]) if key else {} for key in shapes]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
@@ -182,7 +191,7 @@ class TaintCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
-        shapes, at = _shapes_of(cluster, rows)
+        shapes, at = shapes_of(cluster, rows)
         soft = [[taint for taint in key[3] if taint[2] == "PreferNoSchedule"] if key else [] for key in shapes]
         if not any(soft):
             return cost
@@ -200,18 +209,46 @@ class CustomCost:
     Parameters
     ----------
     function : callable
-        Called with the cluster, the indices of classes, and the rows of machines; returns costs in [0, 1] of shape
+        Called with the cluster, the indices of classes, and the rows of machines; returns costs of shape
         (classes, rows).  What it may depend on, see `PlacementCost`.
     weight : float
+    range : (float, float) or None
+        Least and largest cost, of either sign: ``(-7.0, 5.0)``.  None, the default: from 0 to 1.
+    grows : bool
+        The range is the one known so far, and grows.  A cost without a range grows, if it is the policy's only cost: where
+        its answers need more than [0, 1], or more than `Policy.resolution` levels, `Scheduler.schedule` replaces the policy
+        by one of the same goals with a range of powers of two, or a million levels.  Beside other costs no range grows.
     """
 
     function: Callable[[Cluster, Ints, Ints], Floats]
     weight: float = 1.0
+    range: tuple[float, float] | None = field(default=None, metadata=LATER)
+    grows: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InputError(f"CustomCost: function must be callable, got {quoted(self.function)}")
+        truth("CustomCost: grows", self.grows)
+        if self.range is not None:
+            ends = ordered("CustomCost: range", self.range)
+            if len(ends) != 2:
+                raise InputError(f"CustomCost: range must be (least, largest), got {quoted(self.range)}")
+            low, high = (number(f"CustomCost: range[{i}]", end, -_MOST, _MOST) for i, end in enumerate(ends))
+            if not high - low >= _LEAST:
+                raise InputError(
+                    f"CustomCost: range must go from the least to the largest cost, got {quoted(self.range)}"
+                )
+            object.__setattr__(self, "range", (low, high))
         become_weight(self)
+
+    def wider(self, least: float, largest: float) -> CustomCost | None:
+        """Return the same cost with a range that holds these; None if its range does not grow."""
+        if not (self.range is None or self.grows) or not -_MOST <= least <= largest <= _MOST:
+            return None
+        low, high = range_of(self)
+        low = low if least >= low else -(2.0 ** math.ceil(math.log2(-least)))
+        high = high if largest <= high else 2.0 ** math.ceil(math.log2(largest))
+        return replace(self, range=(low, high), grows=True)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the costs of the function."""

@@ -5,8 +5,8 @@ All costs are whole numbers, and lower ones win.  How strict means strict: see t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -21,27 +21,28 @@ from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
-from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost, built_in
+from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, built_in, range_of
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
-from flowsched.policy.scale import CostScale
+from flowsched.policy.scale import LATER, BeyondScale, CostScale
+from flowsched.policy.utility import Utilities
 
 Ints = NDArray[np.int64]
 
-__all__ = ["LATER", "OMEGA", "Policy", "PreemptionCost"]
+__all__ = ["OMEGA", "Policy", "PreemptionCost"]
 
 OMEGA = 1000
 """Cost of one whole dimension by default: the resolution of loads."""
-
-LATER: Mapping[str, bool] = {"later": True}
-"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
 
 _ROUNDING = 1e-9
 """So far beyond 0 and 1 a cost may be by rounding; so much it may differ where it is summed in another order."""
 
 _MOST = 1 << 59
 """All costs of a policy together are below it."""
+
+_FINE = 1_000_000
+"""Resolution of a policy whose only cost tells more than the default apart."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,11 @@ class Policy:
         object.__setattr__(self, "step", number("Policy: step", self.step, 0, 1))
         if not self.step:
             raise InputError("Policy: step must be above 0")
+        for i, cost in enumerate(self.placement):
+            if isinstance(cost, Utilities) and (levels := cost.needs(cost.weight / self._weight)) > self.resolution:
+                raise InputError(
+                    f"{self._name(i)}: its utilities need a resolution of at least {levels}, got {self.resolution}"
+                )
 
     @staticmethod
     def named(name: str) -> Policy:
@@ -209,15 +215,13 @@ class Policy:
         if self.recipe is not None:
             return _pairs.prices(cluster.inventory, self.recipe, classes, rows)
         total = np.zeros((len(classes), len(rows)))
-        weight = self._locality_weight
         for i, cost in enumerate(self.placement):
             part = self._asked(i, cluster, classes, rows)
             if self.debug:
                 self._compare(i, part, cluster, classes, rows)
             total += cost.weight * part
-            weight += cost.weight
-        if weight:
-            total *= self.resolution / weight
+        if self._weight:
+            total *= self.resolution / self._weight
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
 
     @cached_property
@@ -229,26 +233,42 @@ class Policy:
         kinds = [built_in(cost) for cost in self.placement]
         if self.debug or len(kinds) > _pairs.MOST_COSTS:
             return None
-        terms, weight = [], self._locality_weight
+        terms, weight = [], self._weight
         for kind, cost in zip(kinds, self.placement, strict=True):
             if kind is None:
                 return None
             terms.append((kind, cost.weight))
-            weight += cost.weight
         return tuple(terms), self.resolution / weight if weight else 1.0, float(self.resolution)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
-        """Ask one placement cost, and check its answer; shape (classes, rows)."""
+        """Ask one placement cost, and check its answer; parts of its range, shape (classes, rows)."""
         part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
         shape = (len(classes), len(rows))
         if part.shape != shape:
             raise InputError(f"{self._name(i)} returned shape {part.shape}, expected {shape}: (classes, rows)")
         if part.dtype.kind not in "fiub":
             raise InputError(f"{self._name(i)} returned values of type {part.dtype}, expected numbers")
-        if part.size and not (part.min() >= -_ROUNDING and part.max() <= 1 + _ROUNDING):
-            wrong = part[~((part >= -_ROUNDING) & (part <= 1 + _ROUNDING))][0]
-            raise InputError(f"{self._name(i)} returned {wrong:g}; costs are numbers from 0 to 1")
+        low, high = range_of(self.placement[i])
+        margin = _ROUNDING * (high - low)
+        if part.size and not (part.min() >= low - margin and part.max() <= high + margin):
+            wrong = part[~((part >= low - margin) & (part <= high + margin))][0]
+            raise BeyondScale(
+                f"{self._name(i)} returned {wrong:g}; costs are numbers from {low:g} to {high:g}",
+                self._wider(float(part.min()), float(part.max())),
+            )
+        if (low, high) != (0.0, 1.0):
+            part = (part - low) / (high - low)
+        if self.resolution < _FINE and self._wider(low, high) is not None and _is_coarse(part, self.resolution):
+            finer = replace(self, resolution=_FINE)
+            raise BeyondScale(f"{self._name(i)} tells more than {self.resolution} levels apart", finer)
         return part
+
+    def _wider(self, least: float, largest: float) -> Policy | None:
+        """Return the same goals with a scale that holds such costs, if the policy consists of a cost that grows."""
+        if len(self.placement) != 1 or self.locality is not None or not isinstance(self.placement[0], CustomCost):
+            return None
+        cost = self.placement[0].wider(least, largest)
+        return None if cost is None else replace(self, placement=(cost,))
 
     @cached_property
     def _witnesses(self) -> WeakKeyDictionary[Cluster, list[Witness]]:
@@ -256,7 +276,7 @@ class Policy:
         return WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_witnesses", "recipe")}
+        return {name: value for name, value in vars(self).items() if name not in ("_witnesses", "recipe", "_weight")}
 
     def _name(self, i: int) -> str:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
@@ -273,9 +293,10 @@ class Policy:
 
         witnesses[i].check(ask, part, classes, rows, cluster.inventory.version)
 
-    @property
-    def _locality_weight(self) -> float:
-        return self.locality.weight if self.locality else 0.0
+    @cached_property
+    def _weight(self) -> float:
+        """Sum of the weights of all costs of a place."""
+        return sum((cost.weight for cost in self.placement), self.locality.weight if self.locality else 0.0)
 
     def distance(self, here: float, in_rack: float) -> int:
         """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
@@ -292,8 +313,20 @@ class Policy:
     def scale(self) -> CostScale:
         """The scale of all costs."""
         price = self.preemption.price if self.preemption else 0.0
-        waiting = self.waiting
-        return CostScale(self.resolution, self.moves, waiting.buckets, round(price * self.resolution), waiting.patience)
+        return CostScale(
+            self.resolution, self.moves, self.waiting.buckets, round(price * self.resolution), self._patience
+        )
+
+    @property
+    def _patience(self) -> float:
+        """The part of the whole range above which a place is worth less than waiting in the first age bucket."""
+        if not any(isinstance(cost, Utilities) for cost in self.placement):
+            return self.waiting.patience
+        total = self.locality.weight if self.locality else 0.0
+        for cost in self.placement:
+            total += cost.weight * (cost.waits if isinstance(cost, Utilities) else 1.0)
+        # As in `place`, to the last bit: so a place that is worth as much as waiting costs one less.
+        return min(self.waiting.patience, round(total * (self.resolution / self._weight)) / self.resolution)
 
     def wait(self, bucket: int) -> int:
         """Return the cost of waiting in an age bucket, priority apart."""
@@ -324,6 +357,13 @@ class Policy:
         return dict(
             zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
         )
+
+
+def _is_coarse(part: NDArray[Any], resolution: int) -> bool:
+    """Return True if two different costs of a class come out as one level."""
+    ascending = np.sort(part, axis=1)
+    steps = np.diff(ascending, axis=1) > _ROUNDING
+    return bool((steps & (np.diff(np.rint(ascending * resolution), axis=1) == 0)).any())
 
 
 def _cluster(cluster: Cluster) -> Cluster:

@@ -19,6 +19,7 @@ from flowsched.exceptions import InputError
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import CustomCost, Locality
+from flowsched.policy.utility import Utilities
 
 __all__ = ["Goals", "Precedence", "check", "fitted"]
 
@@ -179,9 +180,11 @@ def _scaled(policy: _P, cluster: Cluster, moves: int) -> _P | None:
         weights.insert(0, max(1.0, (moves + 1) * sum(weights) / _least(cost, cluster)))
     if _LEVELS * sum(weights) >= _LARGEST:
         return None
-    resolution = max(policy.resolution, math.ceil(_LEVELS * sum(weights)))
+    total = sum(weights)
     locality = replace(policy.locality, weight=weights.pop(0)) if policy.locality else None
     placement = tuple(_weighted(cost, weight) for cost, weight in zip(policy.placement, weights, strict=True))
+    needs = [cost.needs(cost.weight / total) for cost in placement if isinstance(cost, Utilities)]
+    resolution = max(policy.resolution, math.ceil(_LEVELS * total), *needs)
     known: Any = policy
     scaled: _P = replace(known, placement=placement, locality=locality, resolution=resolution, moves=moves)
     return scaled

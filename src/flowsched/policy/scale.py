@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CostScale"]
+from flowsched.exceptions import InputError
+
+__all__ = ["LATER", "BeyondScale", "CostScale"]
 
 Ints = NDArray[np.int64]
+
+LATER: Mapping[str, bool] = {"later": True}
+"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
+
+
+class BeyondScale(InputError):
+    """A policy's scale does not hold a cost.
+
+    Attributes
+    ----------
+    policy : Policy
+        The same goals with a scale that does.
+    """
+
+    policy: Any
+
+    def __init__(self, message: str, policy: Any = None) -> None:
+        super().__init__(message)
+        self.policy = policy
 
 
 @dataclass(frozen=True, slots=True)
