@@ -101,8 +101,15 @@ class LoadCost:
 class Locality:
     """Run tasks near their data (`Task.data`): on the machine that holds it, else in its rack.
 
-    The cost of a place is the part of a task's data that has to come from other racks, plus `rack` times the part that
-    has to come from other machines of the same rack (Isard et al., "Quincy", SOSP 2009, section 4.2).
+    There are two modes:
+
+    * *By amount*, with `amount` given: the cost of a place is what crosses the core switch, the data in other racks, plus
+      `rack` times what crosses the rack's switch only, the data on other machines of the rack (Isard et al., "Quincy",
+      SOSP 2009, section 4.2).  So a task with much data gets the place near them before a task with little.
+    * *By part*, without: the same of the parts of a task's own data, so each task counts alike.
+
+    A task may have more data than `amount`.  Then `Scheduler.schedule` replaces the policy by one with a larger range and
+    the same price of a unit: `amount`, `weight` and `Policy.resolution` grow together.
 
     Parameters
     ----------
@@ -112,21 +119,30 @@ class Locality:
         From 0 to 1: what data in the same rack costs, data in another rack being 1.
     threshold : float
         Above 0 and up to 1: machines and racks with less than this part of a task's data are as good as any other.
+    amount : float or None
+        So much data in other racks costs as much as the whole range of a placement cost of the same weight; in the unit of
+        `Task.data`.  None for the mode by part.
     """
 
     weight: float = 1.0
     rack: float = 0.5
     threshold: float = 0.1
+    amount: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         become_weight(self)
         for name in ("rack", "threshold"):
             object.__setattr__(self, name, number(f"Locality: {name}", getattr(self, name), 0, 1))
         check_weight("Locality: threshold", self.threshold)
+        if self.amount is not None:
+            object.__setattr__(self, "amount", check_weight("Locality: amount", self.amount))
 
-    def cost(self, here: float, in_rack: float) -> float:
-        """Cost in [0, 1] of a place with these parts of the data on the machine and in its rack, itself included."""
-        return 1.0 - in_rack + self.rack * (in_rack - here)
+    def cost(self, here: float, in_rack: float, data: float = 1.0) -> float:
+        """Cost of a place with these parts of the data on the machine and in its rack, itself included.
+
+        From 0 to 1; above 1 by amount, where a task has more `data` than that.
+        """
+        return (1.0 - in_rack + self.rack * (in_rack - here)) * (1.0 if self.amount is None else data / self.amount)
 
 
 def built_in(cost: PlacementCost) -> int | None:

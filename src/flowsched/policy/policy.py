@@ -5,6 +5,7 @@ All costs are whole numbers, and lower ones win.  How strict means strict: see t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -23,9 +24,10 @@ from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, built_in, range_of
 from flowsched.policy.precedence import Precedence, check, fitted
+from flowsched.policy.preemption import PreemptionCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
-from flowsched.policy.scale import LATER, BeyondScale, CostScale
+from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
 from flowsched.policy.utility import Utilities
 
 Ints = NDArray[np.int64]
@@ -43,31 +45,6 @@ _MOST = 1 << 59
 
 _FINE = 1_000_000
 """Resolution of a policy whose only cost tells more than the default apart."""
-
-
-@dataclass(frozen=True)
-class PreemptionCost:
-    """Running tasks may have to go for waiting ones of strictly better priority.
-
-    Parameters
-    ----------
-    price : float
-        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
-        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
-    window : float
-        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
-        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
-        busy better ones would interrupt again and again, at the expense of strict priority.
-    """
-
-    price: float = 1.0
-    window: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("price", "window"):
-            object.__setattr__(self, name, number(f"PreemptionCost: {name}", getattr(self, name), 0))
-        if not 0 < self.price <= 1e4:
-            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
 
 
 @dataclass(frozen=True)
@@ -258,7 +235,11 @@ class Policy:
             )
         if (low, high) != (0.0, 1.0):
             part = (part - low) / (high - low)
-        if self.resolution < _FINE and self._wider(low, high) is not None and _is_coarse(part, self.resolution):
+        if (
+            self.resolution < _FINE
+            and self._wider(low, high) is not None
+            and is_coarse(part, self.resolution, _ROUNDING)
+        ):
             finer = replace(self, resolution=_FINE)
             raise BeyondScale(f"{self._name(i)} tells more than {self.resolution} levels apart", finer)
         return part
@@ -298,16 +279,37 @@ class Policy:
         """Sum of the weights of all costs of a place."""
         return sum((cost.weight for cost in self.placement), self.locality.weight if self.locality else 0.0)
 
-    def distance(self, here: float, in_rack: float) -> int:
+    def distance(self, here: float, in_rack: float, data: float = 1.0) -> int:
         """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
 
         Together with `place` it is 0 to `resolution`.
+
+        Parameters
+        ----------
+        data : float
+            All data of the task.
         """
         if self.locality is None:
             return 0
+        if self.locality.amount is not None and data > self.locality.amount:
+            raise BeyondScale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
         weight = self.locality.weight + sum(cost.weight for cost in self.placement)
         # Rounded down, as the rest may have been rounded up.
-        return int(self.locality.cost(here, in_rack) * self.locality.weight * self.resolution / weight)
+        return int(self.locality.cost(here, in_rack, data) * self.locality.weight * self.resolution / weight)
+
+    def _holding(self, data: float) -> Policy:
+        """Return the same costs of all places, on a scale that holds a task of so much data."""
+        locality = self.locality
+        assert locality is not None and locality.amount is not None
+        times = 2.0 ** math.ceil(math.log2(min(data / locality.amount, 2.0**99)))
+        resolution = math.ceil(self.resolution * (1.0 + (times - 1.0) * locality.weight / self._weight))
+        if resolution >= _MOST:
+            raise CostRangeError(
+                f"Policy: a task's data of {data:g} is too much for exact arithmetic: a larger amount than "
+                f"{locality.amount:g} or a smaller resolution ({self.resolution}) needed"
+            )
+        wider = replace(locality, weight=locality.weight * times, amount=locality.amount * times)
+        return replace(self, locality=wider, resolution=resolution)
 
     @cached_property
     def scale(self) -> CostScale:
@@ -357,13 +359,6 @@ class Policy:
         return dict(
             zip(levels.tolist(), self.priority(levels, outweigh, self.resolution * self.moves).tolist(), strict=True)
         )
-
-
-def _is_coarse(part: NDArray[Any], resolution: int) -> bool:
-    """Return True if two different costs of a class come out as one level."""
-    ascending = np.sort(part, axis=1)
-    steps = np.diff(ascending, axis=1) > _ROUNDING
-    return bool((steps & (np.diff(np.rint(ascending * resolution), axis=1) == 0)).any())
 
 
 def _cluster(cluster: Cluster) -> Cluster:

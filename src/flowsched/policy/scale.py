@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from flowsched.exceptions import InputError
 
-__all__ = ["LATER", "BeyondScale", "CostScale"]
+__all__ = ["LATER", "BeyondScale", "CostScale", "is_coarse"]
 
 Ints = NDArray[np.int64]
 
@@ -33,6 +33,13 @@ class BeyondScale(InputError):
     def __init__(self, message: str, policy: Any = None) -> None:
         super().__init__(message)
         self.policy = policy
+
+
+def is_coarse(part: NDArray[Any], resolution: int, tolerance: float) -> bool:
+    """Return True if two different costs of a class come out as one level; parts of its range, (classes, rows)."""
+    ascending = np.sort(part, axis=1)
+    steps = np.diff(ascending, axis=1) > tolerance
+    return bool((steps & (np.diff(np.rint(ascending * resolution), axis=1) == 0)).any())
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from flowsched.cluster.model import Task
 from flowsched.exceptions import UnknownIdError
 from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers, utility
 from flowsched.policy.policy import Policy
-from flowsched.policy.policy import PreemptionCost as _PreemptionCost
+from flowsched.policy.preemption import PreemptionCost as _PreemptionCost
 
 __all__ = ["describe", "difference", "parts", "rebuild"]
 
