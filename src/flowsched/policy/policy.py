@@ -81,6 +81,9 @@ class Policy:
     debug : bool
         Ask all placement costs and constraints several times, and refuse those that break their contract by name; see
         `flowsched.policy.purity`.  Several times as slow.
+    rack_load : float
+        Weight of the load of a rack, the mean of its machines' loads, beside the other costs of a place (the source's cost
+        on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -95,6 +98,7 @@ class Policy:
     constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
     backfill: Literal["easy", "conservative"] | None = field(default="easy", metadata=LATER)
     debug: bool = field(default=False, metadata=LATER)
+    rack_load: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -118,6 +122,7 @@ class Policy:
         for name in ("resolution", "moves"):
             object.__setattr__(self, name, whole(f"Policy: {name}", getattr(self, name), 1, _MOST - 1))
         truth("Policy: debug", self.debug)
+        object.__setattr__(self, "rack_load", number("Policy: rack_load", self.rack_load, 0, 1e100))
         if self.backfill not in ("easy", "conservative", None):
             raise InputError(f"Policy: backfill must be 'easy', 'conservative' or None, got {quoted(self.backfill)}")
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
@@ -246,7 +251,7 @@ class Policy:
 
     def _wider(self, least: float, largest: float) -> Policy | None:
         """Return the same goals with a scale that holds such costs, if the policy consists of a cost that grows."""
-        if len(self.placement) != 1 or self.locality is not None or not isinstance(self.placement[0], CustomCost):
+        if len(self.placement) != 1 or self.locality or self.rack_load or not isinstance(self.placement[0], CustomCost):
             return None
         cost = self.placement[0].wider(least, largest)
         return None if cost is None else replace(self, placement=(cost,))
@@ -277,7 +282,8 @@ class Policy:
     @cached_property
     def _weight(self) -> float:
         """Sum of the weights of all costs of a place."""
-        return sum((cost.weight for cost in self.placement), self.locality.weight if self.locality else 0.0)
+        local = self.locality.weight if self.locality else 0.0
+        return sum((cost.weight for cost in self.placement), local) + self.rack_load
 
     def distance(self, here: float, in_rack: float, data: float = 1.0) -> int:
         """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
@@ -293,9 +299,15 @@ class Policy:
             return 0
         if self.locality.amount is not None and data > self.locality.amount:
             raise BeyondScale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
-        weight = self.locality.weight + sum(cost.weight for cost in self.placement)
+        weight = self.locality.weight + sum(cost.weight for cost in self.placement) + self.rack_load
         # Rounded down, as the rest may have been rounded up.
         return int(self.locality.cost(here, in_rack, data) * self.locality.weight * self.resolution / weight)
+
+    def crowding(self, load: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Cost of racks of these loads, from 0 to 1; together with `place` it is 0 to `resolution`."""
+        if not self.rack_load:
+            return np.zeros(len(load), np.int64)
+        return np.floor(load * (self.rack_load * self.resolution / self._weight)).astype(np.int64)
 
     def _holding(self, data: float) -> Policy:
         """Return the same costs of all places, on a scale that holds a task of so much data."""
@@ -324,7 +336,7 @@ class Policy:
         """The part of the whole range above which a place is worth less than waiting in the first age bucket."""
         if not any(isinstance(cost, Utilities) for cost in self.placement):
             return self.waiting.patience
-        total = self.locality.weight if self.locality else 0.0
+        total = (self.locality.weight if self.locality else 0.0) + self.rack_load
         for cost in self.placement:
             total += cost.weight * (cost.waits if isinstance(cost, Utilities) else 1.0)
         # As in `place`, to the last bit: so a place that is worth as much as waiting costs one less.

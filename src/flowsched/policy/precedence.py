@@ -40,6 +40,8 @@ class Goals(Protocol):
     @property
     def locality(self) -> Locality | None: ...
     @property
+    def rack_load(self) -> float: ...
+    @property
     def fair_step(self) -> int: ...
     def levels(self, priorities: Sequence[int]) -> dict[int, int]: ...
     def stay(self, bucket: int) -> int: ...
@@ -157,7 +159,8 @@ def _goals(policy: Goals, cluster: Cluster) -> list[_Goal]:
 def _parts(policy: Goals) -> list[tuple[str, Any, float]]:
     """The placement costs, the most important first: name, cost, weight."""
     parts = [("locality", policy.locality, policy.locality.weight)] if policy.locality else []
-    return parts + [(_name(cost), cost, cost.weight) for cost in policy.placement]
+    parts += [(_name(cost), cost, cost.weight) for cost in policy.placement]
+    return parts + [("load of racks", None, policy.rack_load)] * (policy.rack_load > 0)
 
 
 def _name(cost: Any) -> str:
@@ -182,11 +185,14 @@ def _scaled(policy: _P, cluster: Cluster, moves: int) -> _P | None:
         return None
     total = sum(weights)
     locality = replace(policy.locality, weight=weights.pop(0)) if policy.locality else None
+    rack_load = weights.pop() if policy.rack_load else 0.0
     placement = tuple(_weighted(cost, weight) for cost, weight in zip(policy.placement, weights, strict=True))
     needs = [cost.needs(cost.weight / total) for cost in placement if isinstance(cost, Utilities)]
     resolution = max(policy.resolution, math.ceil(_LEVELS * total), *needs)
     known: Any = policy
-    scaled: _P = replace(known, placement=placement, locality=locality, resolution=resolution, moves=moves)
+    scaled: _P = replace(
+        known, placement=placement, locality=locality, resolution=resolution, moves=moves, rack_load=rack_load
+    )
     return scaled
 
 
