@@ -179,6 +179,22 @@ def test_utilities_add_up() -> None:
     assert both.range == (-8.5, 0.75)
 
 
+def test_the_range_is_no_larger_than_it_need_be() -> None:
+    """A machine has one value of a label: 3 and 5 are never added, 5 and 4 are; so are other labels."""
+    either = [
+        ("x", {"at": ("a",)}, 3.0),
+        ("x", {"at": ("b", "c")}, 5.0),
+        ("x", {"at": ("c",)}, -4),
+        ("x", {"at": ("c",)}, 8),
+    ]
+    assert (Utilities(either).low, Utilities(either).high) == (0.0, 9.0)
+    more = [*either, ("x", {"disk": ("ssd",)}, -1.0), ("x", "m", 2.0), ("x", "n", -7.0), ("y", "m", 99.0)]
+    assert (Utilities(more[:-1]).low, Utilities(more[:-1]).high) == (-8.0, 11.0)
+    assert Utilities(more).high == 99.0
+    assert Utilities([("x", {"at": fs.NotIn("a")}, 1.0), ("x", {"at": ("b",)}, 1.0)]).high == 2.0
+    assert Utilities([("x", {}, -1.0)]).range == (0.0, 1.0)
+
+
 def test_beside_load_the_whole_ranges_are_weighed() -> None:
     for weight, machine in ((9.0, 0), (0.1, 1)):
         policy = Policy(placement=[Utilities([("x", 0, -100), ("x", 1, -300)], -300, weight), fs.LoadCost()])

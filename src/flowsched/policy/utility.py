@@ -140,7 +140,21 @@ class Utilities:
         return high if high > self.low else self.low + 1.0
 
     def _sum(self, there: Mapping[Hashable, float], wanted: Sequence[tuple[_Labels, float]], best: Any) -> float:
-        return math.fsum([best([0.0, *there.values()]), *(best(0.0, utility) for _, utility in wanted)])
+        """Return the best sum, or one beyond it where constraints name several labels or operators.
+
+        A machine has one value of a label, so of constraints on one label those add up that share a value.
+        """
+        parts = [best([0.0, *there.values()])]
+        shared: dict[str, dict[str, list[float]]] = {}
+        for wishes, utility in wanted:
+            label, values = next(iter(wishes.items()), ("", ()))
+            if len(wishes) == 1 and all(isinstance(value, str) for value in values):
+                for value in values:
+                    shared.setdefault(label, {}).setdefault(value, []).append(utility)
+            else:
+                parts.append(best(0.0, utility))
+        parts += [best([0.0, *map(math.fsum, values.values())]) for values in shared.values()]
+        return math.fsum(parts)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -154,7 +168,7 @@ class Utilities:
 
     @cached_property
     def _finest(self) -> float:
-        """Least difference of two utilities of one kind, as a part of the range."""
+        """Least difference of two constraints' utilities for one kind, of 0 and of waiting, as a part of the range."""
         finest = 1.0
         for there, wanted in self._kinds.values():
             values = np.unique([0.0, self.waiting, *there.values(), *(utility for _, utility in wanted)])
