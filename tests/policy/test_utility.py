@@ -88,6 +88,7 @@ def test_costs_of_any_sign_and_size_find_the_cheapest(values: dict[str, float], 
     sched.journal.close()  # type: ignore[union-attr]
     again = fs.Scheduler(Policy(placement=(CustomCost(cost),)), resources=("cpu",), journal=tmp_path / "journal")
     assert again.policy == policy and again.cluster.placement("t") == "B" and not again.recovery.differences
+    assert (again.recovery.policies, again.recovery.rounds) == (1, 2), "the round that failed, the policy, the round"
 
 
 # -- properties -----------------------------------------------------------------------------------------------
