@@ -188,6 +188,18 @@ def test_the_load_of_a_rack_is_the_mean_of_its_machines() -> None:
     assert set(rack_costs(sched).values()) == {0}
 
 
+def test_a_rack_that_comes_back_costs_its_load_again() -> None:
+    sched = cluster(["r", "s"], fs.Policy(placement=(), rack_load=1.0))
+    sched.apply(fs.JobSubmitted("w", [fs.Task("w", {"cpu": 2}), fs.Task("v", {"cpu": 8})]), fs.TaskStarted("w", 1))
+    sched.apply(fs.TaskStarted("v", 0), job("j", 9, None))
+    costs = []
+    for rack in ("s", "r", "s"):
+        sched.apply(fs.MachineUpdated(1, rack=rack))
+        sched.schedule(0.0)
+        costs.append(rack_costs(sched).get(rack))
+    assert costs == [250, 625, 250]
+
+
 def test_machines_without_resources_are_loaded_by_slots() -> None:
     policy = fs.Policy(placement=(), rack_load=1.0)
     sched = fs.Scheduler(policy, resources=("cpu",))

@@ -206,6 +206,15 @@ def test_beside_load_the_whole_ranges_are_weighed() -> None:
         assert row.moves == (2 if weight > 1 else 0)
 
 
+def test_waiting_counts_like_a_place_where_other_costs_are_highest() -> None:
+    policy = Policy(placement=[Utilities([("x", 0, -1)])], rack_load=1.0)
+    sched = cluster_of(policy, [4], ["y", "x"])
+    sched.apply(fs.JobSubmitted("w", [fs.Task("w", {"cpu": 2})]), fs.TaskStarted("w", 0))
+    rnd = sched.schedule(0.0)
+    assert set(rnd.placements) == {0}, "a loaded rack costs a half of what it could"
+    assert set(rnd.waiting) == {1}
+
+
 def test_fitted_utilities_override_load() -> None:
     policy = Policy(placement=[Utilities([("x", 0, 1e-3), ("x", 1, 1)]), fs.LoadCost()], resolution=10_000)
     sched = cluster_of(policy, [4, 4], ["x"] * 3)
