@@ -83,7 +83,8 @@ class Policy:
         `flowsched.policy.purity`.  Several times as slow.
     rack_load : float
         Weight of the load of a rack, the mean of its machines' loads, beside the other costs of a place (the source's cost
-        on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.
+        on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  Each pass of
+        a round looks at all machines for it.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
