@@ -19,6 +19,7 @@ INF: Final[int]
 LABEL: Final[np.dtype[np.void]]
 LOWER: Final[int]
 NODE: Final[np.dtype[np.void]]
+REDUCED: Final[int]
 TAIL: Final[int]
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...

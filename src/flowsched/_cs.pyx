@@ -215,8 +215,9 @@ cdef enum:
     F_CAPACITY
     F_COST
     F_LOWER
+    F_REDUCED
 
-TAIL, HEAD, CAPACITY, COST, LOWER = F_TAIL, F_HEAD, F_CAPACITY, F_COST, F_LOWER      # `field` of `Network.arc_data`
+TAIL, HEAD, CAPACITY, COST, LOWER, REDUCED = F_TAIL, F_HEAD, F_CAPACITY, F_COST, F_LOWER, F_REDUCED     # `field` of `Network.arc_data`
 
 cdef enum:
     PUSHES
@@ -2410,12 +2411,15 @@ cdef class Network:
         out = _zeros(nodes.shape[0], np.int64)
         cdef int64_t[::1] value = out
         cdef Py_ssize_t i
-        cdef int32_t v
-        if self.solved:
-            for i in range(nodes.shape[0]):
-                v = <int32_t>nodes[i]
-                value[i] = self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
+        for i in range(nodes.shape[0]):
+            value[i] = self.last_pot(<int32_t>nodes[i])
         return out
+
+    cdef inline int64_t last_pot(self, int32_t v) except? -1 nogil:
+        """The potential in the last solution, 0 before the first."""
+        if not self.solved:
+            return 0
+        return self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
 
     def supply(self, ids):
         self.take()
@@ -2433,7 +2437,7 @@ cdef class Network:
         return out
 
     def arc_data(self, ids, int field):
-        """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs."""
+        """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs, or REDUCED: their costs at the potentials of the last solution."""
         self.take()
         try:
             return self.read_arcs(self.chosen_arcs(ids), field)
@@ -2456,6 +2460,8 @@ cdef class Network:
                 value[i] = self.res[2 * a] + self.flow_of(a)
             elif field == F_COST:
                 value[i] = self.half[self.pos[2 * a]].cost
+            elif field == F_REDUCED:
+                value[i] = self.half[self.pos[2 * a]].cost + self.last_pot(self.tail(2 * a)) - self.last_pot(self.head(2 * a))
             elif self.low.shape[0]:
                 value[i] = self.low[a]
         return out

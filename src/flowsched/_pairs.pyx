@@ -627,3 +627,110 @@ def in_order(dict numbers, more, values):
     for i in range(k):
         key[n + i], value[n + i] = ids[i], them[i]
     return first, second
+
+
+# -- flow -----------------------------------------------------------------------------------------------------------
+
+
+def entered(racks, changed, flow):
+    """Return the arcs to racks that have flow, ascending, and their pairs ``class << 32 | rack`` as a list.
+
+    Parameters
+    ----------
+    racks : RackArcs
+        Its `_used` are ascending, too.
+    changed : ndarray of int64
+        Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.
+    flow : callable
+        Returns the flow on arcs.
+    """
+    cdef Views views = Views()
+    cdef Py_ssize_t i = 0, j = 0, n = -1, k = -1, arcs = -1, classes = -1, width = -1, none = -1, count = 0
+    cdef int64_t arc, last = -1, c, r
+    cdef list pairs = []
+    cdef const int64_t *pair = <const int64_t *> views.take(racks._pair, 8, 1, &arcs, &none)
+    cdef const int64_t *kept = <const int64_t *> views.take(racks._arc, 8, 2, &classes, &width)
+    cdef const int64_t *used = <const int64_t *> views.take(racks._used, 8, 1, &n, &none, 0)
+    cdef const int64_t *other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
+    cdef const int64_t *units
+    found = _empty(n + k, np.int64)
+    none = -1
+    cdef int64_t *at = <int64_t *> views.take(found, 8, 1, &none, &none)
+    while i < n or j < k:
+        if j == k or i < n and used[i] <= other[j]:
+            arc = used[i]
+            i += 1
+        else:
+            arc = other[j]
+            j += 1
+        if arc >= arcs:
+            break
+        if arc <= last or pair[arc] < 0:
+            continue
+        last = arc
+        c, r = pair[arc] >> 32, pair[arc] & 0xffffffff
+        if c < classes and r < width and kept[c * width + r] == arc:    # an id may belong to another arc by now
+            at[count] = arc
+            count += 1
+    n, k = count, -1
+    units = <const int64_t *> views.take(flow(found[:n]), 8, 1, &k, &none, 0)
+    if k != n:
+        raise ValueError("arrays of different lengths")
+    count = 0
+    for i in range(n):
+        if units[i] > 0:
+            at[count] = at[i]
+            pairs.append(pair[at[i]])
+            count += 1
+    return found[:count], pairs
+
+
+def sent(mirror, list entered not None, flow):
+    """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
+
+    Parameters
+    ----------
+    mirror : ClassArcs
+    entered : list of (int, list of int)
+        Classes, each with the rows of a rack.
+    flow : callable
+        Returns the flow on arcs.
+    """
+    cdef Views views = Views()
+    cdef Py_ssize_t i, k = -1, classes = -1, width = -1, none = -1, two = -1, total = 0, count = 0
+    cdef int64_t c, r
+    cdef dict found = {}
+    cdef list rows, there = None
+    for _, rows in entered:
+        total += len(rows)
+    cdef const int64_t *kept = <const int64_t *> views.take(mirror._arc, 8, 2, &classes, &width)
+    arcs, keys = _empty(total, np.int64), matrix(total, 2, np.int64)
+    cdef int64_t *arc = <int64_t *> views.take(arcs, 8, 1, &none, &none)
+    none = -1
+    cdef int64_t *key = <int64_t *> views.take(keys, 8, 2, &none, &two)
+    cdef const int64_t *units
+    for class_id, rows in entered:
+        c = class_id
+        if not 0 <= c < classes:
+            raise IndexError(f"class {c}")
+        for row in rows:
+            r = row
+            if not 0 <= r < width:
+                raise IndexError(f"row {r}")
+            if kept[c * width + r] >= 0 and count < total:
+                arc[count], key[2 * count] = kept[c * width + r], c << 32 | r
+                count += 1
+    units = <const int64_t *> views.take(flow(arcs[:count]), 8, 1, &k, &none, 0)
+    if k != count:
+        raise ValueError("arrays of different lengths")
+    count = 0
+    for i in range(k):
+        if units[i] > 0:
+            key[2 * count], key[2 * count + 1] = key[2 * i], units[i]
+            count += 1
+    qsort(key, count, 2 * sizeof(int64_t), &ascending)
+    for i in range(count):
+        if not i or key[2 * i] >> 32 != key[2 * i - 2] >> 32:
+            there = found[key[2 * i] >> 32] = []
+        there.append((key[2 * i] & 0xffffffff, key[2 * i + 1]))
+    return found

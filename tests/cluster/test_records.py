@@ -12,9 +12,9 @@ import pytest
 
 import flowsched as fs
 from flowsched.cluster import Cluster
+from flowsched.cluster._records import settle, take, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.records import Chain, MachineRecord, TaskRecord
-from flowsched.cluster.running import RunningTasks
 
 
 def record(turn: int, group: Any = None) -> TaskRecord:
@@ -129,6 +129,15 @@ def test_records_are_none_of_the_collectors_and_go_with_their_cluster() -> None:
     assert not any(ref() for ref in alive)
 
 
+def test_deltas_of_tasks_that_start_are_none_of_the_collectors() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    sched.apply(fs.MachineAdded("m", {"cpu": 3}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(4)]))
+    rnd = sched.schedule(0.0)
+    assert rnd.deltas == tuple(fs.Place(i, "m", ()) for i in range(3))
+    assert not any(map(gc.is_tracked, rnd.deltas))
+    assert sched.commit(rnd).accepted == rnd.deltas
+
+
 def test_a_record_outlives_its_cluster() -> None:
     cluster = Cluster(("cpu",))
     cluster.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(3)]))
@@ -139,19 +148,31 @@ def test_a_record_outlives_its_cluster() -> None:
 
 
 def test_columns_have_a_place_for_each_task_that_runs() -> None:
-    running = RunningTasks()
-    before = [array.copy() for array in (running.row, running.class_id, running.turn, running.since, running.end)]
-    beyond = record(1)
-    beyond.index = -1
+    cluster = Cluster(("cpu", "gpu"))
+    cluster.apply(fs.MachineAdded("m", {"cpu": 9, "gpu": 2}))
+    cluster.apply(fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1, "gpu": 1}) for i in range(4)]))
+    cluster.apply(fs.TaskStarted(3, "m"))
+    inventory, waiting = cluster.inventory, [cluster.task(i) for i in range(3)]
+    known: list[Any] = [inventory, inventory.tasks]
+    columns = [(one, name) for one in known for name in one._columns]
+    before = [getattr(one, name).copy() for one, name in columns]
+    waiting[1].index = -1
     with pytest.raises(IndexError, match="has no place"):
-        running.start([record(2), beyond], 0, 0, (), 1.0)
-    beyond.index = 10**6
+        settle(cluster, waiting[:2], 0, (), 1.0)
+    cluster.task(3).index = 10**6
     with pytest.raises(IndexError, match="has no place"):
-        running.stop([beyond])
-    for array, old in zip(
-        (running.row, running.class_id, running.turn, running.since, running.end), before, strict=True
-    ):
-        assert np.array_equal(array, old)
+        unsettle(cluster, [cluster.task(3)])
+    waiting[1].index, cluster.task(3).index = 1, 3
+    for row, class_id, devices in ((10**6, 0, (0,)), (-1, 0, (0,)), (0, -1, (0,)), (0, 10**6, (0,)), (0, 0, (0, 2))):
+        with pytest.raises(IndexError, match="no "):
+            take(inventory, row, class_id, devices, 1)
+    inventory.level[0] = 10**6
+    with pytest.raises(IndexError, match="no level"):
+        settle(cluster, waiting, 0, (), 1.0)
+    inventory.level[0] = 0
+    for (one, name), old in zip(columns, before, strict=True):
+        assert np.array_equal(getattr(one, name), old), name
+    assert [task.row for task in waiting] == [-1, -1, -1] and len(cluster.machine("m").tasks) == 1
 
 
 def test_several_indices_are_those_that_single_ones_would_be() -> None:

@@ -155,5 +155,5 @@ def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any
     assert looks[1] >= len(rounds) - looks[0]
 
 
-def pairs(entered: tuple[np.ndarray, np.ndarray]) -> list[tuple[int, int]]:
-    return sorted(zip(*(column.tolist() for column in entered), strict=True))
+def pairs(entered: list[tuple[int, list[int]]]) -> list[tuple[int, int]]:
+    return sorted((class_id, row) for class_id, rows in entered for row in rows)

@@ -141,11 +141,15 @@ class NetworkBatch:
 
     def flow(self, arcs: Ints) -> Ints:
         """Return the flow on arcs."""
-        return self._network.flow(arcs)
+        return self._network._core.flow(arcs)
 
     def reduced_cost(self, arcs: Ints) -> Ints:
         """Return the reduced costs of arcs."""
         return self._network.reduced_cost(arcs)
+
+    def sizes(self) -> tuple[int, int]:
+        """Return the numbers of nodes and arcs."""
+        return self._network._core.sizes()
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

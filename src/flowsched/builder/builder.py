@@ -3,11 +3,11 @@
 The network (g a group of like tasks of one job, c its class, r a rack, M a machine)::
 
                  wait                0
-           g -----------> U_job ------------------------.
-          / \\                                            v
-         |   `--0--> X_c --0--> R_c,r --load--> M --0--> S
-         |                                      ^
-         `----------- -stay --------------------'
+           g -----------> U_job ---------------------------.
+          / \\                                               v
+         |   `--0--> X_c --load--> R_c,r --load--> M --0--> S
+         |                                         ^
+         `----------- -stay -----------------------'
 
 A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that
 wait may enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with
@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from math import inf
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
@@ -111,9 +111,17 @@ class Builder:
         """
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
         self.queues = Queues(self.cluster, self.groups)
+        self._ranked: dict[TaskClass, int] = {}
+        """What `_ranks` returned last."""
+        self._ranked_of: list[TaskClass] = []
+        self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "queues"}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")
+        }
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
@@ -169,9 +177,14 @@ class Builder:
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
-        groups = chain(self._gangs, self.cluster.touched)
-        jobs = {group.job for group in groups if group.job.job.gang is not None and group.waiting}
+        groups = [*self._gangs, *self.cluster.touched]
+        jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
         return sorted(jobs, key=attrgetter("serial"))
+
+    @property
+    def any_gangs(self) -> bool:
+        """True if a group of a gang has a node."""
+        return bool(self._gangs)
 
     @property
     def levels(self) -> list[int]:
@@ -188,10 +201,11 @@ class Builder:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
-        self.locality.machines_change((), changes.machines)
-        self._add_machines(list(changes.machines))
+        if changes.machines:
+            self.locality.machines_change((), changes.machines)
+            self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted((group for group in touched if group not in known), key=_rank), scope)
+        self._add_groups(sorted([group for group in touched if group not in known], key=_rank), scope)
         self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
@@ -202,8 +216,9 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        waiting = [cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))]
+        waiting = [cls.index for cls in self._ranks()]
         self.classes.refresh(waiting, self.policy, scope.evictions.refused)
+        self.racks.weigh(self.policy)
         self.batch.flush()
         jobs = (group.job for group in chain(touched, changes.removed))
         self.shares.update(jobs, self.policy, self.classes.with_room, scope.round_shares)
@@ -230,6 +245,8 @@ class Builder:
 
     def _forget(self, changes: Changes) -> None:
         """Forget groups, machines and classes that are gone."""
+        if not (changes.removed or changes.gone or changes.classes):
+            return
         nodes: list[int] = []
         for group in changes.removed:
             if group in self.groups.nodes:
@@ -284,23 +301,26 @@ class Builder:
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
         if not groups:
             return
-        jobs = self.groups.without_node(group.job for group in groups)
-        classes = list(dict.fromkeys(g.cls.index for g in groups if self.racks.aggregator(g.cls.index) is None))
+        jobs = self.groups.without_node([group.job for group in groups])
+        classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
         g, j = len(groups), len(jobs)
         nodes = self.batch.add_nodes(g + j + len(classes)).tolist()
         self.groups.add_jobs(jobs, nodes[g : g + j])
         if classes:
             self.racks.add_classes(classes, nodes[g + j :])
             self.classes.grow(classes=max(classes) + 1)
-        self._gangs.update((group, None) for group in groups if group.job.job.gang is not None)
+        for group in groups:
+            if group.job.job.gang is not None:
+                self._gangs[group] = None
         with_data = [group for group in groups if group.data]
         if with_data:
             self.locality.add(with_data)
-        unscheduled = [self.groups.job_node(group.job) for group in groups]
-        tails = np.array(nodes[g : g + j] + nodes[:g] + nodes[:g], np.int64)
-        heads = np.array([self.machines.sink] * j + unscheduled + [self._entry(group) for group in groups], np.int64)
-        capacity = np.array([INF] * (j + g) + [0] * g, np.int64)
-        arcs = self.batch.add_arcs(tails, heads, capacity, 0).tolist()
+        tails = [*nodes[g : g + j], *nodes[:g], *nodes[:g]]
+        heads = [self.machines.sink] * j
+        heads += [self.groups.job_node(group.job) for group in groups]
+        heads += [self._entry(group) for group in groups]
+        tail, head, capacity = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
+        arcs = self.batch.add_arcs(tail, head, capacity, 0).tolist()
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         self.running.add(groups, nodes[:g])
         if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):
@@ -308,9 +328,13 @@ class Builder:
 
     def _entry(self, group: Group) -> int:
         """Return the node by which a group's tasks start: its own entry, or its class's aggregator."""
-        entry, aggregator = self.locality.entry(group), self.racks.aggregator(group.cls.index)
+        if group.data:
+            entry = self.locality.entry(group)
+            assert entry is not None
+            return entry
+        aggregator = self.racks.aggregator(group.cls.index)
         assert aggregator is not None
-        return aggregator if entry is None else entry
+        return aggregator
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
@@ -346,15 +370,28 @@ class Builder:
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made))
+            standing = self._standing(queue.cls, groups, pairs, scope)
+            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made, standing))
         if len(proposals) == 1:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
-        standing = {
-            p.cls.index: (*self.rank(p, scope), -size, p.cls.rank) for p, size in zip(proposals, sizes, strict=True)
-        }
-        proposals.sort(key=lambda proposal: standing[proposal.cls.index])
-        return proposals
+        ranks = self._ranks()
+        order = [(p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)]
+        return [proposals[i] for i in sorted(range(len(order)), key=order.__getitem__)]
+
+    def _ranks(self) -> dict[TaskClass, int]:
+        """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
+        waiting = list(self.cluster.waiting)
+        if waiting != self._ranked_of:
+            self._ranked, self._ranked_of = dict.fromkeys(waiting, 0), waiting
+            if len(waiting) < 2:
+                return self._ranked
+            self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
+            number, last, self._ranked = 0, None, {}
+            for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
+                number += rank is not last and rank != last
+                self._ranked[cls], last = number, rank
+        return self._ranked
 
     def _plain(self, queue: ClassQueue) -> bool:
         """Return True if it does not matter which of the groups the flow sends."""
@@ -375,11 +412,18 @@ class Builder:
                 anywhere[group.cls.index].append((group, units))
         return anywhere, led
 
-    def rank(self, proposal: ClassFlow, scope: RoundScope) -> tuple[int, int]:
-        """Return priority and age: of two proposals for one machine, the one of lower rank goes first at any cost."""
-        groups = chain((group for group, _ in proposal.groups), (group for group, *_ in proposal.near))
-        oldest = max(self.groups.bucket(group, self.policy, scope.urged) for group in groups)
-        return proposal.cls.priority, -oldest
+    def _standing(
+        self,
+        cls: TaskClass,
+        groups: Sequence[tuple[Group, int]],
+        near: Sequence[tuple[Group, int, int, int]],
+        scope: RoundScope,
+    ) -> tuple[int, int]:
+        """Return `ClassFlow.standing`."""
+        if len(groups) == 1 and not near:
+            return cls.priority, -self.groups.bucket(groups[0][0], self.policy, scope.urged)
+        every = chain((group for group, _ in groups), (group for group, *_ in near))
+        return cls.priority, -max(self.groups.bucket(group, self.policy, scope.urged) for group in every)
 
     def _oldest(self, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
         """Return as many tasks of a class as the flow sends, in order of arrival.

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.unscheduled import UnscheduledArcs
-from flowsched.cluster.columns import Columns, IdPool, column
+from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.records import JobRecord
 
 __all__ = ["Claimants"]
@@ -47,6 +47,7 @@ class Claimants(Columns):
 
     _to_sink: Ints = column("jobs", fill=-1)
     """Bundle from the job to the sink; without one the arrays below are as at first."""
+    _to_sink_view: memoryview = view("_to_sink")
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
     _user: Ints = column("jobs", fill=-1)
@@ -88,11 +89,11 @@ class Claimants(Columns):
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""
         bundles = self.unscheduled.add(nodes, [self.sink] * len(jobs), arcs)
-        for job, bundle in zip(jobs, bundles.tolist(), strict=True):
+        for job, bundle in zip(jobs, bundles, strict=True):
             index = self.index[job] = self._indices.take()
             if index >= len(self._to_sink):
                 self.grow(jobs=index + 1)
-            self._to_sink[index] = bundle
+            self._to_sink_view[index] = bundle
         self._ordered = self._ids = None
 
     def forget(self, job: JobRecord) -> list[int]:
@@ -137,8 +138,8 @@ class Claimants(Columns):
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
         nodes = self.batch.add_nodes(len(new)).tolist()
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
-        self.unscheduled.free(bundles)
-        for user, node, bundle in zip(new, nodes, bundles.tolist(), strict=True):
+        self.unscheduled.free(np.array(bundles, np.int64))
+        for user, node, bundle in zip(new, nodes, bundles, strict=True):
             at = self._user_indices.take()
             self.grow(users=at + 1)
             self._user_to_sink[at] = bundle
@@ -147,7 +148,8 @@ class Claimants(Columns):
         index = np.array([self.index[job] for job in jobs], np.int64)
         to_sink = self._to_sink[index]
         tails = self.unscheduled.tail[to_sink].tolist()
-        to_users = self.unscheduled.add(tails, [self._users[job.job.user][1] for job in jobs])
+        heads = [self._users[job.job.user][1] for job in jobs]
+        to_users = np.array(self.unscheduled.add(tails, heads), np.int64)
         self._to_user[index] = to_users
         for job, i in zip(jobs, index.tolist(), strict=True):
             self._user[i] = self._users[job.job.user][0]

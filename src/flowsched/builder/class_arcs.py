@@ -65,6 +65,7 @@ class ClassArcs(Columns):
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine could make room for the class."""
     _cursor_view: memoryview = view("_cursor")
+    _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
         super().__init__()
@@ -239,20 +240,8 @@ class ClassArcs(Columns):
         changed : ndarray of int64, optional
             See `RackArcs.entered`.
         """
-        found: dict[int, list[tuple[int, int]]] = {}
-        class_ids, rows = self.racks.entered(classes, more, changed)
-        if len(rows):
-            arcs = self._arc[class_ids, rows]
-            class_ids, rows, arcs = class_ids[arcs >= 0], rows[arcs >= 0], arcs[arcs >= 0]
-            flow = self.batch.flow(arcs)
-            used = flow > 0
-            class_ids, rows, flow = class_ids[used], rows[used], flow[used]
-            order = np.lexsort((rows, class_ids))
-            for class_id, row, units in zip(
-                class_ids[order].tolist(), rows[order].tolist(), flow[order].tolist(), strict=True
-            ):
-                found.setdefault(class_id, []).append((row, units))
-        return found
+        entered = self.racks.entered(classes, more, changed)
+        return _pairs.sent(self, entered, self.batch.flow) if entered else {}
 
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""
@@ -260,8 +249,8 @@ class ClassArcs(Columns):
 
     def with_room(self, classes: Sequence[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        index = np.array(classes, np.int64)
-        return index[self._roomy[index]].tolist()  # type: ignore[no-any-return]
+        roomy = self._roomy_view
+        return [class_id for class_id in classes if roomy[class_id]]
 
     @property
     def known(self) -> int:

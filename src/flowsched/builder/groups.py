@@ -97,14 +97,16 @@ class GroupNodes:
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
-    def without_node(self, jobs: Iterable[JobRecord]) -> list[JobRecord]:
+    def without_node(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
         """Return the jobs that are new."""
-        return [job for job in dict.fromkeys(jobs) if job not in self._jobs]
+        known = self._jobs
+        return [job for job in dict.fromkeys(jobs) if job not in known]
 
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
         self._jobs.update(zip(jobs, nodes, strict=True))
-        self._groups_of.update(dict.fromkeys(jobs, 0))
+        for job in jobs:
+            self._groups_of[job] = 0
 
     def job_node(self, job: JobRecord) -> int:
         """Return the node of a job."""
@@ -234,7 +236,10 @@ class GroupNodes:
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the time that the oldest task has waited."""
         bucket, due = 0, inf
-        if group.waiting:
+        if not group.waiting:
+            if node.bucket == 0 and node.due == inf:
+                return
+        else:
             waiting, since = policy.waiting, group.waiting[0].since
             since = now if since is None else since
             bucket = waiting.bucket(now - since)

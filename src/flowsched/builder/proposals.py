@@ -12,7 +12,7 @@ from flowsched.cluster.records import Group, TaskClass
 __all__ = ["ClassFlow", "lead", "racks_of"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ClassFlow:
     """Proposal for a class.
 
@@ -27,6 +27,8 @@ class ClassFlow:
         Group, machine, how many more tasks start there since their data is near, and the cost of the distance.
     displacing : list of int
         Machines that take one more task each, if others make room.
+    standing : (int, int)
+        Priority and age: of two proposals for one machine, the one of lower standing goes first at any cost.
     """
 
     cls: TaskClass
@@ -34,6 +36,7 @@ class ClassFlow:
     rows: list[tuple[int, int]]
     near: list[tuple[Group, int, int, int]]
     displacing: list[int]
+    standing: tuple[int, int]
 
 
 def racks_of(near: Near, racks: RackArcs) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from functools import cached_property
 from heapq import merge
 from itertools import accumulate, islice
 from typing import NamedTuple
@@ -18,10 +17,6 @@ from flowsched.cluster.state import Cluster
 __all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_plain"]
 
 Ints = NDArray[np.int64]
-
-
-_SPARE = 64
-"""Queues that are kept although none of their tasks waits any more."""
 
 
 class QueuedTasks(NamedTuple):
@@ -47,50 +42,71 @@ class ClassQueue:
     Parameters
     ----------
     cls : TaskClass
-    ids : tuple of hashable
-        See `Transitions.waiting_ids`.
-    groups : tuple of Group
+    cluster : Cluster
     nodes : GroupNodes
 
     Attributes
     ----------
-    tasks : QueuedTasks
+    groups : tuple of Group
     plain : bool
         True if all groups are, see `is_plain`.
     """
 
-    def __init__(self, cls: TaskClass, ids: tuple[Hashable, ...], groups: tuple[Group, ...], nodes: GroupNodes) -> None:
+    def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
         self.cls = cls
-        self.tasks = QueuedTasks(cls, ids, tuple(accumulate((len(group.waiting) for group in groups), initial=0)))
-        self.groups = groups
-        self.plain = all(map(is_plain, groups))
+        self.groups = tuple(cluster.waiting[cls])
+        self.plain = all(map(is_plain, self.groups))
+        self._cluster = cluster
         self._nodes = nodes
+        self._tasks: QueuedTasks | None = None
+        self._arcs: Ints | None = None
+        self._by_turn: list[Group] | None = None
 
-    @cached_property
+    @property
+    def tasks(self) -> QueuedTasks:
+        """The tasks; the same object for as long as the queue is."""
+        if self._tasks is None:
+            bounds = tuple(accumulate((len(group.waiting) for group in self.groups), initial=0))
+            self._tasks = QueuedTasks(self.cls, self._cluster.waiting_ids(self.cls), bounds)
+        return self._tasks
+
+    @property
     def arcs(self) -> Ints:
         """See `GroupNodes.price_arcs`; shape (2 * groups,)."""
-        return self._nodes.price_arcs(self.groups)
+        if self._arcs is None:
+            self._arcs = self._nodes.price_arcs(self.groups)
+        return self._arcs
 
-    @cached_property
+    @property
     def by_turn(self) -> list[Group]:
         """Plain groups, by arrival of their first tasks."""
-        return sorted(filter(is_plain, self.groups), key=_first_turn)
+        if self._by_turn is None:
+            groups = list(self.groups) if self.plain else list(filter(is_plain, self.groups))
+            self._by_turn = sorted(groups, key=_first_turn) if len(groups) > 1 else groups
+        return self._by_turn
 
     def oldest(self, count: int) -> list[tuple[Group, int]]:
         """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
         if not count:
             return []
-        nodes = self._nodes.nodes
-        if count >= len(self.by_turn):
-            every = [(group, len(group.waiting)) for group in self.by_turn if nodes[group].waiting]
+        nodes, by_turn = self._nodes.nodes, self.by_turn
+        first = second = None
+        for group in by_turn:
+            if nodes[group].waiting:
+                if first is not None:
+                    second = group
+                    break
+                first = group
+        assert first is not None
+        if second is None:
+            return [(first, min(count, len(first.waiting)))]
+        if count == 1 or (count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn):
+            return [(first, count)]
+        if count >= len(by_turn):
+            every = [(group, len(group.waiting)) for group in by_turn if nodes[group].waiting]
             if count == sum(units for _, units in every):
                 return every
-        heads = list(islice((group for group in self.by_turn if nodes[group].waiting), count))
-        first = heads[0]
-        if len(heads) == 1 or (
-            count <= len(first.waiting) and first.waiting[count - 1].turn < heads[1].waiting[0].turn
-        ):
-            return [(first, min(count, len(first.waiting)))]
+        heads = list(islice((group for group in by_turn if nodes[group].waiting), count))
         chosen: dict[Group, int] = {}
         for task in islice(merge(*(group.waiting for group in heads)), count):
             chosen[task.group] = chosen.get(task.group, 0) + 1
@@ -109,27 +125,19 @@ class Queues:
     def __init__(self, cluster: Cluster, nodes: GroupNodes) -> None:
         self.cluster = cluster
         self.nodes = nodes
-        self._known: dict[TaskClass, ClassQueue] = {}
+        cluster.queues.clear()
 
     def of(self, cls: TaskClass) -> ClassQueue:
         """Return the queue of a class that has waiting tasks."""
-        queue, ids = self._known.get(cls), self.cluster.waiting_ids(cls)
-        if queue is None or queue.tasks.ids is not ids:
-            queue = self._known[cls] = ClassQueue(cls, ids, tuple(self.cluster.waiting[cls]), self.nodes)
+        queue: ClassQueue | None = self.cluster.queues.get(cls)
+        if queue is None:
+            queue = self.cluster.queues[cls] = ClassQueue(cls, self.cluster, self.nodes)
         return queue
 
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
-        if len(self._known) > 2 * len(self.cluster.waiting) + _SPARE:
-            self._known = {cls: queue for cls, queue in self._known.items() if cls in self.cluster.waiting}
-        known, ids_of = self._known, self.cluster.waiting_ids
-        queues: list[ClassQueue] = []
-        for cls in self.cluster.waiting:
-            queue = known.get(cls)
-            if queue is None or queue.tasks.ids is not ids_of(cls):
-                queue = self.of(cls)
-            queues.append(queue)
-        return queues
+        queues = self.cluster.queues
+        return [queues.get(cls) or self.of(cls) for cls in self.cluster.waiting]
 
 
 def is_plain(group: Group) -> bool:

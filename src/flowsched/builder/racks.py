@@ -2,9 +2,10 @@
 
 ::
 
-    X_c --0--> R_c,r        capacity: unlimited, or what the rack takes of a class that is spread over racks
+    X_c --load--> R_c,r     capacity: unlimited, or what the rack takes of a class that is spread over racks
 
-To each class a rack is a node of its own.  Machines without a rack share anonymous ones.
+To each class a rack is a node of its own.  Machines without a rack share anonymous ones.  The load of a rack costs as much as
+`Policy.rack_load` says, by default nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
+from flowsched.policy import Policy
 
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 
@@ -49,6 +52,8 @@ class RackArcs(Columns):
     """Arc from the class's aggregator to that node, -1 exactly where there is no node."""
     _capacity: Ints = column("classes", "racks")
     """Capacity of that arc."""
+    _cost: Ints = column("classes", "racks")
+    """Cost of that arc."""
     _pair: Ints = column("arcs", fill=-1)
     """``class << 32 | rack`` of each arc that is, or once was, in `_arc`; -1 for others."""
 
@@ -67,9 +72,11 @@ class RackArcs(Columns):
         self._open: dict[int, None] = {}
         """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
+        self._weighed = False
+        """False only if all costs are 0."""
         self._used: Ints | None = None
-        """Arcs that had flow at the last call of `entered`; None before it, and in images."""
-        self._listed: dict[int, Ints] = {}
+        """Arcs that had flow at the last call of `entered`, ascending; None before it, and in images."""
+        self._listed: dict[int, list[int]] = {}
         """`_rows` of some racks; empty in images."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -135,14 +142,16 @@ class RackArcs(Columns):
         """Return the nodes of racks to classes; they are added where needed."""
         missing = self._node[classes, racks] < 0
         if missing.any():
-            c, r = np.unique(np.stack([classes[missing], racks[missing]]), axis=1)
+            pairs = np.unique(classes[missing] << 32 | racks[missing])
+            c, r = pairs >> 32, pairs & _RACK
             nodes = self.batch.add_nodes(len(c))
             tails = np.array([self._aggregators[class_id] for class_id in c.tolist()], np.int64)
             self._node[c, r] = nodes
             self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
             arcs = self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
+            self._cost[c, r] = 0
             self.grow(arcs=int(arcs.max()) + 1)
-            self._pair[arcs] = c << 32 | r
+            self._pair[arcs] = pairs
         found: Ints = self._node[classes, racks]
         return found
 
@@ -155,6 +164,32 @@ class RackArcs(Columns):
                 self._capacity[class_id, rack] = room
                 self.batch.set_capacity(arc, room)
 
+    def weigh(self, policy: Policy) -> None:
+        """Bring the costs up to date with the loads of racks."""
+        if not (policy.rack_load or self._weighed):
+            return
+        self._weighed = policy.rack_load > 0
+        c, r = np.nonzero(self._arc >= 0)
+        cost = policy.crowding(self.loads())[r]
+        other = cost != self._cost[c, r]
+        c, r, cost = c[other], r[other], cost[other]
+        self._cost[c, r] = cost
+        self.batch.set_costs(self._arc[c, r], cost)
+
+    def loads(self) -> NDArray[np.float64]:
+        """Return the load of each rack: the mean of its machines' loads, as `LoadCost` has it, without a newcomer."""
+        rows, inventory = np.flatnonzero(self.of >= 0), self.cluster.inventory
+        capacity, slots = inventory.capacity[rows], np.maximum(inventory.slots[rows], 1)
+        has = capacity > 0
+        used = np.zeros(capacity.shape)
+        np.divide(capacity - inventory.free[rows], capacity, out=used, where=has)
+        count = has.sum(axis=1)
+        load = np.where(count, used.sum(axis=1) / np.maximum(count, 1), inventory.running[rows] / slots)
+        racks = self.of[rows]
+        size = self._arc.shape[1]
+        mean = np.bincount(racks, load, size) / np.maximum(np.bincount(racks, minlength=size), 1)
+        return np.clip(mean, 0.0, 1.0)
+
     def _room(self, class_id: int, rack: int) -> int:
         """Return how many more tasks of the class a rack takes, as far as its arc can tell."""
         name, affinity = self._names.get(rack), self.cluster.inventory.affinity
@@ -164,8 +199,8 @@ class RackArcs(Columns):
 
     def entered(
         self, classes: Collection[int], more: Sequence[tuple[int, int]], changed: Ints | None = None
-    ) -> tuple[Ints, Ints]:
-        """Return classes and machines in racks that flow enters from the class's aggregator, or otherwise (`more`).
+    ) -> list[tuple[int, list[int]]]:
+        """Return classes and the machines of a rack that flow enters from the class's aggregator, or otherwise (`more`).
 
         Parameters
         ----------
@@ -175,27 +210,17 @@ class RackArcs(Columns):
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
         if changed is None or self._used is None:
-            arcs = self._arc[self._arc >= 0]
-        else:
-            arcs = np.concatenate((self._used, changed[: changed.searchsorted(len(self._pair))]))
-            arcs = arcs[self._pair[arcs] >= 0]
-            pair = self._pair[arcs]
-            arcs = arcs[self._arc[pair >> 32, pair & _RACK] == arcs]  # an id may belong to another arc by now
-        arcs = arcs[self.batch.flow(arcs) > 0]
-        pairs = dict(zip(self._pair[arcs].tolist(), arcs.tolist(), strict=True))
-        self._used = np.array(list(pairs.values()), np.int64)
-        pairs.update((class_id << 32 | rack, -1) for class_id, rack in more)
-        entered = [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
-        if not entered:
-            return _NOTHING, _NOTHING
-        rows = np.concatenate([members for _, members in entered])
-        return np.repeat([class_id for class_id, _ in entered], [len(members) for _, members in entered]), rows
+            self._used, changed = np.sort(self._arc[self._arc >= 0]), _NOTHING
+        self._used, pairs = _pairs.entered(self, changed, self.batch.flow)
+        if more:
+            pairs = list(dict.fromkeys([*pairs, *(class_id << 32 | rack for class_id, rack in more)]))
+        return [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
 
-    def _members(self, rack: int) -> Ints:
+    def _members(self, rack: int) -> list[int]:
         """Return the machines of a rack."""
         members = self._listed.get(rack)
         if members is None:
-            members = self._listed[rack] = np.array(list(self._rows[rack]), np.int64)
+            members = self._listed[rack] = list(self._rows[rack])
         return members
 
     def kept_arcs(self) -> Iterator[KeptArcs]:

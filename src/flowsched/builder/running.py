@@ -114,7 +114,8 @@ class RunningArcs(Columns):
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int]) -> None:
         """Add new groups, with their nodes."""
-        self._of.update((group, (node, {})) for group, node in zip(groups, nodes, strict=True))
+        for group, node in zip(groups, nodes, strict=True):
+            self._of[group] = node, {}
 
     def forget(self, group: Group) -> None:
         """Forget a group, and its arcs, which go with its node."""
@@ -200,15 +201,23 @@ class RunningArcs(Columns):
         """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
-        ages = {since: _age(since, policy, now) for since in {since for *_, since in new}}
-        numbers = np.array([(node, row, count, ages[since][2]) for _, node, row, count, since in new], np.int64)
-        tails, rows, counts, costs = np.ascontiguousarray(numbers.T)
-        arcs = self.batch.add_arcs(tails, self.machines.node[rows], counts, costs).tolist()
-        for (index, _, _, count, since), arc in zip(new, arcs, strict=True):
-            self._arc_view[index], self._running_view[index], self._since_view[index] = arc, count, since
-            self._bucket_view[index], due, _ = ages[since]
-            self._note_end(index, due)
-            self._next = min(self._next, due)
+        ages: dict[float, tuple[int, float, int]] = {}
+        tails, rows, counts, costs = [], [], [], []
+        for index, node, row, count, since in new:
+            age = ages.get(since)
+            if age is None:
+                age = ages[since] = _age(since, policy, now)
+                self._next = min(self._next, age[1])
+            self._running_view[index], self._since_view[index], self._bucket_view[index] = count, since, age[0]
+            self._note_end(index, age[1])
+            tails.append(node)
+            rows.append(row)
+            counts.append(count)
+            costs.append(age[2])
+        tail, count_of, cost = np.array((tails, counts, costs), np.int64)
+        arcs = self.batch.add_arcs(tail, self.machines.node[rows], count_of, cost).tolist()
+        for (index, *_), arc in zip(new, arcs, strict=True):
+            self._arc_view[index] = arc
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""

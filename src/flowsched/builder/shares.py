@@ -102,7 +102,8 @@ class Shares(Columns):
         if self._claimants.room > len(self._within):
             self._counts.grow(jobs=self._claimants.room)
             self.grow(jobs=self._claimants.room)
-        self._stale.update(dict.fromkeys(jobs))
+        for job in jobs:
+            self._stale[job] = None
 
     def forget(self, job: JobRecord) -> list[int]:
         """Forget a job; return the nodes that go with it, for removal."""

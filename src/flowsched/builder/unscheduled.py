@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
-from flowsched.cluster.columns import Columns, IdPool, column
+from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.model import UNLIMITED
 from flowsched.network.results import INF
 from flowsched.policy.fairness import RUNGS
@@ -58,6 +58,10 @@ class UnscheduledArcs(Columns):
     """Rungs, the dearest first, -1 until one is needed; no columns before the first ladder."""
     _width: Ints = column("bundles", "rungs")
     """Capacities of the rungs, 0 without one."""
+    _tail_view: memoryview = view("tail")
+    _head_view: memoryview = view("head")
+    _base_view: memoryview = view("base")
+    _capacity_view: memoryview = view("_capacity")
 
     def __init__(self, batch: NetworkBatch) -> None:
         super().__init__(rungs=0)
@@ -65,17 +69,18 @@ class UnscheduledArcs(Columns):
         self._indices = IdPool()
         self._step = 0
 
-    def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> Ints:
+    def add(self, tails: Sequence[int], heads: Sequence[int], arcs: Sequence[int] | None = None) -> list[int]:
         """Add bundles without bounds: closed ones, or (with their base arcs) open ones; return their indices."""
-        new = np.array([self._indices.take() for _ in tails], np.int64)
+        new = self._indices.take_some(len(tails))
         if self._indices.count > len(self.base):
             self.grow(bundles=self._indices.count)
-        self.tail[new], self.head[new] = tails, heads
         if arcs is None:
-            arcs = self.batch.add_arcs(self.tail[new], self.head[new], 0, 0).tolist()
+            capacity, arcs = 0, self.batch.add_arcs(np.array(tails, np.int64), np.array(heads, np.int64), 0, 0).tolist()
         else:
-            self._capacity[new] = INF
-        self.base[new] = arcs
+            capacity = INF
+        for index, tail, head, arc in zip(new, tails, heads, arcs, strict=True):
+            self._tail_view[index], self._head_view[index], self._base_view[index] = tail, head, arc
+            self._capacity_view[index] = capacity
         return new
 
     def forget(self, index: int) -> None:

@@ -30,9 +30,14 @@ from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
+cdef extern from "Python.h":
+    void PyObject_GC_UnTrack(void* it)
+
 cdef enum:
     PLACE = 0
     JOB = 1
+
+cdef int64_t MICRO = 1000000
 
 Placement = namedtuple("Placement", "row devices since", module=__name__)
 Placement.__doc__ = "Row and devices of a running task, and the time of its start."
@@ -408,30 +413,139 @@ def remember(dict before not None, list tasks not None):
             before[task] = Before(task)
 
 
+def ids_of(groups):
+    """Return the ids of the waiting tasks, group by group."""
+    cdef list ids = []
+    cdef Chain chain
+    cdef void* at
+    for group in groups:
+        chain = group.waiting
+        at = chain.first
+        while at:
+            ids.append((<TaskRecord> at).id)
+            at = (<TaskRecord> at).link[PLACE].next
+    return tuple(ids)
+
+
+def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
+    """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
+    cdef list alike = []
+    cdef TaskRecord task
+    cdef Py_ssize_t i
+    cdef object group = (<TaskRecord> tasks[first]).group
+    for i in range(first, min(first + most, len(tasks))):
+        task = tasks[i]
+        if task.group is not group or task in before:
+            break
+        alike.append(task)
+    return alike
+
+
+# -- deltas of rounds: `kinds` are the classes `Place` and `Preempt` ----------------------------------------------------------
+
+
+def concerned(dict tasks not None, unit, turns, tuple kinds not None):
+    """Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on."""
+    cdef dict records = {}
+    cdef TaskRecord record
+    place, _ = kinds
+    for delta in unit:
+        id = delta.task
+        found = tasks.get(id)
+        if found is None:
+            return "gone"
+        record = found
+        if turns is not None and record.turn != turns[id] or record in records or isinstance(delta, place) != (record.row < 0):
+            return "moved on"
+        records[record] = delta
+    return records
+
+
+def starts(dict records not None, tuple kinds not None):
+    """Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine."""
+    cdef list tasks = [], deltas = [], ends = []
+    cdef TaskRecord record, first = None
+    _, preempt = kinds
+    machine = devices = None
+    for record, delta in records.items():
+        if isinstance(delta, preempt):
+            continue
+        here, on = delta.machine, delta.devices
+        if first is None or record.group is not first.group or not (here is machine or here == machine) or on != devices:
+            if first is not None:
+                ends.append(len(tasks))
+            first, machine, devices = record, here, on
+        tasks.append(record)
+        deltas.append(delta)
+    if first is not None:
+        ends.append(len(tasks))
+    return tasks, deltas, ends
+
+
+def moved(dict before not None, dict machines not None, tuple kinds not None, out):
+    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
+
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """
+    cdef dict placements = out.placements, devices = out.devices, turns = out.turns, gangs = out.gangs
+    cdef list places = out.places, others = []
+    cdef TaskRecord task
+    cdef Before state
+    place, _ = kinds
+    group = gang = None
+    for task in sorted(before):
+        state = before[task]
+        if state.place is None:
+            if task.row < 0:
+                continue
+            machine = (<MachineRecord?> machines[task.row]).id
+            placements[task.id] = machine
+            if task.group is not group:
+                group = task.group
+                gang = None if group.job.job.gang is None else group.job.serial
+            if gang is not None:
+                gangs[task.id] = gang
+            made = new(place)
+            put(made, "task", task.id)
+            put(made, "machine", machine)
+            put(made, "devices", task.devices)
+            PyObject_GC_UnTrack(<void*> made)
+            places.append(made)
+        elif task.row < 0 or task.turn != state.turn:
+            others.append(task)
+        else:
+            continue
+        turns[task.id] = state.turn
+        if task.row >= 0:
+            devices[task.id] = task.devices
+    return others
+
+
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------
 #
-# `at` are the addresses of the columns of `RunningTasks` (row, class, turn, since, end), and their length.
+# `columns_at` of an `Inventory` and of its `RunningTasks` are the addresses of columns, and the lengths of their axes: they
+# hold until the columns grow.  Lengths and indices are checked before any column changes.
 
 def alike(tuple tasks not None, tuple names not None):
     """Return the ends of the runs of objects whose attributes of these names are the same objects.
 
     Equal is not enough: True == 1.
     """
-    cdef list ends = []
-    cdef Py_ssize_t i
+    cdef list ends = [], last = [None] * len(names)
+    cdef Py_ssize_t i, k
+    cdef bint other
     for i in range(len(tasks)):
-        if i and not same(tasks[i], tasks[i - 1], names):
+        other = False
+        for k in range(len(names)):
+            value = getattr(tasks[i], names[k])
+            if value is not last[k]:
+                last[k] = value
+                other = True
+        if other and i:
             ends.append(i)
     if tasks:
         ends.append(len(tasks))
     return ends
-
-
-cdef int same(one, other, tuple names) except -1:
-    for name in names:
-        if getattr(one, name) is not getattr(other, name):
-            return False
-    return True
 
 
 def added(list ids not None, group, list indices not None, int64_t turn, since, duration):
@@ -456,26 +570,31 @@ def renumber(list tasks not None, int64_t turn):
     return turn
 
 
-def span(list tasks not None):
-    """Return the length of columns that have a place for each of the tasks."""
+cdef int64_t span(list tasks) except -1:
+    """The length of columns that have a place for each of the tasks."""
     cdef TaskRecord task
     cdef int64_t most = 0
     for task in tasks:
+        if task.index < 0:
+            raise IndexError(f"task {task.id!r} has no place")
         most = max(most, task.index + 1)
     return most
 
 
-cdef int within(list tasks, int64_t length) except -1:
-    """Refuse tasks that have no place in columns of this length."""
-    cdef TaskRecord task
-    for task in tasks:
-        if not 0 <= task.index < length:
-            raise IndexError(f"task {task.id!r} has no place")
-    return 0
+cdef tuple columns_for(running, list tasks, bint grow):
+    """The addresses of the columns of `RunningTasks` (row, class, turn, since, end); they have a place for each of the tasks."""
+    cdef int64_t need = span(tasks)
+    cdef tuple at = running.columns_at
+    if need > <int64_t> at[5]:
+        if not grow:
+            raise IndexError("a task has no place")
+        running.grow(tasks=need)
+        at = running.columns_at
+    return at
 
 
-def settle(list tasks not None, int32_t row, int64_t class_id, tuple devices not None, since, tuple at not None):
-    """Let tasks run, each on these devices; return the number of those with an estimate."""
+cdef int run(running, tuple at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
+    """Let tasks run, each on these devices."""
     cdef int64_t* rows = <int64_t*> <size_t> at[0]
     cdef int64_t* classes = <int64_t*> <size_t> at[1]
     cdef int64_t* turns = <int64_t*> <size_t> at[2]
@@ -484,24 +603,208 @@ def settle(list tasks not None, int32_t row, int64_t class_id, tuple devices not
     cdef double now = since, end
     cdef TaskRecord task
     cdef int64_t estimated = 0
-    within(tasks, at[5])
     for task in tasks:
         end = INFINITY if task.duration is highest else now + <double> task.duration
         task.row, task.devices, task.began = row, devices, since
         rows[task.index], classes[task.index], turns[task.index] = row, class_id, task.turn
         begun[task.index], ends[task.index] = now, end
         estimated += end < INFINITY
-    return estimated
+    if estimated:
+        running.estimated += estimated
+    return 0
 
 
-def unsettle(list tasks not None, tuple at not None):
-    """Let tasks run no more; return the number of those with an estimate."""
+cdef int run_no_more(running, tuple at, list tasks) except -1:
+    """Let tasks run no more."""
     cdef int64_t* rows = <int64_t*> <size_t> at[0]
     cdef double* ends = <double*> <size_t> at[4]
     cdef TaskRecord task
     cdef int64_t estimated = 0
-    within(tasks, at[5])
     for task in tasks:
         task.row = rows[task.index] = -1
         estimated += ends[task.index] < INFINITY
-    return estimated
+    if estimated:
+        running.estimated -= estimated
+    return 0
+
+
+def take(inventory, int64_t row, int64_t class_id, devices, int64_t count):
+    """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
+
+    Raises
+    ------
+    IndexError
+        The machine, the class or a device is none; nothing has changed.
+    """
+    cdef tuple at = inventory.columns_at
+    cdef int64_t* free = <int64_t*> <size_t> at[0]
+    cdef int64_t* device = <int64_t*> <size_t> at[1]
+    cdef int64_t* running = <int64_t*> <size_t> at[2]
+    cdef int64_t* running_at = <int64_t*> <size_t> at[3]
+    cdef int64_t* version = <int64_t*> <size_t> at[4]
+    cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
+    cdef const int64_t* level = <const int64_t*> <size_t> at[6]
+    cdef int64_t rows = at[7], classes = at[8], resources = at[9], width = at[10], levels = at[11], g = at[12]
+    cdef int64_t share = 0, d, i, clock = inventory.clock + 1
+    cdef list totals = inventory._running_by_level, log = inventory._log
+    if not (0 <= row < rows and 0 <= class_id < classes):
+        raise IndexError(f"no machine {row}, or no class {class_id}")
+    demand += class_id * resources
+    d = level[class_id]
+    if not 0 <= d < min(levels, len(totals)):
+        raise IndexError(f"no level {d}")
+    for one in devices:
+        if not 0 <= <int64_t> one < width:
+            raise IndexError(f"no device {one}")
+    running[row] += count
+    running_at[row * levels + d] += count
+    totals[d] += count
+    for d in range(resources):
+        free[row * resources + d] -= count * demand[d]
+    if devices:
+        share = min(demand[g], MICRO) if 0 <= g < resources else 0
+        for one in devices:
+            i = one
+            device[row * width + i] -= count * share
+    inventory.clock = version[row] = clock
+    log.append(row)
+    if len(log) > <int64_t> inventory._log_most:
+        inventory._trim_log()
+    others = inventory.affinity.take(row, class_id, count)
+    if others:
+        inventory._touch_all(others)
+
+
+def spare_room(inventory, int64_t row, int64_t class_id, int64_t most):
+    """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
+    cdef tuple at = inventory.columns_at
+    cdef const int64_t* free = <const int64_t*> <size_t> at[0]
+    cdef const int64_t* running = <const int64_t*> <size_t> at[2]
+    cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
+    cdef const int64_t* slots = <const int64_t*> <size_t> at[13]
+    cdef int64_t rows = at[7], classes = at[8], resources = at[9], g = at[12], d, count
+    if not (0 <= row < rows and 0 <= class_id < classes):
+        raise IndexError(f"no machine {row}, or no class {class_id}")
+    demand += class_id * resources
+    free += row * resources
+    if 0 <= g < resources and demand[g]:
+        return 0
+    count = min(slots[row] - running[row], most)
+    if inventory.rule is None:
+        for d in range(resources):
+            if demand[d] > 0:
+                count = min(count, free[d] // demand[d] if free[d] > 0 else 0)
+    return max(count, 0)
+
+
+# -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
+
+
+def settle(world, list tasks not None, int32_t row, tuple devices not None, since):
+    """Let tasks run on a machine since then, each on these devices."""
+    cdef object group = (<TaskRecord> tasks[0]).group
+    cdef object class_id = group.cls.index, inventory = world.inventory
+    cdef dict on = group.on, machines = world.by_row
+    cdef Py_ssize_t count = len(tasks)
+    cdef object running = inventory.tasks
+    cdef tuple at = columns_for(running, tasks, True)
+    take(inventory, row, class_id, devices, count)
+    (<MachineRecord?> machines[row]).tasks.extend(tasks)
+    run(running, at, tasks, row, class_id, devices, since)
+    on[row] = on.get(row, ()) + ((since,) if count == 1 else (since,) * count)
+    (<dict> touched(world, group))[row] = None
+
+
+def unsettle(world, list tasks not None):
+    """Let tasks that run together, since one time, run no more."""
+    cdef TaskRecord first = tasks[0]
+    cdef object group = first.group, since = first.began, row = first.row
+    cdef object inventory = world.inventory
+    cdef dict on = group.on, machines = world.by_row
+    cdef list began
+    cdef object running = inventory.tasks
+    cdef tuple at = columns_for(running, tasks, False)
+    take(inventory, first.row, group.cls.index, first.devices, -len(tasks))
+    (<MachineRecord?> machines[row]).tasks.remove(tasks)
+    run_no_more(running, at, tasks)
+    if len(tasks) == len(<tuple> on[row]):
+        del on[row]
+    else:
+        began = list(<tuple> on[row])
+        for _ in range(len(tasks)):
+            began.remove(since)
+        on[row] = tuple(began)
+    (<dict> touched(world, group))[row] = None
+
+
+def enqueue(world, list tasks not None):
+    """Let tasks wait, in the order of their turns."""
+    cdef TaskRecord task
+    cdef object group = (<TaskRecord> tasks[0]).group
+    cdef object cls = group.cls
+    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
+    (<Chain?> group.waiting).insert(tasks)
+    for task in tasks:
+        if task.since is None:
+            (<list> world._timeless).append(task)
+    (<dict> waiting.setdefault(cls, {}))[group] = None
+    told.pop(cls, None)
+    queues.pop(cls, None)
+    touched(world, group)
+
+
+def dequeue(world, list tasks not None):
+    """Let tasks wait no more."""
+    cdef object group = (<TaskRecord> tasks[0]).group
+    cdef object cls = group.cls
+    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
+    cdef Chain chain = group.waiting
+    chain.remove(tasks)
+    if not chain.count:
+        del waiting[cls][group]
+        if not waiting[cls]:
+            del waiting[cls]
+    told.pop(cls, None)
+    queues.pop(cls, None)
+    touched(world, group)
+
+
+def start(world, list tasks not None, int32_t row, tuple devices not None, now):
+    """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
+    dequeue(world, tasks)
+    world._turn = renumber(tasks, world._turn)
+    settle(world, tasks, row, devices, now)
+
+
+def restore(world, list tasks not None, list states not None):
+    """Take tasks back to earlier states of their own, as if nothing had happened to them since.
+
+    They are together at one place or wait, and were so before.
+    """
+    cdef Before state = states[0]
+    if (<TaskRecord> tasks[0]).row < 0:
+        dequeue(world, tasks)
+    else:
+        unsettle(world, tasks)
+    turn_back(tasks, states)
+    if state.place is None:
+        enqueue(world, sorted(tasks))
+    else:
+        settle(world, tasks, state.place.row, state.place.devices, state.place.since)
+
+
+def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now):
+    """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
+    remember(before, tasks)
+    world.moving = True
+    start(world, tasks, row, devices, now)
+    world.moving = False
+
+
+cdef dict touched(world, group):
+    """Note that the group has changed; return the rows where its number of running tasks has."""
+    cdef dict groups = world._changes.groups
+    rows = groups.get(group)
+    if rows is None:
+        rows = groups[group] = {}
+    return rows

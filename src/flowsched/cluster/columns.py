@@ -149,6 +149,8 @@ class IdPool:
 
     def take_some(self, count: int) -> list[int]:
         """Return so many indices that are not in use, as `take` would."""
+        if count == 1:
+            return [self.take()]
         again = [self._free.pop() for _ in range(min(count, len(self._free)))]
         first = self.count
         self.count += count - len(again)

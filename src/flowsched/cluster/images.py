@@ -12,12 +12,12 @@ __all__ = ["become", "kept"]
 
 
 def kept(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a cluster but `tasks` and `by_index`, with two more.
+    """Return the attributes of a cluster but `tasks`, `by_index` and `queues`, with two more.
 
     ``_records`` are the tasks in the order in which they came.  ``_runs`` has the number of tasks on each machine, then the
     indices of the tasks on one machine after the other, in the order of each chain.
     """
-    state = {name: value for name, value in attributes.items() if name not in ("tasks", "by_index")}
+    state = {name: value for name, value in attributes.items() if name not in ("tasks", "by_index", "queues")}
     chains = [record.tasks for record in attributes["machines"].values()]
     runs = [task.index for chain in chains for task in chain]
     records = list(attributes["tasks"].values())
@@ -34,7 +34,7 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     """
     rest = dict(state)
     records, runs = rest.pop("_records"), rest.pop("_runs").tolist()
-    attributes.update(rest)
+    attributes.update(rest, queues={})
     indices, machines = attributes["_indices"], attributes["machines"]
     if indices.count != len(records) + len(indices._free):
         raise ValueError("numbers of tasks are given twice or lost")

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._pairs as _pairs
+from flowsched.cluster._records import spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
@@ -51,6 +52,8 @@ class Inventory(Columns):
         The bits of `room`.
     constraints : tuple of CustomLimit
         Those of the policy.
+    columns_at : tuple of int
+        Addresses of the columns that `take` changes, and the lengths of their axes: for `flowsched.cluster._records`.
     """
 
     capacity: Ints = column("rows", "resources")
@@ -81,8 +84,8 @@ class Inventory(Columns):
     _version: memoryview = view("version")
 
     def __init__(self, resources: Resources) -> None:
-        super().__init__(resources=len(resources.names), devices=1, levels=4)
         self.resources = resources
+        super().__init__(resources=len(resources.names), devices=1, levels=4)
         self.clock = self.arranged = 0
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
@@ -126,9 +129,24 @@ class Inventory(Columns):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("blockers", "_reserved", "constraints", "_reach", "_log", "_log_from", "_log_most"):
+        for name in ("blockers", "_reserved", "constraints", "_reach", "_log", "_log_from", "_log_most", "columns_at"):
             del state[name]
         return state
+
+    def _renew_views(self) -> None:
+        super()._renew_views()
+        arrays = self.free, self.devices, self.running, self.running_at, self.version, self.demand, self.level
+        rows = min(*(len(array) for array in arrays[:5]), len(self.slots))
+        self.columns_at = (
+            *(array.ctypes.data for array in arrays),
+            rows,
+            min(len(self.demand), len(self.level)),
+            min(self.free.shape[1], self.demand.shape[1]),
+            self.devices.shape[1],
+            self.running_at.shape[1],
+            self.resources.device_index,
+            self.slots.ctypes.data,
+        )
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -369,28 +387,14 @@ class Inventory(Columns):
 
     def spare_room(self, row: int, class_id: int, most: int) -> int:
         """Return `spare` without the constraints of the policy."""
-        asks, free = self._asks[class_id], self._free
-        if asks.share or self.affinity.heeds(class_id):
+        if self.affinity.heeds(class_id):
             return 0
-        count = min(self._slots[row] - self._running[row], most)
-        if self.rule is not None:
-            return self.rule.spare(row, class_id, count) if count > 0 else 0
-        for d, amount in asks.amounts:
-            count = min(count, free[row, d] // amount)
-        return max(count, 0)
+        count = spare_room(self, row, class_id, most)
+        return count if self.rule is None or not count else self.rule.spare(row, class_id, count)
 
     def take(self, row: int, class_id: int, devices: Sequence[int], count: int = 1) -> None:
         """Take the room of tasks of the class, each on these devices; with a negative count, give their room back."""
-        asks, free = self._asks[class_id], self._free
-        for d, amount in asks.amounts:
-            free[row, d] -= count * amount
-        for i in devices:
-            self._devices[row, i] -= count * asks.share
-        self._running[row] += count
-        self._running_at[row, asks.level] += count
-        self._running_by_level[asks.level] += count
-        self.touch(row)
-        self._touch_all(self.affinity.take(row, class_id, count))
+        take(self, row, class_id, devices, count)
 
     def size(self, class_id: int) -> float:
         """Return the largest part of any resource of the whole cluster that a task of the class takes."""

@@ -362,6 +362,9 @@ class Job:
 
     def __post_init__(self) -> None:
         check_id("job: id", self.id)
+        plain = self.user is None and self.gang is None and self.deadline is None
+        if plain and type(self.priority) is int and -(2**40) <= self.priority <= 2**40:
+            return
         me = f"job {self.id!r}"
         if self.user is not None:
             check_id(f"{me}: user", self.user)

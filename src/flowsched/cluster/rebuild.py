@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from flowsched.boundary.validate import check_id, number, ordered, truth, whole
+from flowsched.cluster._records import settle
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
@@ -276,7 +277,7 @@ class Rebuild:
             if each and free - count * each < least:
                 raise InputError(f"{what}: its tasks take more than there is of {cluster.resources.names[d]!r}")
         tasks[0].group.waiting.remove(tasks)
-        cluster._settle(tasks, *place)
+        settle(cluster, tasks, *place)
 
     # -- at last ------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster._records import TaskRecord, settle, span, unsettle
 from flowsched.cluster.columns import Columns, column
 
 __all__ = ["RunningTasks"]
@@ -23,6 +22,8 @@ class RunningTasks(Columns):
     ----------
     estimated : int
         Running tasks with an estimate.
+    columns_at : tuple of int
+        Addresses of the five columns, and their length: for `flowsched.cluster._records`.
     """
 
     row: Ints = column("tasks", fill=-1)
@@ -37,21 +38,10 @@ class RunningTasks(Columns):
         super().__init__()
         self.estimated = 0
 
-    def start(self, tasks: list[TaskRecord], row: int, class_id: int, devices: tuple[int, ...], since: float) -> None:
-        """Let tasks of one class run since then, each on these devices."""
-        need = span(tasks)
-        if need > len(self.row):
-            self.grow(tasks=need)
-        self.estimated += settle(tasks, row, class_id, devices, since, self._columns_at)
-
-    def stop(self, tasks: list[TaskRecord]) -> None:
-        """Let tasks run no more."""
-        self.estimated -= unsettle(tasks, self._columns_at)
-
     def _renew_views(self) -> None:
         super()._renew_views()
         arrays = (self.row, self.class_id, self.turn, self.since, self.end)
-        self._columns_at = (*(array.ctypes.data for array in arrays), min(map(len, arrays)))
+        self.columns_at = (*(array.ctypes.data for array in arrays), min(map(len, arrays)))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in super().__getstate__().items() if name != "_columns_at"}
+        return {name: value for name, value in super().__getstate__().items() if name != "columns_at"}

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import added, alike
+from flowsched.cluster._records import added, alike, dequeue, enqueue, unsettle
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
@@ -123,6 +123,7 @@ class Cluster(Views):
         queues = sorted(self.waiting.items(), key=lambda queue: queue[0].index)
         self.waiting = {cls: dict.fromkeys(sorted(groups, key=attrgetter("serial"))) for cls, groups in queues}
         self._waiting_ids.clear()
+        self.queues.clear()
         self.everything()  # now, since it gives back the rows of machines that are gone
 
     @property
@@ -321,7 +322,7 @@ class Cluster(Views):
         job.most = max(job.most, len(job.tasks))
         group.tasks += len(records)
         group.cls.tasks += len(records)
-        self._enqueue(records)
+        enqueue(self, records)
 
     def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
         priority = job.job.priority
@@ -419,9 +420,9 @@ class Cluster(Views):
     def _remove(self, task: TaskRecord) -> None:
         group = task.group
         if task.row < 0:
-            self._dequeue([task])
+            dequeue(self, [task])
         else:
-            self._unsettle([task])
+            unsettle(self, [task])
         task.gone = True
         del self.tasks[task.id]
         group.job.tasks.remove([task])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from flowsched.cluster._records import remember, together
+from flowsched.cluster._records import remember, restore, together, try_start
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
@@ -33,10 +33,7 @@ class Transaction:
 
     def start(self, tasks: list[TaskRecord], row: int, devices: Sequence[int]) -> None:
         """Waiting tasks of one group run, each on these devices."""
-        remember(self.before, tasks)
-        self.cluster.moving = True
-        self.cluster.start(tasks, row, tuple(devices), self.now)
-        self.cluster.moving = False
+        try_start(self.before, self.cluster, tasks, row, tuple(devices), self.now)
 
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
@@ -57,7 +54,7 @@ class Transaction:
             return
         self.cluster.moving = True
         for tasks, before in together(self.before):
-            self.cluster.restore(tasks, before)
+            restore(self.cluster, tasks, before)
         self.before.clear()
         self.cluster.moving = False
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
-from flowsched.cluster._records import renumber, turn_back
+from flowsched.cluster._records import enqueue, ids_of, restore, start, unsettle
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -50,6 +51,8 @@ class Transitions:
     by_row : dict of int to MachineRecord
     waiting : dict of TaskClass to dict of Group
         Classes with waiting tasks, and their groups that have some.
+    queues : dict of TaskClass
+        What a reader keeps of the waiting tasks of a class, until one of them starts, stops, comes or goes.
     moving : bool
         In the middle of one move: an exception there leaves what cannot be taken back.
     """
@@ -58,6 +61,7 @@ class Transitions:
         self.inventory = inventory
         self.by_row: dict[int, MachineRecord] = {}
         self.waiting: dict[TaskClass, dict[Group, None]] = {}
+        self.queues: dict[TaskClass, Any] = {}
         self._waiting_ids: dict[TaskClass, tuple[Hashable, ...]] = {}
         self._changes = Changes()
         self.moving = False
@@ -84,75 +88,23 @@ class Transitions:
         """The waiting tasks of a class, group by group."""
         ids = self._waiting_ids.get(cls)
         if ids is None:
-            ids = self._waiting_ids[cls] = tuple(task.id for group in self.waiting[cls] for task in group.waiting)
+            ids = self._waiting_ids[cls] = ids_of(self.waiting[cls])
         return ids
 
     def start(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], now: float) -> None:
         """Waiting tasks of one group run, each on these devices; the caller has checked that they may."""
-        self._dequeue(tasks)
-        self._turn = renumber(tasks, self._turn)
-        self._settle(tasks, row, devices, now)
-
-    def _settle(self, tasks: list[TaskRecord], row: int, devices: tuple[int, ...], since: float) -> None:
-        group = tasks[0].group
-        self.inventory.take(row, group.cls.index, devices, len(tasks))
-        self.by_row[row].tasks.extend(tasks)
-        self.inventory.tasks.start(tasks, row, group.cls.index, devices, since)
-        group.on[row] = group.on.get(row, ()) + (since,) * len(tasks)
-        self._changes.groups.setdefault(group, {})[row] = None
+        start(self, tasks, row, devices, now)
 
     def stop(self, task: TaskRecord, now: float | None) -> None:
         """A running task waits again."""
-        self._unsettle([task])
+        unsettle(self, [task])
         self._turn += 1
         task.turn, task.since = self._turn, now
-        self._enqueue([task])
-
-    def _unsettle(self, tasks: list[TaskRecord]) -> None:
-        row, since, group = tasks[0].row, tasks[0].began, tasks[0].group
-        self.inventory.take(row, group.cls.index, tasks[0].devices, -len(tasks))
-        self.by_row[row].tasks.remove(tasks)
-        self.inventory.tasks.stop(tasks)
-        if len(tasks) == len(group.on[row]):
-            del group.on[row]
-        else:
-            began = list(group.on[row])
-            for _ in tasks:
-                began.remove(since)
-            group.on[row] = tuple(began)
-        self._changes.groups.setdefault(group, {})[row] = None
-
-    def _enqueue(self, tasks: list[TaskRecord]) -> None:
-        """Tasks of one group, in the order of their turns."""
-        group = tasks[0].group
-        group.waiting.insert(tasks)
-        self._timeless += [task for task in tasks if task.since is None]
-        self.waiting.setdefault(group.cls, {})[group] = None
-        self._waiting_ids.pop(group.cls, None)
-        self._changes.groups.setdefault(group, {})
-
-    def _dequeue(self, tasks: list[TaskRecord]) -> None:
-        group = tasks[0].group
-        group.waiting.remove(tasks)
-        if not group.waiting:
-            del self.waiting[group.cls][group]
-            if not self.waiting[group.cls]:
-                del self.waiting[group.cls]
-        self._waiting_ids.pop(group.cls, None)
-        self._changes.groups.setdefault(group, {})
+        enqueue(self, [task])
 
     def restore(self, tasks: list[TaskRecord], before: list[Before]) -> None:
         """Take tasks back to earlier states of their own, as if nothing had happened to them since.
 
         They are of one group, are together at one place or wait, and were so before.
         """
-        if tasks[0].row < 0:
-            self._dequeue(tasks)
-        else:
-            self._unsettle(tasks)
-        turn_back(tasks, before)
-        place = before[0].place
-        if place is None:
-            self._enqueue(sorted(tasks))
-        else:
-            self._settle(tasks, place.row, place.devices, place.since)
+        restore(self, tasks, before)

@@ -35,6 +35,7 @@ from flowsched.journal.recovery import attach
 from flowsched.journal.rerun import Recovery
 from flowsched.journal.snapshot import clone, pack
 from flowsched.policy import Policy
+from flowsched.policy.scale import BeyondScale
 from flowsched.policy.serialize import describe, parts, rebuild
 from flowsched.rounds.meter import Meter, Metrics, RoundHook
 from flowsched.rounds.values import Commit, Round
@@ -144,21 +145,30 @@ class Durable(Generic[E]):
         now = number("now", now)
         if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
-        with self._calls:
-            self._check_ready()
-            journal, start = self.journal, time.perf_counter()
+        while True:
             try:
-                if journal is None:
-                    round, _ = self.engine.decide(now, time_limit)
-                else:
-                    round = journal.round(now, time_limit, self.engine.decide)
-            except BaseException:
-                self._meter.failed += 1
-                raise
-            self._meter.round(round, time.perf_counter() - start, 0.0 if journal is None else journal.seconds)
-            if self.on_round:
-                self._meter.call(tuple(self.on_round), round)
-            return round
+                with self._calls:
+                    self._check_ready()
+                    return self._decided(now, time_limit)
+            except BeyondScale as found:
+                if found.policy is None:
+                    raise
+                self.policy = found.policy  # the same goals on a larger scale
+
+    def _decided(self, now: float, time_limit: float | None) -> Round:
+        journal, start = self.journal, time.perf_counter()
+        try:
+            if journal is None:
+                round, _ = self.engine.decide(now, time_limit)
+            else:
+                round = journal.round(now, time_limit, self.engine.decide)
+        except BaseException:
+            self._meter.failed += 1
+            raise
+        self._meter.round(round, time.perf_counter() - start, 0.0 if journal is None else journal.seconds)
+        if self.on_round:
+            self._meter.call(tuple(self.on_round), round)
+        return round
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Let a round happen, but for deltas that events have overtaken.

@@ -88,8 +88,7 @@ class NetworkData:
 
     def reduced_cost(self, arcs: ArrayLike | None = None) -> Int64Array:
         """``cost + potential[tail] - potential[head]`` of arcs, with the present costs and the last solution's potentials."""
-        ids = self.arcs() if arcs is None else chosen("arcs", arcs, self.arcs)
-        return self.cost(ids) + self.potential(self.tail(ids)) - self.potential(self.head(ids))
+        return self._data(arcs, _cs.REDUCED)
 
     # -- the present data ------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import groupby, takewhile
+from itertools import groupby
 from operator import attrgetter
 
 import numpy as np
@@ -20,6 +20,7 @@ from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
+from flowsched.cluster._records import untouched
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
@@ -93,11 +94,13 @@ class AdmissionCheck:
         if len(proposals) == 1:
             yield proposals
             return
-        for _, alike in groupby(proposals, lambda proposal: self.builder.rank(proposal, self.scope)):
+        for _, alike in groupby(proposals, attrgetter("standing")):
             yield list(alike)
 
     def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
         """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
+        if self.builder.policy.fairness is None:
+            return False
         jobs = dict.fromkeys(task.group.job for task in started)
         again = False
         while excess := self.builder.shares.excess(jobs):
@@ -141,10 +144,10 @@ class AdmissionCheck:
         self, proposals: Sequence[ClassFlow], step: float, positions: LadderPosition | None
     ) -> list[ClassFlow]:
         """Return some of the proposals of best standing, the cheapest first and at most one task per machine."""
-        cost_of, scope = self.builder.classes.cost, self.scope
+        cost_of = self.builder.classes.cost
         if positions is not None and proposals:
             proposals = positions.lowest([p for p in proposals if p.cls.priority == proposals[0].cls.priority])
-        best = [p for p in proposals if self.builder.rank(p, scope) == self.builder.rank(proposals[0], scope)]
+        best = [p for p in proposals if p.standing == proposals[0].standing]
         offers: list[tuple[int, int, int, Group | None]] = []
         for i, p in enumerate(best):
             offers += [(cost_of(p.cls.index, row), i, row, None) for row, _ in p.rows]
@@ -188,9 +191,7 @@ class AdmissionCheck:
         """Start the tasks at the front that can be taken together; return their number."""
         group = tasks[first].group
         room = self.cluster.inventory.spare(row, group.cls.index, len(tasks) - first)
-        alike = list(
-            takewhile(lambda t: t.group is group and t not in self.transaction.before, tasks[first : first + room])
-        )
+        alike = untouched(tasks, first, room, self.transaction.before) if room else []
         if alike:
             self.transaction.start(alike, row, ())
         return len(alike)
@@ -300,7 +301,8 @@ class AdmissionCheck:
                 continue
             index = np.array([cls.index])
             cost = cost + policy.place(self.cluster, index, rows)[0]
-            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * len(self.cluster.waiting_ids(cls)))]
+            tasks = sum(len(group.waiting) for group in self.cluster.waiting[cls])
+            few = np.argsort(cost, kind="stable")[: max(_WIDTH, 2 * tasks)]
             cost, paid = cost[few], paid[few]
             if policy.priority.strict:
                 cost = _at_most(cost, builder.groups.bearable_cost(cls, policy))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from itertools import pairwise
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
+from flowsched.cluster._records import concerned, starts
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
-from flowsched.rounds.values import Commit, Delta, Migrate, Place, Preempt, Reason, ReasonCode, Round
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round
 
 __all__ = ["carry_out", "happen"]
 
@@ -52,45 +54,21 @@ def happen(
         deltas did happen once, so that only what is impossible is refused.
     """
     transaction = Transaction(cluster, now)
-    records: dict[TaskRecord, Delta] = {}
-    for delta in unit:
-        record = cluster.tasks.get(delta.task)
-        if record is None:
-            return _conflict("task", "gone")
-        if turns is not None and record.turn != turns[delta.task]:
-            return _conflict("task", "moved on")
-        if record in records or isinstance(delta, Place) is not (record.row < 0):
-            return _conflict("task", "moved on")
-        records[record] = delta
+    records = concerned(cluster.tasks, unit, turns, KINDS)
+    if isinstance(records, str):
+        return _conflict("task", records)
     stopped = [record for record in records if record.row >= 0]
     for record in stopped:
         transaction.stop(record)
-    for alike, delta in _together(records):
-        refusal = _start(transaction, alike, delta, turns is None)
+    starting, deltas, ends = starts(records, KINDS)
+    for first, end in pairwise((0, *ends)):
+        refusal = _start(transaction, starting[first:end], deltas[first], turns is None)
         if refusal is not None:
             transaction.rollback()
             return refusal
     for record in stopped:
         record.preempted = now
     return None
-
-
-def _together(records: Mapping[TaskRecord, Delta]) -> Iterator[tuple[list[TaskRecord], Place | Migrate]]:
-    """Yield the tasks that start, in their order, those of one group on the same devices of a machine at a time."""
-    alike: list[TaskRecord] = []
-    first: Place | Migrate | None = None
-    for record, delta in records.items():
-        if isinstance(delta, Preempt):
-            continue
-        if first is not None:
-            same = delta.machine is first.machine or delta.machine == first.machine
-            if same and record.group is alike[0].group and delta.devices == first.devices:
-                alike.append(record)
-                continue
-            yield alike, first
-        alike, first = [record], delta
-    if first is not None:
-        yield alike, first
 
 
 def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | Migrate, forced: bool) -> Reason | None:

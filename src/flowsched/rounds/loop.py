@@ -102,7 +102,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
         True if the time limit had a part in the round, so that it cannot be made again from the same events.
     """
     start = time.perf_counter()
-    cluster, network = builder.cluster, builder.network
+    cluster = builder.cluster
     cluster.date(now)  # first, so that it holds whatever becomes of the round
     before, still = builder.batch.count, Stillness(builder)
     clock = _Clock(math.inf if time_limit is None else start + time_limit)
@@ -132,9 +132,10 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
     cluster.midway = False
     cut = clock.late or clock.gap > 0
     again_at = still.again_at(scope, cut, len(waiting))
+    nodes, arcs = builder.batch.sizes()
     stats = RoundStats(
-        nodes=network.num_nodes,
-        arcs=network.num_arcs,
+        nodes=nodes,
+        arcs=arcs,
         changes=builder.batch.count - before,
         solves=clock.solves,
         seconds_update=clock.update,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
-from flowsched.cluster.records import Before, TaskRecord
+from flowsched.cluster._records import moved
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.values import (
+    KINDS,
     Delta,
     Migrate,
-    Place,
     Preempt,
     Preemption,
     Reason,
@@ -56,30 +56,16 @@ def outcome(check: AdmissionCheck) -> Outcome:
     out = Outcome()
     policy, by_row = check.builder.policy, check.cluster.by_row
     price = policy.preemption.price if policy.preemption else 0.0
-    for task, before in sorted(check.transaction.before.items(), key=_turn):
-        runs, was = task.row >= 0, before.place
-        if was is None and runs:
-            machine = by_row[task.row].id
-            out.placements[task.id] = machine
-            if task.group.job.job.gang is not None:
-                out.gangs[task.id] = task.group.job.serial
-            out.places.append(Place(task.id, machine, task.devices))
-        elif was is not None and not runs:
-            machine, cause = by_row[was.row].id, check.evicted_for[task].id
+    for task in moved(check.transaction.before, by_row, KINDS, out):
+        was = check.transaction.before[task].place
+        assert was is not None, "it ran before, or it would have started"
+        old, cause = by_row[was.row].id, check.evicted_for[task].id
+        if task.row < 0:
             lost = policy.waiting.bucket(check.transaction.now - was.since)
-            out.preemptions[task.id] = Preemption(machine, cause, price * (1 + lost))
-            out.preempts.append(Preempt(task.id, machine, cause))
-        elif was is not None and task.turn != before.turn:
-            old, machine = by_row[was.row].id, by_row[task.row].id
-            out.migrations[task.id] = (old, machine)
-            out.migrates.append(Migrate(task.id, old, machine, task.devices, check.evicted_for[task].id))
+            out.preemptions[task.id] = Preemption(old, cause, price * (1 + lost))
+            out.preempts.append(Preempt(task.id, old, cause))
         else:
-            continue
-        out.turns[task.id] = before.turn
-        if runs:
-            out.devices[task.id] = task.devices
+            machine = by_row[task.row].id
+            out.migrations[task.id] = (old, machine)
+            out.migrates.append(Migrate(task.id, old, machine, task.devices, cause))
     return out
-
-
-def _turn(moved: tuple[TaskRecord, Before]) -> int:
-    return moved[0].turn

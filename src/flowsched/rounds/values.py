@@ -131,6 +131,9 @@ class Place:
 
 Delta = Preempt | Migrate | Place
 
+KINDS = Place, Preempt
+"""For `flowsched.cluster._records`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
