@@ -47,8 +47,11 @@ __all__ = ["Hybrid", "sense"]
 
 _LAYER = "layer"
 
-_BATCH = {_LAYER: ("queue", "run")}
-_STREAM = {_LAYER: ("stream",)}
+_SHARED = "shared "
+"""Before a layer's name: of a unit whose cores are shared, for containers with GPU memory only."""
+
+_BATCH = ("queue", "run")
+_STREAM = ("stream",)
 
 Trigger = Literal["once", "window", "continuous"]
 
@@ -166,7 +169,7 @@ class Hybrid:
         length = 0 if queue.length is None else queue.length
         return UnitState(
             str(queue.unit.id), str(queue.unit.machine), queue.capacity, queue.room, queue.stream_room,
-            max(length - len(queue.waiting), 0), wait, version=queue.version,
+            max(length - len(queue.waiting), 0), wait, version=queue.version, shared=queue.unit.shared,
         )  # fmt: skip
 
     @property
@@ -224,7 +227,8 @@ class Hybrid:
         slots = min(amounts[3], 1 << 30)
         if new:
             self._layers[id] = id[:2]
-            self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: id[0]}, slots=slots))
+            layer = _SHARED * self._states[id[1]].shared + id[0]
+            self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: layer}, slots=slots))
             self._costs.add(self.scheduler.cluster.machine(id).row, gpu)
         record = self.scheduler.cluster.machine(id)
         same = record.slots == slots and tuple(record.capacity) == tuple(capacity)
@@ -332,9 +336,11 @@ class Hybrid:
         return {str(container.id): self._layers[placed[id]][1] for id, container in tasks.items()}
 
 
-def _task(container: Container, layers: Mapping[str, Sequence[str]], id: Hashable = None) -> Task:
+def _task(container: Container, layers: tuple[str, ...], id: Hashable = None) -> Task:
     demand = [amount / MICRO for amount in container.need[:3]]
-    return Task(container.id if id is None else id, demand, layers)
+    if container.need[2]:
+        layers += tuple(_SHARED + layer for layer in layers)
+    return Task(container.id if id is None else id, demand, {_LAYER: layers})
 
 
 def _least_part(room: Sequence[int], capacity: Sequence[int]) -> float:

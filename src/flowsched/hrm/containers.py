@@ -66,7 +66,7 @@ class Outcome(StrEnum):
     STARTED = "STARTED"
     QUEUED = "QUEUED"
     OVER_LIMIT = "OVER_LIMIT"
-    """The container asks for more than the queue gives any."""
+    """The container asks for more than the queue gives any, or for a shared core without GPU memory."""
     QUEUE_FULL = "QUEUE_FULL"
     TOO_LATE = "TOO_LATE"
     """The predicted wait reaches the queue's limit."""

@@ -122,9 +122,13 @@ class StackedQueue:
         """Amounts that a stream container may take: all that no other stream holds."""
         return _four(self._for_streams)
 
+    def takes(self, need: Amounts) -> bool:
+        """Return True if the queue ever takes a container of that need."""
+        return _fits(need, self.limit) and (need[2] > 0 or not self.unit.shared)
+
     def has_room(self, container: Container) -> bool:
         """Return True if a batch container would start at once."""
-        return _fits(container.need, self.limit) and _fits(container.need, self.room)
+        return self.takes(container.need) and _fits(container.need, self.room)
 
     def predict(self, container: Container, now: float) -> float:
         """Predict the wait of a container that is submitted now, if no other arrives: Algorithm 1.
@@ -132,7 +136,7 @@ class StackedQueue:
         Infinite if it can never run.  For a stream container 0 or infinite.
         """
         self._check(container, now)
-        if not _fits(container.need, self.limit):
+        if not self.takes(container.need):
             return math.inf
         if container.kind == "stream":
             return 0.0 if _fits(container.need, self._for_streams) else math.inf
@@ -166,7 +170,7 @@ class StackedQueue:
         self._check(container, now)
         if container.id in self:
             raise DuplicateIdError(f"unit {self.unit.id!r}: container {container.id!r} is already there")
-        if not _fits(container.need, self.limit):
+        if not self.takes(container.need):
             return Admission(Outcome.OVER_LIMIT)
         if container.kind == "stream":
             return self._submit_stream(container, now)

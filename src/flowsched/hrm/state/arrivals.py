@@ -12,7 +12,7 @@ from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.state.claims import Status
-from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store
 from flowsched.hrm.units import ResourceUnit
 
@@ -31,7 +31,7 @@ def rows_of_units(units: Iterable[ResourceUnit], length: int, places: int, now: 
         every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
         rows.append(
             {
-                "ru_id": id, "machine_id": machine, "type": unit.type, **every,
+                "ru_id": id, "machine_id": machine, "type": SHARED if unit.shared else unit.type, **every,
                 "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
             }
         )  # fmt: skip

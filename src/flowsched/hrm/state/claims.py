@@ -105,6 +105,8 @@ class UnitState:
         Predicted wait of one more container in the batch queue.
     alive : bool
     version : int
+    shared : bool
+        See `ResourceUnit`.
     """
 
     unit: str
@@ -116,6 +118,7 @@ class UnitState:
     wait: float = 0.0
     alive: bool = True
     version: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,8 +160,7 @@ class MachineHeartbeats:
         granted: list[str] = []
         for row in wishes:
             queue, container = unit_rows.queues[row.wish], container_of(row)
-            fits = all(a <= b for a, b in zip(container.need, queue.room, strict=True))
-            if fits and left[row.job_id] > 0 and (back or unit_rows.alive(row.wish)):
+            if queue.has_room(container) and left[row.job_id] > 0 and (back or unit_rows.alive(row.wish)):
                 queue.submit(container, unit_rows.now)
                 unit_rows.enter(row, row.owner)
                 left[row.job_id] -= 1

@@ -23,7 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["AMOUNT_NAMES", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "TABLES", "UNITS_CHANGED"]
+__all__ = ["AMOUNT_NAMES", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "SHARED", "TABLES", "UNITS_CHANGED"]
 
 TABLES = sa.MetaData()
 
@@ -117,6 +117,9 @@ LK = sa.Table(
     sa.Column("next", sa.BigInteger, nullable=False),
 )
 """Counters: the lock's ticket machine, and the changes of units."""
+
+SHARED = "shared"
+"""RS.type of a GPU unit with shared cores; the other types are those of `ResourceUnit`."""
 
 UNITS_CHANGED = "units"
 """Name of the counter of changes of units."""
