@@ -6,6 +6,7 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,6 +75,24 @@ def test_a_queue_that_is_too_slow_takes_no_container() -> None:
     both = [job("a", 0.0, 10.0), job("b", 0.0, 10.0)]
     result = HybridSimulation(units(1, 1), both, schedulers=2, length=1, max_wait=4.0, claim_cost=0.1).run()
     assert max(result.delay) == pytest.approx(6.2, abs=0.2) and max(result.completion) == pytest.approx(20.1)
+
+
+def test_two_schedulers_do_not_take_the_same_place_in_a_queue() -> None:
+    # Units that are busy until 10 s and until 4 s: both schedulers want to be the next on the second one.
+    jobs = [job("a", 0.0, 10.0), job("b", 0.1, 4.0), job("c", 1.0, 10.0), job("d", 1.0, 10.0)]
+    result = HybridSimulation(units(2, 1), jobs, schedulers=2, length=2, claim_cost=0.05).run()
+    assert result.conflicts == 1
+    assert sorted((result.start[2:] + 1.0).tolist()) == [pytest.approx(4.15), pytest.approx(10.05)]
+
+
+def test_six_schedulers_start_jobs_no_later_than_one() -> None:
+    # 60 jobs of 8 containers want more than the 300 places that there are.
+    rng = np.random.default_rng(1)
+    jobs = [job(f"j{i}-", 0.0, *rng.uniform(5.0, 25.0, 8).tolist()) for i in range(60)]
+    six = HybridSimulation(units(60, 5), jobs, schedulers=6, length=5).run()
+    assert six.conflicts > 0
+    # The one has no queues, so it learns of a free place by its machine's heartbeat.
+    assert six.start.mean() < HybridSimulation(units(60, 5), jobs).run().start.mean()
 
 
 def test_what_was_refused_goes_before_the_next_job() -> None:

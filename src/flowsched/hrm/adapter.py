@@ -58,6 +58,9 @@ Trigger = Literal["once", "window", "continuous"]
 _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 """Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
 
+_SLACK = 1e-3
+"""Seconds by which the wait in a queue may be longer than a claim on it says: what is rounded."""
+
 
 def sense(trigger: str) -> Kind:
     """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
@@ -150,6 +153,7 @@ class Hybrid:
         self._costs = _LayerCost()
         self.scheduler: OpenTasks = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
+        self._starts: dict[str, float] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
@@ -182,6 +186,7 @@ class Hybrid:
         for state in states:
             old = self._states.get(state.unit)
             self._states[state.unit] = state
+            self._starts[state.unit] = now + state.wait
             room, stream = (state.free, state.stream_room) if state.alive else ((0, 0, 0, 0),) * 2
             load = 1 - _least_part(room, state.capacity)
             displaced = 1 - _least_part(tuple(map(min, room, stream)), stream)
@@ -311,7 +316,8 @@ class Hybrid:
             if job in left:
                 left[job] -= 1
             layer, unit = self._layers[machine]
-            out.append(Claim(str(task), unit, queued=layer == "queue"))
+            wait = max(self._starts[unit] - now, 0.0) + _SLACK if layer == "queue" else math.inf
+            out.append(Claim(str(task), unit, layer == "queue", wait))
         return out
 
     def settle(self, granted: Granted) -> None:

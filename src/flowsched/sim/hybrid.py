@@ -266,9 +266,11 @@ class HybridSimulation:
         queued = len(claims) - len(runs)
         if any(sum(c.need[i] for c in runs) > room[i] for i in range(4) if runs):
             return False
-        if not queued or self._max_wait == math.inf:
+        if not queued:
             return queued <= (queue.length or 0) - len(queue.waiting)
         wait = queue.predict(self._told[claims[-1].task], self._clock.now)
+        if wait > min(claim.wait for claim in claims if claim.queued):
+            return False
         wait = max(wait, max((c.duration for c in runs), default=0.0))
         return wait < self._max_wait and queued <= (queue.length or 0) - len(queue.waiting)
 

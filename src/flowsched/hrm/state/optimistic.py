@@ -202,7 +202,8 @@ def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[
     longest = min(max((row.time for row in runs), default=0.0), 1e9)
     cpu = sum(not row.gmem for row in (*runs, *queued))
     places = {"places": len(runs), "queued": len(queued), "cpu": cpu}
-    return {"id": unit, **need, **places, "busy": busy, "longest": longest}
+    told = min((min(c.wait, 1e300) for c in claims if c.queued), default=0.0)
+    return {"id": unit, **need, **places, "busy": busy, "longest": longest, "told": told}
 
 
 @cache

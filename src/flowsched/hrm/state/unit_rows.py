@@ -59,14 +59,17 @@ def take(
         ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
         none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
         `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
-        ``cpu``: number of tasks without GPU memory, which no unit with shared cores takes.
+        ``told``: predicted wait in the queue on which they were decided, and above which none is granted; ``cpu``: number of
+        tasks without GPU memory, which no unit with shared cores takes.
 
     Returns
     -------
     taken, idle : set of str
         Units that granted it; those of them where some tasks wait and none runs.
     """
-    rows = [{**row, "now": now, "latest": min(now + max_wait, 1e300)} for row in asked]
+    rows = [
+        {**row, "now": now, "latest": min(now + max_wait, 1e300), "told": min(now + row["told"], 1e300)} for row in asked
+    ]
     done = store.change(db, _taking(store.dialect), rows, RS.c.ru_id)
     return {row.ru_id for row in done}, {row.ru_id for row in done if row.waiting and row.free_places == row.places}
 
@@ -80,7 +83,7 @@ def _taking(dialect: str) -> sa.Update:
         **amounts,
         queued=sa.BigInteger,
         cpu=sa.Integer,
-        **dict.fromkeys(("busy", "longest", "now", "latest"), sa.Float),
+        **dict.fromkeys(("busy", "longest", "now", "latest", "told"), sa.Float),
     )
     values: dict[str, Any] = {"version": RS.c.version + 1, "waiting": RS.c.waiting + ask.c.queued}
     fits = [RS.c.waiting == 0, RS.c.paused == 0]
@@ -89,7 +92,7 @@ def _taking(dialect: str) -> sa.Update:
         fits.append(column >= ask.c[name])
         values["free_" + name] = column - ask.c[name]
     start = sa.case((RS.c.wtime > ask.c.now, RS.c.wtime), else_=ask.c.now + ask.c.longest)
-    waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest)
+    waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest, RS.c.wtime <= ask.c.told)
     # The source's simple formula: the added run time is divided by the number of containers that run.
     running = RS.c.places - RS.c.free_places + ask.c.places
     workers = sa.case((running > 0, sa.cast(running, sa.Float)), else_=1.0)
