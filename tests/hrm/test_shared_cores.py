@@ -90,9 +90,7 @@ def test_shares_of_cpu_jobs_do_not_count_the_cores_twice(store: Store) -> None:
     vcore=st.integers(0, 5), mem=st.sampled_from([0, 50, 101]), gmem=st.sampled_from([0, 1, 11]),
     kind=st.sampled_from(["batch", "stream"]),
 )  # fmt: skip
-def test_queue_matrix_and_network_agree_on_what_a_shared_unit_takes(
-    vcore: int, mem: int, gmem: int, kind: str
-) -> None:
+def test_queue_matrix_and_network_agree_on_what_a_shared_unit_takes(vcore: int, mem: int, gmem: int, kind: str) -> None:
     container = Container("c", vcore=vcore, mem=mem, gmem=gmem, duration=1.0, kind=kind)  # type: ignore[arg-type]
     takes = vcore <= 4 and mem <= 100 and 0 < gmem <= 10
     queue = StackedQueue(GPU)

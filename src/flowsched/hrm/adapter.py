@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
-from flowsched.hrm.containers import Container, Kind
+from flowsched.hrm.containers import Container, Kind, Trigger, sense
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import AMOUNTS
@@ -43,7 +43,7 @@ from flowsched.policy import Policy
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Hybrid", "sense"]
+__all__ = ["Hybrid"]
 
 _LAYER = "layer"
 
@@ -53,21 +53,11 @@ _SHARED = "shared "
 _BATCH = ("queue", "run")
 _STREAM = ("stream",)
 
-Trigger = Literal["once", "window", "continuous"]
-
 _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 """Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
 
 _SLACK = 1e-3
 """Seconds by which the wait in a queue may be longer than a claim on it says: what is rounded."""
-
-
-def sense(trigger: str) -> Kind:
-    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
-    kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
-    if trigger not in kinds:
-        raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
-    return kinds[trigger]
 
 
 class OpenTasks(Protocol):
@@ -153,7 +143,9 @@ class Hybrid:
         self._costs = _LayerCost()
         self.scheduler: OpenTasks = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
-        self._starts: dict[str, float] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
+        self._starts: dict[
+            str, float
+        ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
@@ -229,7 +221,7 @@ class Hybrid:
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
     ) -> None:
         capacity = [amount / MICRO for amount in amounts[:3]]
-        slots = min(amounts[3], 1 << 30)
+        slots = min(max(amounts[3], 0), 1 << 30)  # more may run than there are places, if these became fewer
         if new:
             self._layers[id] = id[:2]
             layer = _SHARED * self._states[id[1]].shared + id[0]

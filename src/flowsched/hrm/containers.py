@@ -12,9 +12,19 @@ from flowsched.boundary.validate import check_id, number, whole
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import AMOUNTS, Amounts
 
-__all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running"]
+__all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running", "Trigger", "sense"]
 
 Kind = Literal["batch", "stream"]
+
+Trigger = Literal["once", "window", "continuous"]
+
+
+def sense(trigger: str) -> Kind:
+    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
+    kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
+    if trigger not in kinds:
+        raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
+    return kinds[trigger]
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,8 @@ def take(
         Units that granted it; those of them where some tasks wait and none runs.
     """
     rows = [
-        {**row, "now": now, "latest": min(now + max_wait, 1e300), "told": min(now + row["told"], 1e300)} for row in asked
+        {**row, "now": now, "latest": min(now + max_wait, 1e300), "told": min(now + row["told"], 1e300)}
+        for row in asked
     ]
     done = store.change(db, _taking(store.dialect), rows, RS.c.ru_id)
     return {row.ru_id for row in done}, {row.ru_id for row in done if row.waiting and row.free_places == row.places}
