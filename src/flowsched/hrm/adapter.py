@@ -161,7 +161,7 @@ class Hybrid:
         last = queue.waiting[-1] if queue.waiting else None
         wait = 0.0 if last is None else queue.predict(last, now)
         if last is None and queue.running:
-            wait = max(min(run.end for run in queue.running.values()) - now, 0.0)
+            wait = min(end for end, _ in queue.ends(now)) - now
         length = 0 if queue.length is None else queue.length
         return UnitState(
             str(queue.unit.id), str(queue.unit.machine), queue.capacity, queue.room, queue.stream_room,

@@ -22,6 +22,7 @@ from flowsched.boundary.validate import check_id, number
 from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
+from flowsched.hrm.run_times import remaining
 from flowsched.hrm.starts import Waiter, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
 
@@ -149,8 +150,14 @@ class StackedQueue:
         return max(start_time(self.free, self.ends(now), waiters, me) - now, 0.0)
 
     def ends(self, now: float) -> list[tuple[float, Amounts]]:
-        """Return the expected end of each running container and the amounts that it gives back; a late one ends now."""
-        return [(max(r.end, now), r.container.need) for r in self.running.values()]
+        """Return the expected end of each running container and the amounts that it gives back.
+
+        One that is late is expected to go on for a while, see `run_times.remaining`.
+        """
+        return [
+            (r.end if r.end >= now else now + remaining(r.container.duration, now - r.start), r.container.need)
+            for r in self.running.values()
+        ]
 
     def waiters(self, now: float) -> list[Waiter]:
         """Return the containers that start next, in order: paused ones before waiting ones."""
