@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, ResourceUnit, StackedQueue
+from flowsched.hrm import Container, ResourceUnit, RunTimes, StackedQueue
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
 from flowsched.sim.unit_sharing import (
     read_interference,
@@ -93,6 +94,17 @@ def test_six_schedulers_start_jobs_no_later_than_one() -> None:
     assert six.conflicts > 0
     # The one has no queues, so it learns of a free place by its machine's heartbeat.
     assert six.start.mean() < HybridSimulation(units(60, 5), jobs).run().start.mean()
+
+
+def test_expected_run_times_come_from_the_history_of_a_jobs_name() -> None:
+    # The first "long" job runs while nothing is known of it; then a queue behind the next one takes no container.
+    times = RunTimes(default=1.0, weight=1.0)
+    jobs = [replace(job("a", 0.0, 40.0), name="long"), replace(job("b", 50.0, 40.0), name="long"), job("c", 51.0, 1.0)]
+    options = {"length": 1, "max_wait": 5.0, "claim_cost": 0.0}
+    result = HybridSimulation(units(1, 1), jobs, expected=times, **options).run()  # type: ignore[arg-type]
+    assert times.expect("long") == 40.0 and result.delay[2] == pytest.approx(34.0, abs=0.01)
+    told = HybridSimulation(units(1, 1), jobs, expected=1.0, **options).run()  # type: ignore[arg-type]
+    assert told.delay[2] < 1.0
 
 
 def test_what_was_refused_goes_before_the_next_job() -> None:

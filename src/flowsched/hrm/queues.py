@@ -238,6 +238,21 @@ class StackedQueue:
                 return self._dispatch(now)
         raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} is not there")
 
+    def change(self, now: float, *, length: int | None = None, most: int | None = None) -> Admission:
+        """Set attributes of the queue, None to leave one; start every container that fits by now.
+
+        Nothing that runs or waits beyond a smaller number is taken back.
+        """
+        number("now", now)
+        if length is not None:
+            self.length = int(number("length", length, 0))
+        if most is not None:
+            more = int(number("most", most, 1)) - self.capacity[3]
+            self.capacity = (*self.capacity[:3], self.capacity[3] + more)
+            for places in (self.free, self._for_streams):
+                places[3] += more
+        return self._dispatch(now)
+
     def restore(self, item: Running | Paused | Container) -> None:
         """Put a container back in its former state, unchecked.
 

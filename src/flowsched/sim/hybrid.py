@@ -21,6 +21,7 @@ from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.rebalancing import rebalance
+from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import ResourceUnit
 from flowsched.sim.clock import Clock
@@ -32,11 +33,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A job that arrives at a time, with its containers and their true durations."""
+    """A job that arrives at a time, with its containers and their true durations; and the name under which it recurs."""
 
     id: str
     time: float
     containers: tuple[Container, ...]
+    name: str = ""
 
 
 @dataclass
@@ -105,8 +107,9 @@ class HybridSimulation:
         Seconds between a machine's heartbeats; the machines' are spread evenly.
     round_cost, claim_cost : float
         Simulated seconds of a decision, and of each claim in it.
-    expected : float, optional
-        Run time that the schedulers and queues expect of every container; None for the true one.
+    expected : float or RunTimes, optional
+        Run time that the schedulers and queues expect of every container; by the history of its job's name, which
+        learns from the heartbeats; None for the true one.
     max_wait : float
         A queue takes a container only if its predicted wait is below this.
     patience : float
@@ -130,7 +133,7 @@ class HybridSimulation:
         heartbeat: float = 3.0,
         round_cost: float = 0.0,
         claim_cost: float = 4e-5,
-        expected: float | None = None,
+        expected: float | RunTimes | None = None,
         max_wait: float = math.inf,
         patience: float = math.inf,
         same_taste: bool = False,
@@ -163,7 +166,8 @@ class HybridSimulation:
         # By task: its index in `jobs`, its container with the true run time, and with the expected one.
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
-        self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
+        self._expected = expected
+        self._told: dict[str, Container] = {}
         self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
         capacity = [queue.capacity for queue in self._real.values()]
         for id, container in self._true.items():
@@ -214,11 +218,19 @@ class HybridSimulation:
         hybrid.refresh(self._changes(scheduler), self._clock.now)
         if scheduler.queue and not again:
             job = self._jobs[scheduler.queue.popleft()]
+            for container in job.containers:
+                self._told[str(container.id)] = self._expect(job, container)
             hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
         claims = hybrid.claims(self._clock.now)
         scheduler.deciding = True
         cost = self._round_cost + self._claim_cost * len(claims)
         self._clock.after(cost, (scheduler, claims), self._commit)
+
+    def _expect(self, job: BatchJob, container: Container) -> Container:
+        expected = self._expected
+        if expected is None:
+            return container
+        return replace(container, duration=expected.expect(job.name) if isinstance(expected, RunTimes) else expected)
 
     def _changes(self, scheduler: _Scheduler) -> Iterable[UnitState]:
         for unit, queue in self._known.items():
@@ -319,6 +331,9 @@ class HybridSimulation:
     def _heartbeat(self, machine: str) -> None:
         self._due.remove(machine)
         ended, self._ended[machine] = self._ended[machine], []
+        if isinstance(self._expected, RunTimes):
+            for task in ended:
+                self._expected.observe(self._jobs[self._job_of[task]].name, self._true[task].duration)
         for unit in self._units_of[machine]:
             known = self._known[unit]
             # Containers that followed others run by now; the shared state has them waiting until the heartbeat.

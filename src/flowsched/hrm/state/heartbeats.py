@@ -77,7 +77,7 @@ class MachineHeartbeats:
         finished: Sequence[str],
         present: set[str] | None,
         waiting: Sequence[str],
-        seconds: Mapping[str, float],
+        seconds: Mapping[str, float | None],
     ) -> Report:
         """Answer a machine's heartbeat; see `Negotiator.heartbeat`."""
         heard = self.store.look(_HEARD, machine=machine)
@@ -110,7 +110,7 @@ class MachineHeartbeats:
         finished: Sequence[str],
         waiting: Sequence[str],
         grant: bool,
-        seconds: Mapping[str, float],
+        seconds: Mapping[str, float | None],
     ) -> _Changes:
         me = MS.c.machine_id == machine
         beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
@@ -189,7 +189,7 @@ class MachineHeartbeats:
 
 
 def _end(
-    unit_rows: UnitRows, tasks: Sequence[str], seconds: Mapping[str, float], ran: dict[str, list[float]]
+    unit_rows: UnitRows, tasks: Sequence[str], seconds: Mapping[str, float | None], ran: dict[str, list[float]]
 ) -> list[str]:
     """End those of the tasks that run; return them.
 
@@ -204,7 +204,7 @@ def _end(
         for id in now:
             row = unit_rows.task(id)
             known = unit_rows.now - row.since if row.status == Status.RUNNING else None
-            took = seconds.get(id, known)
+            took = seconds[id] if id in seconds else known
             if took is not None:
                 ran.setdefault(row.job_id, []).append(max(took, 0.0))
             unit_rows.leave(id, Status.DONE)

@@ -283,7 +283,7 @@ class Negotiator(Administration):
     def heartbeat(
         self,
         machine: str,
-        finished: Iterable[str] | Mapping[str, float] = (),
+        finished: Iterable[str] | Mapping[str, float | None] = (),
         present: Iterable[str] | None = None,
         waiting: Iterable[str] = (),
     ) -> Report:
@@ -292,7 +292,8 @@ class Negotiator(Administration):
         Parameters
         ----------
         finished : iterable of str, or mapping of str to float
-            Tasks that ended there since the last one; a mapping tells their run times in seconds, for the history.
+            Tasks that ended there since the last one.  A mapping tells their run times in seconds for the history, None for
+            one that tells nothing, such as a failed one's; else they count from the start that the shared state knows.
         present : iterable of str, optional
             All tasks that are there now.
         waiting : iterable of str
@@ -307,7 +308,8 @@ class Negotiator(Administration):
         there = None if present is None else set(names("present", present))
         seconds = finished if isinstance(finished, Mapping) else {}
         for task, took in seconds.items():
-            number(f"finished[{task!r}]", took, 0)
+            if took is not None:
+                number(f"finished[{task!r}]", took, 0)
         ended, waits = names("finished", list(finished) if seconds else finished), names("waiting", waiting)
         with self._calls, interruptible(), self.store.named("Negotiator.heartbeat"):
             return self._machines.heartbeat(machine, ended, there, waits, seconds)
