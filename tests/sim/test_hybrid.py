@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, ResourceUnit, RunTimes, StackedQueue
+from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes, StackedQueue
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
 from flowsched.sim.unit_sharing import (
     read_interference,
@@ -165,10 +165,31 @@ def test_streams_go_first_and_wait_for_each_other_only() -> None:
     assert stacked_latencies([8.0], 10.0, 8, 50, 2, 2).tolist() == [2.0]
 
 
-def test_without_stacking_the_stream_has_its_share() -> None:
-    assert unstacked_latencies([8.0], 4, [], 8).tolist() == [2.0]
-    assert unstacked_latencies([8.0], 4, [4], 8).tolist() == [2.0]
-    assert unstacked_latencies([8.0], 4, [4, 4, 4], 8).tolist() == [4.0]
+def test_without_stacking_the_stream_waits_for_ends_and_has_its_share() -> None:
+    assert unstacked_latencies([8.0, 8.0], 10.0, 4, [], 8, lambda: 4.0).tolist() == [2.0, 2.0]
+    assert unstacked_latencies([8.0], 10.0, 4, [4], 8, lambda: 4.0).tolist() == [2.0]
+    # Twelve batch containers want the eight cores; the stream gets four of them when batch ends, one second from each other.
+    waits = unstacked_latencies([8.0], 10.0, 4, [12], 8, lambda: 8.0)
+    assert waits.tolist() == [2.0 + 3.0]
+    # Three jobs beside it leave a share of two cores: the parts take turns.
+    assert unstacked_latencies([8.0], 10.0, 4, [12, 12, 12], 8, lambda: 8.0)[0] > 5.0
+
+
+def test_an_elastic_stream_has_the_containers_that_its_load_wants() -> None:
+    held: list[int] = []
+    elastic = Elastic(least=1, most=8)
+    latency = stacked_latencies([8.0] * 6, 10.0, 8, 50, 1, 8, elastic, held)
+    # 1 s of 10 is little; with two containers a micro-batch takes 4 s, which is neither little nor much.
+    assert held == [8, 2, 2, 2, 2, 2] and latency.tolist() == [1.0, *[4.0] * 5]
+    held.clear()
+    stacked_latencies([8.0, 8.0, 60.0, 60.0, 60.0], 10.0, 1, 50, 1, 8, elastic, held)
+    assert held == [1, 1, 1, 8, 8]
+
+
+def test_measured_decisions_take_time() -> None:
+    jobs = [job("a", 0.0, 5.0, 5.0)]
+    result = HybridSimulation(units(2), jobs, claim_cost=0.0, measured=True).run()
+    assert 0 < result.delay[0] == result.start[0] and result.completion[0] == result.start[0] + 5.0
 
 
 def test_recorded_inputs_are_read_and_mistakes_are_told(tmp_path: Path) -> None:

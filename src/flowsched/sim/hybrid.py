@@ -9,6 +9,7 @@ that another scheduler has overtaken (conflict).
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -107,6 +108,8 @@ class HybridSimulation:
         Seconds between a machine's heartbeats; the machines' are spread evenly.
     round_cost, claim_cost : float
         Simulated seconds of a decision, and of each claim in it.
+    measured : bool
+        A decision takes, in addition, the CPU time that it needs here: results differ from run to run.
     expected : float or RunTimes, optional
         Run time that the schedulers and queues expect of every container; by the history of its job's name, which
         learns from the heartbeats; None for the true one.
@@ -133,6 +136,7 @@ class HybridSimulation:
         heartbeat: float = 3.0,
         round_cost: float = 0.0,
         claim_cost: float = 4e-5,
+        measured: bool = False,
         expected: float | RunTimes | None = None,
         max_wait: float = math.inf,
         patience: float = math.inf,
@@ -148,6 +152,7 @@ class HybridSimulation:
         # By unit: the machine's queue, and that of the shared state, which lags behind it by ends only.
         self._real = {str(unit.id): StackedQueue(unit) for unit in units}
         self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
+        self._measured = measured
         self._idle = dict.fromkeys(self._known)  # units whose known queue has room for the least container
         machines: dict[str, list[str]] = {}
         for unit in units:
@@ -173,6 +178,11 @@ class HybridSimulation:
         for id, container in self._true.items():
             if not any(all(a <= b for a, b in zip(container.need, have, strict=True)) for have in capacity):
                 raise InputError(f"container {id!r} fits on no unit, even an empty one")
+        if measured:
+            # A scheduler has its copy and its network before the first job comes.
+            for scheduler in self._schedulers:
+                scheduler.hybrid.refresh(self._changes(scheduler), 0.0)
+                scheduler.hybrid.claims(0.0)
         n = len(jobs)
         # By job: containers that were not assigned, that have not started, that have not ended.
         self._unassigned = np.array([len(job.containers) for job in jobs])
@@ -214,7 +224,7 @@ class HybridSimulation:
         """Decide on all that is open, on the state as it is known now; on the next job, too, unless `again`."""
         if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
             return
-        hybrid = scheduler.hybrid
+        hybrid, begin = scheduler.hybrid, time.thread_time()
         hybrid.refresh(self._changes(scheduler), self._clock.now)
         if scheduler.queue and not again:
             job = self._jobs[scheduler.queue.popleft()]
@@ -224,6 +234,8 @@ class HybridSimulation:
         claims = hybrid.claims(self._clock.now)
         scheduler.deciding = True
         cost = self._round_cost + self._claim_cost * len(claims)
+        if self._measured:
+            cost += time.thread_time() - begin
         self._clock.after(cost, (scheduler, claims), self._commit)
 
     def _expect(self, job: BatchJob, container: Container) -> Container:

@@ -204,7 +204,7 @@ def _end(
         for id in now:
             row = unit_rows.task(id)
             known = unit_rows.now - row.since if row.status == Status.RUNNING else None
-            took = seconds[id] if id in seconds else known
+            took = seconds.get(id, known)
             if took is not None:
                 ran.setdefault(row.job_id, []).append(max(took, 0.0))
             unit_rows.leave(id, Status.DONE)
