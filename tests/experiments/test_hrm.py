@@ -73,8 +73,7 @@ def test_rows_of_a_shared_gpu_follow_from_the_recorded_pairs(tmp_path: Path) -> 
             json.dump({"v100": {"('a', 1)": job}}, out)
         rows = machines.gpu_sharing(tmp_path, [])
         by_speed.append([row.value for row in rows if row.metric == "720 images"][:2])
-        # As many run at once as the memory allows.
-        assert [row.value for row in rows if row.metric == "most GPU memory"][:3] == [2860.0, 5720.0, 8580.0]
+        assert all("inputs" in row.note for row in rows)
     assert by_speed[0] == [pytest.approx(151.3 / 2), pytest.approx(151.3 / 3)]
     assert by_speed[1] == [pytest.approx(151.3), pytest.approx(151.3 / 3 / 0.25)]
 

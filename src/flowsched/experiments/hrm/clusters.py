@@ -92,7 +92,7 @@ def rates(quick: bool, seed: int) -> list[Row]:
         alike = HybridSimulation(_units(machines), jobs, schedulers=6, length=2, claim_cost=5e-3, same_taste=True).run()
         where = f"{count} jobs x 40, {0.45 * times:g} jobs/s, {machines} machines"
         own = 5e-3 * _CONTAINERS
-        one, six = (float(result.delay.mean()) - own for result in results)
+        one, six = (round(float(result.delay.mean()) - own, 6) for result in results)
         rows.append(_pair(where, "delay beyond the job's own decision, mean", six, one))
         for n, result in zip((1, 6), results, strict=True):
             delay = float(result.delay.mean())

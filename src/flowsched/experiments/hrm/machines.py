@@ -23,8 +23,8 @@ from flowsched.sim.unit_sharing import (
 __all__ = ["gpu_sharing", "processes", "stream_latency"]
 
 _NAME = "hrm"
-_SOURCE_GPU = {1: (2865.0, 151.3), 2: (5720.0, 103.2), 3: (8575.0, 69.0)}
-"""By containers at once: GPU memory in MB, seconds."""
+_SOURCE_GPU = {1: 151.3, 2: 103.2, 3: 69.0}
+"""Seconds by containers at once."""
 
 
 _DRAWN, _VARIATION = 151, 0.83
@@ -41,8 +41,8 @@ _ORIGIN = {
 def gpu_sharing(data: Path | None, notes: list[str]) -> list[Row]:
     """Table 1: detection of 720 images by containers of 30 images on a GPU of 10 GB.
 
-    How many run at once follows from the memory that they take, or from a bound on the queue; how fast, from what Gavel
-    measured of pairs of equal training jobs on a V100.  There is no row without that.
+    How many run at once follows from the memory that they take, or from a bound on the queue.  How fast is an input: what
+    Gavel measured of pairs of equal training jobs on a V100, for three at once twice.  There is no row without that.
     """
     rows: list[Row] = []
     path = _recorded(data, _INTERFERENCE)
@@ -54,17 +54,14 @@ def gpu_sharing(data: Path | None, notes: list[str]) -> list[Row]:
         f"median of {len(pairs)} pairs of training jobs": float(np.median(list(pairs.values()))),
         "the lightest pair of training jobs": max(pairs.values()),
     }
-    alone = _SOURCE_GPU[1][1]
+    alone = _SOURCE_GPU[1]
     for name, factor in factors.items():
-        for most, (memory, seconds) in _SOURCE_GPU.items():
-            queue = StackedQueue(ResourceUnit("gpu", gmem=10240, gpu=0), most=most if most < 3 else None)
-            jobs = {Container(i, gmem=2860): 30.0 for i in range(24)}
-            took, peak = share_gpu(queue, jobs, 720 / alone, factor)
+        for most in (2, 3):
+            queue = StackedQueue(ResourceUnit("gpu", gmem=10240, gpu=0), most=None if most == 3 else most)
+            took, _ = share_gpu(queue, {Container(i, gmem=2860): 30.0 for i in range(24)}, 720 / alone, factor)
             where = f"{most} at once, sharing as {name}"
-            if most > 1:  # one alone is the source's time, an input
-                note = "baseline: one at once (input)" + (", three: the pair's factor twice" if most > 2 else "")
-                rows.append(Row(_NAME, where, "720 images", took, alone, alone / took, seconds, "s", note))
-            rows.append(Row(_NAME, where, "most GPU memory", peak / 1e6, source_value=memory, unit="MB"))
+            note = "follows from inputs: the recorded pair's speed, and the time of one at once, the baseline"
+            rows.append(Row(_NAME, where, "720 images", took, alone, alone / took, _SOURCE_GPU[most], "s", note))
     return rows
 
 
