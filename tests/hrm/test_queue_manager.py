@@ -60,6 +60,7 @@ def test_tasks_of_a_deleted_unit_are_placed_elsewhere_and_stale_on_its_machine(s
     for _ in range(4):
         worker.step()
     assert {unit for _, unit in statuses(store).values()} <= {"u0", None}
+    assert negotiator.units(worker.hybrid.versions) == [], "a deleted unit is told once"
     audit(store)
     # It may come back, and is used again.
     negotiator.add_units([ResourceUnit("u1", "m0", vcore=2)])
