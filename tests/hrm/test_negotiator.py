@@ -352,3 +352,23 @@ def test_a_store_travels_by_its_url(tmp_path: Path) -> None:
     make(store)
     copy = pickle.loads(pickle.dumps(store))
     assert len(Negotiator(copy).units()) == 4 and copy.patience == 3.0
+
+
+def test_a_claim_on_a_queue_that_has_grown_is_refused(store: Store) -> None:
+    negotiator, clock = make(store, units=2, cores=1, length=4)
+    negotiator.submit("a", batch("a", 6, duration=10.0), scheduler="s")
+    assert len(negotiator.commit("s", [Claim("a0", "u0"), Claim("a1", "u1")]).accepted) == 2
+    wait = negotiator.units()[0].wait
+    assert wait == pytest.approx(10.0)
+    clock.now += 4.0
+    # Both were decided on the same copy: the second one would start after the first, 10 s later than it expects.
+    assert len(negotiator.commit("s", [Claim("a2", "u0", queued=True, wait=wait)]).accepted) == 1
+    granted = negotiator.commit("t", [Claim("a3", "u0", queued=True, wait=wait), Claim("a4", "u1", True, wait)])
+    assert [claim.task for claim in granted.accepted] == ["a4"]
+    assert [(claim.task, why) for claim, why in granted.refused] == [("a3", Refusal.CONFLICT)]
+    # With the wait as it is now, or any wait, it is granted, also where a container is late.
+    clock.now += 30.0
+    wait = negotiator.units()[0].wait
+    assert len(negotiator.commit("t", [Claim("a3", "u0", queued=True, wait=wait)]).accepted) == 1
+    assert len(negotiator.commit("s", [Claim("a5", "u0", queued=True)]).accepted) == 1
+    audit(store)

@@ -34,9 +34,15 @@ def fill(queue: StackedQueue, load: list[tuple[float, int, int, float]], streams
 
 
 def simulate(queue: StackedQueue, me: object, now: float) -> float:
-    """Let everything end when it is expected to; when `me` starts."""
+    """Let everything end when it is expected to, what is late by now after twice its time, four times, ...; when `me` starts."""
+    late: dict[object, float] = {}
+    for id, run in queue.running.items():
+        seconds = run.container.duration
+        while run.start + seconds < now:
+            seconds *= 2
+        late[id] = run.start + seconds
     while me not in queue.running:
-        ends = [(max(run.end, now), id) for id, run in queue.running.items()]
+        ends = [(late.get(id, run.end), id) for id, run in queue.running.items()]
         end = min(ends, default=(math.inf, 0), key=lambda item: item[0])[0]
         if end == math.inf:
             return math.inf
@@ -100,7 +106,7 @@ def test_only_rows_that_changed_are_computed_again() -> None:
     waits = matrix.waits(new, 51.0)
     assert waits[7] == 100.0 and matrix.recomputed == 51
     assert predict_wait(new, matrix, now=51.0).index == 7
-    matrix.waits(new, 150.0)  # the others should have ended at 100: they are expected to end now
+    matrix.waits(new, 150.0)  # the others should have ended at 100: they are expected to end at 200
     assert matrix.recomputed == 51 + 49
 
 

@@ -27,9 +27,14 @@ def two_sockets() -> Node:
 
 def test_shared_keeps_the_cores_together() -> None:
     first, second, cpu = split_machine(two_sockets(), "shared")
-    assert (first.type, first.gmem, first.vcore, first.mem, first.cpus) == ("gpu", 1000, 0, 0, ())
-    assert (second.gmem, second.model) == (500, "A")
-    assert (cpu.type, cpu.vcore, cpu.mem, cpu.gmem, cpu.numa) == ("cpu", 8, 12000, 0, (0, 1))
+    assert (cpu.type, cpu.vcore, cpu.gmem, cpu.numa, cpu.shared) == ("cpu", 8, 0, (0, 1), False)
+    assert (first.type, first.gmem, second.gmem, second.model) == ("gpu", 1000, 500, "A")
+    # GPUs use all cores beside the CPU unit, and memory as large as their own, which no other unit has.
+    for gpu in (first, second):
+        assert gpu.shared and (gpu.vcore, gpu.cpus, gpu.numa, gpu.mem) == (8, cpu.cpus, cpu.numa, gpu.gmem)
+    assert cpu.mem == 12000 - 1000 - 500
+    # A GPU with more memory than the machine leaves others an equal part.
+    assert [unit.mem for unit in split_machine(Node.uniform("m", 4, 900, gpus=2, gmem=5000), "shared")] == [300] * 3
 
 
 def test_bound_takes_near_cores_and_leaves_the_rest() -> None:
@@ -73,9 +78,10 @@ def test_nothing_is_lost_and_nothing_is_in_two_units(cores: int, gpus: int, numa
     except InputError:
         assert how == "bound" and gpus * per >= cores
         return
-    assert sum(unit.vcore for unit in units) == pytest.approx(cores)
+    assert sum(unit.vcore for unit in units if not unit.shared) == pytest.approx(cores)
+    assert all(unit.vcore == cores for unit in units if unit.shared)
     assert [unit.gpu for unit in units if unit.type == "gpu"] == list(range(gpus))
-    cpus = [cpu for unit in units for cpu in unit.cpus]
+    cpus = [cpu for unit in units for cpu in unit.cpus if not unit.shared]
     if how != "even" or gpus <= cores:
         assert sorted(cpus) == list(range(cores))
     assert 1000 * cores - len(units) <= sum(unit.mem for unit in units) <= 1000 * cores

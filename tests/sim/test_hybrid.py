@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, ResourceUnit, StackedQueue
+from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes, StackedQueue
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
 from flowsched.sim.unit_sharing import (
     read_interference,
@@ -76,6 +78,35 @@ def test_a_queue_that_is_too_slow_takes_no_container() -> None:
     assert max(result.delay) == pytest.approx(6.2, abs=0.2) and max(result.completion) == pytest.approx(20.1)
 
 
+def test_two_schedulers_do_not_take_the_same_place_in_a_queue() -> None:
+    # Units that are busy until 10 s and until 4 s: both schedulers want to be the next on the second one.
+    jobs = [job("a", 0.0, 10.0), job("b", 0.1, 4.0), job("c", 1.0, 10.0), job("d", 1.0, 10.0)]
+    result = HybridSimulation(units(2, 1), jobs, schedulers=2, length=2, claim_cost=0.05).run()
+    assert result.conflicts == 1
+    assert sorted((result.start[2:] + 1.0).tolist()) == [pytest.approx(4.15), pytest.approx(10.05)]
+
+
+def test_six_schedulers_start_jobs_no_later_than_one() -> None:
+    # 60 jobs of 8 containers want more than the 300 places that there are.
+    rng = np.random.default_rng(1)
+    jobs = [job(f"j{i}-", 0.0, *rng.uniform(5.0, 25.0, 8).tolist()) for i in range(60)]
+    six = HybridSimulation(units(60, 5), jobs, schedulers=6, length=5).run()
+    assert six.conflicts > 0
+    # The one has no queues, so it learns of a free place by its machine's heartbeat.
+    assert six.start.mean() < HybridSimulation(units(60, 5), jobs).run().start.mean()
+
+
+def test_expected_run_times_come_from_the_history_of_a_jobs_name() -> None:
+    # The first "long" job runs while nothing is known of it; then a queue behind the next one takes no container.
+    times = RunTimes(default=1.0, weight=1.0)
+    jobs = [replace(job("a", 0.0, 40.0), name="long"), replace(job("b", 50.0, 40.0), name="long"), job("c", 51.0, 1.0)]
+    options = {"length": 1, "max_wait": 5.0, "claim_cost": 0.0}
+    result = HybridSimulation(units(1, 1), jobs, expected=times, **options).run()  # type: ignore[arg-type]
+    assert times.expect("long") == 40.0 and result.delay[2] == pytest.approx(34.0, abs=0.01)
+    told = HybridSimulation(units(1, 1), jobs, expected=1.0, **options).run()  # type: ignore[arg-type]
+    assert told.delay[2] < 1.0
+
+
 def test_what_was_refused_goes_before_the_next_job() -> None:
     # Both want the first unit, then both the second one: the scheduler that was refused twice takes the third, not its next job.
     jobs = [job(f"j{i}", 0.0, *[10.0] * 4) for i in range(4)]
@@ -134,10 +165,31 @@ def test_streams_go_first_and_wait_for_each_other_only() -> None:
     assert stacked_latencies([8.0], 10.0, 8, 50, 2, 2).tolist() == [2.0]
 
 
-def test_without_stacking_the_stream_has_its_share() -> None:
-    assert unstacked_latencies([8.0], 4, [], 8).tolist() == [2.0]
-    assert unstacked_latencies([8.0], 4, [4], 8).tolist() == [2.0]
-    assert unstacked_latencies([8.0], 4, [4, 4, 4], 8).tolist() == [4.0]
+def test_without_stacking_the_stream_waits_for_ends_and_has_its_share() -> None:
+    assert unstacked_latencies([8.0, 8.0], 10.0, 4, [], 8, lambda: 4.0).tolist() == [2.0, 2.0]
+    assert unstacked_latencies([8.0], 10.0, 4, [4], 8, lambda: 4.0).tolist() == [2.0]
+    # Twelve batch containers want the eight cores; the stream gets four of them when batch ends, one second from each other.
+    waits = unstacked_latencies([8.0], 10.0, 4, [12], 8, lambda: 8.0)
+    assert waits.tolist() == [2.0 + 3.0]
+    # Three jobs beside it leave a share of two cores: the parts take turns.
+    assert unstacked_latencies([8.0], 10.0, 4, [12, 12, 12], 8, lambda: 8.0)[0] > 5.0
+
+
+def test_an_elastic_stream_has_the_containers_that_its_load_wants() -> None:
+    held: list[int] = []
+    elastic = Elastic(least=1, most=8)
+    latency = stacked_latencies([8.0] * 6, 10.0, 8, 50, 1, 8, elastic, held)
+    # 1 s of 10 is little; with two containers a micro-batch takes 4 s, which is neither little nor much.
+    assert held == [8, 2, 2, 2, 2, 2] and latency.tolist() == [1.0, *[4.0] * 5]
+    held.clear()
+    stacked_latencies([8.0, 8.0, 60.0, 60.0, 60.0], 10.0, 1, 50, 1, 8, elastic, held)
+    assert held == [1, 1, 1, 8, 8]
+
+
+def test_measured_decisions_take_time() -> None:
+    jobs = [job("a", 0.0, 5.0, 5.0)]
+    result = HybridSimulation(units(2), jobs, claim_cost=0.0, measured=True).run()
+    assert 0 < result.delay[0] == result.start[0] and result.completion[0] == result.start[0] + 5.0
 
 
 def test_recorded_inputs_are_read_and_mistakes_are_told(tmp_path: Path) -> None:

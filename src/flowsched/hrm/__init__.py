@@ -10,8 +10,8 @@ for.  Source: "HRM: a hybrid resource scheduling framework for heterogeneous clu
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flowsched.hrm.adapter import Hybrid, sense
-from flowsched.hrm.containers import Admission, Container, Outcome
+from flowsched.hrm.adapter import Hybrid
+from flowsched.hrm.containers import Admission, Container, Outcome, sense
 from flowsched.hrm.prediction import Prediction, WaitMatrix, predict_wait
 from flowsched.hrm.queues import StackedQueue, queue_length
 from flowsched.hrm.rebalancing import Elastic, Move, TransferQueue, rebalance

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import MICRO
 from flowsched.exceptions import InputError
-from flowsched.hrm.containers import Container, Kind
+from flowsched.hrm.containers import Container, Kind, Trigger, sense
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import AMOUNTS
@@ -43,25 +43,21 @@ from flowsched.policy import Policy
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 
-__all__ = ["Hybrid", "sense"]
+__all__ = ["Hybrid"]
 
 _LAYER = "layer"
 
-_BATCH = {_LAYER: ("queue", "run")}
-_STREAM = {_LAYER: ("stream",)}
+_SHARED = "shared "
+"""Before a layer's name: of a unit whose cores are shared, for containers with GPU memory only."""
 
-Trigger = Literal["once", "window", "continuous"]
+_BATCH = ("queue", "run")
+_STREAM = ("stream",)
 
 _RUN, _QUEUE, _WRONG_UNIT, _SCATTER = 0.2, 0.3, 0.2, 0.05
 """Of the cost range: at most for running at once; at least for any queue; for a CPU task on a GPU unit; for chance."""
 
-
-def sense(trigger: str) -> Kind:
-    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
-    kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
-    if trigger not in kinds:
-        raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
-    return kinds[trigger]
+_SLACK = 1e-3
+"""Seconds by which the wait in a queue may be longer than a claim on it says: what is rounded."""
 
 
 class OpenTasks(Protocol):
@@ -147,6 +143,9 @@ class Hybrid:
         self._costs = _LayerCost()
         self.scheduler: OpenTasks = Scheduler(Policy(placement=(self._costs,), preemption=None), AMOUNTS, seed)
         self._states: dict[str, UnitState] = {}
+        self._starts: dict[
+            str, float
+        ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
@@ -162,11 +161,11 @@ class Hybrid:
         last = queue.waiting[-1] if queue.waiting else None
         wait = 0.0 if last is None else queue.predict(last, now)
         if last is None and queue.running:
-            wait = max(min(run.end for run in queue.running.values()) - now, 0.0)
+            wait = min(end for end, _ in queue.ends(now)) - now
         length = 0 if queue.length is None else queue.length
         return UnitState(
             str(queue.unit.id), str(queue.unit.machine), queue.capacity, queue.room, queue.stream_room,
-            max(length - len(queue.waiting), 0), wait, version=queue.version,
+            max(length - len(queue.waiting), 0), wait, version=queue.version, shared=queue.unit.shared,
         )  # fmt: skip
 
     @property
@@ -179,6 +178,7 @@ class Hybrid:
         for state in states:
             old = self._states.get(state.unit)
             self._states[state.unit] = state
+            self._starts[state.unit] = now + state.wait
             room, stream = (state.free, state.stream_room) if state.alive else ((0, 0, 0, 0),) * 2
             load = 1 - _least_part(room, state.capacity)
             displaced = 1 - _least_part(tuple(map(min, room, stream)), stream)
@@ -221,10 +221,11 @@ class Hybrid:
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
     ) -> None:
         capacity = [amount / MICRO for amount in amounts[:3]]
-        slots = min(amounts[3], 1 << 30)
+        slots = min(max(amounts[3], 0), 1 << 30)  # more may run than there are places, if these became fewer
         if new:
             self._layers[id] = id[:2]
-            self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: id[0]}, slots=slots))
+            layer = _SHARED * self._states[id[1]].shared + id[0]
+            self.scheduler.apply(MachineAdded(id, capacity, labels={_LAYER: layer}, slots=slots))
             self._costs.add(self.scheduler.cluster.machine(id).row, gpu)
         record = self.scheduler.cluster.machine(id)
         same = record.slots == slots and tuple(record.capacity) == tuple(capacity)
@@ -307,7 +308,8 @@ class Hybrid:
             if job in left:
                 left[job] -= 1
             layer, unit = self._layers[machine]
-            out.append(Claim(str(task), unit, queued=layer == "queue"))
+            wait = max(self._starts[unit] - now, 0.0) + _SLACK if layer == "queue" else math.inf
+            out.append(Claim(str(task), unit, layer == "queue", wait))
         return out
 
     def settle(self, granted: Granted) -> None:
@@ -332,9 +334,11 @@ class Hybrid:
         return {str(container.id): self._layers[placed[id]][1] for id, container in tasks.items()}
 
 
-def _task(container: Container, layers: Mapping[str, Sequence[str]], id: Hashable = None) -> Task:
+def _task(container: Container, layers: tuple[str, ...], id: Hashable = None) -> Task:
     demand = [amount / MICRO for amount in container.need[:3]]
-    return Task(container.id if id is None else id, demand, layers)
+    if container.need[2]:
+        layers += tuple(_SHARED + layer for layer in layers)
+    return Task(container.id if id is None else id, demand, {_LAYER: layers})
 
 
 def _least_part(room: Sequence[int], capacity: Sequence[int]) -> float:

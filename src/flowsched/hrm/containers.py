@@ -12,9 +12,19 @@ from flowsched.boundary.validate import check_id, number, whole
 from flowsched.exceptions import InputError
 from flowsched.hrm.units import AMOUNTS, Amounts
 
-__all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running"]
+__all__ = ["Admission", "Container", "Kind", "Outcome", "Paused", "Running", "Trigger", "sense"]
 
 Kind = Literal["batch", "stream"]
+
+Trigger = Literal["once", "window", "continuous"]
+
+
+def sense(trigger: str) -> Kind:
+    """Return the kind of a job by what triggers it: "once" is batch, "window" and "continuous" are stream."""
+    kinds: dict[str, Kind] = {"once": "batch", "window": "stream", "continuous": "stream"}
+    if trigger not in kinds:
+        raise InputError(f"trigger: one of {', '.join(kinds)} expected, got {trigger!r}")
+    return kinds[trigger]
 
 
 @dataclass(frozen=True)
@@ -66,7 +76,7 @@ class Outcome(StrEnum):
     STARTED = "STARTED"
     QUEUED = "QUEUED"
     OVER_LIMIT = "OVER_LIMIT"
-    """The container asks for more than the queue gives any."""
+    """The container asks for more than the queue gives any, or for a shared core without GPU memory."""
     QUEUE_FULL = "QUEUE_FULL"
     TOO_LATE = "TOO_LATE"
     """The predicted wait reaches the queue's limit."""

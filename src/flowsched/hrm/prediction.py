@@ -71,7 +71,7 @@ class WaitMatrix:
         self._starts: Floats = np.zeros((n, 0))  # by unit and column: predicted start, -inf: at once, inf: never
         self._seen = np.full(n, -1, np.int64)  # by unit: version of the queue that its row was computed from
         self._next_end: Floats = np.full(n, np.inf)  # by unit: first expected end; the row is valid until then
-        self._limit: Ints = np.array([queue.limit for queue in queues], np.int64).reshape(n, 4)  # by unit: `limit`
+        self._takes: NDArray[np.bool_] = np.zeros((n, 0), np.bool_)  # by unit and column: `StackedQueue.takes`
         self._waiting: Ints = np.zeros(n, np.int64)  # by unit: containers that wait or are paused
 
     def column(self, container: Container) -> int:
@@ -81,6 +81,8 @@ class WaitMatrix:
             column = self._columns[container.need] = len(self.needs)
             self.needs.append(container.need)
             self._starts = np.full((len(self.queues), len(self.needs)), np.inf)
+            takes = np.array([[queue.takes(container.need)] for queue in self.queues], np.bool_)
+            self._takes = np.concatenate((self._takes, takes.reshape(-1, 1)), axis=1)
             self._seen[:] = -1
         return column
 
@@ -98,8 +100,8 @@ class WaitMatrix:
 
     def can_hold(self, container: Container) -> NDArray[np.bool_]:
         """Return True for the units that can ever take such a container, shape (units,)."""
-        fits: NDArray[np.bool_] = np.all(np.array(container.need) <= self._limit, axis=1)
-        return fits
+        column = self.column(container)
+        return self._takes[:, column].copy()
 
     def update(self, now: float) -> None:
         """Recompute the rows whose unit changed, or has a container that is late."""
@@ -133,7 +135,7 @@ class WaitMatrix:
         self._waiting[rows] = [len(wait) for wait in waiting]
         needs: Ints = np.array(self.needs, np.int64).reshape(columns, 4)
         starts: Floats = np.full((n, columns), np.inf)
-        never = ~np.all(needs[None, :, :] <= self._limit[rows][:, None, :], axis=2)
+        never = ~self._takes[rows]
         at_once = np.all(needs[None, :, :] <= free[:, None, :], axis=2)
         at_once[[bool(wait) for wait in waiting]] = False
         starts[at_once] = -np.inf

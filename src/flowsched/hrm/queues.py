@@ -22,6 +22,7 @@ from flowsched.boundary.validate import check_id, number
 from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
+from flowsched.hrm.run_times import remaining
 from flowsched.hrm.starts import Waiter, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
 
@@ -122,9 +123,13 @@ class StackedQueue:
         """Amounts that a stream container may take: all that no other stream holds."""
         return _four(self._for_streams)
 
+    def takes(self, need: Amounts) -> bool:
+        """Return True if the queue ever takes a container of that need."""
+        return _fits(need, self.limit) and (need[2] > 0 or not self.unit.shared)
+
     def has_room(self, container: Container) -> bool:
         """Return True if a batch container would start at once."""
-        return _fits(container.need, self.limit) and _fits(container.need, self.room)
+        return self.takes(container.need) and _fits(container.need, self.room)
 
     def predict(self, container: Container, now: float) -> float:
         """Predict the wait of a container that is submitted now, if no other arrives: Algorithm 1.
@@ -132,7 +137,7 @@ class StackedQueue:
         Infinite if it can never run.  For a stream container 0 or infinite.
         """
         self._check(container, now)
-        if not _fits(container.need, self.limit):
+        if not self.takes(container.need):
             return math.inf
         if container.kind == "stream":
             return 0.0 if _fits(container.need, self._for_streams) else math.inf
@@ -145,8 +150,14 @@ class StackedQueue:
         return max(start_time(self.free, self.ends(now), waiters, me) - now, 0.0)
 
     def ends(self, now: float) -> list[tuple[float, Amounts]]:
-        """Return the expected end of each running container and the amounts that it gives back; a late one ends now."""
-        return [(max(r.end, now), r.container.need) for r in self.running.values()]
+        """Return the expected end of each running container and the amounts that it gives back.
+
+        One that is late is expected to go on for a while, see `run_times.remaining`.
+        """
+        return [
+            (r.end if r.end >= now else now + remaining(r.container.duration, now - r.start), r.container.need)
+            for r in self.running.values()
+        ]
 
     def waiters(self, now: float) -> list[Waiter]:
         """Return the containers that start next, in order: paused ones before waiting ones."""
@@ -166,7 +177,7 @@ class StackedQueue:
         self._check(container, now)
         if container.id in self:
             raise DuplicateIdError(f"unit {self.unit.id!r}: container {container.id!r} is already there")
-        if not _fits(container.need, self.limit):
+        if not self.takes(container.need):
             return Admission(Outcome.OVER_LIMIT)
         if container.kind == "stream":
             return self._submit_stream(container, now)
@@ -226,6 +237,21 @@ class StackedQueue:
                 del self.waiting[i]
                 return self._dispatch(now)
         raise UnknownTaskError(f"unit {self.unit.id!r}: container {id!r} is not there")
+
+    def change(self, now: float, *, length: int | None = None, most: int | None = None) -> Admission:
+        """Set attributes of the queue, None to leave one; start every container that fits by now.
+
+        Nothing that runs or waits beyond a smaller number is taken back.
+        """
+        number("now", now)
+        if length is not None:
+            self.length = int(number("length", length, 0))
+        if most is not None:
+            more = int(number("most", most, 1)) - self.capacity[3]
+            self.capacity = (*self.capacity[:3], self.capacity[3] + more)
+            for places in (self.free, self._for_streams):
+                places[3] += more
+        return self._dispatch(now)
 
     def restore(self, item: Running | Paused | Container) -> None:
         """Put a container back in its former state, unchecked.

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 
 from flowsched.exceptions import InputError
 
-__all__ = ["RunTimes"]
+__all__ = ["RunTimes", "remaining"]
 
 
 class RunTimes:
@@ -47,6 +47,13 @@ class RunTimes:
         return self._mean.get(name, self.default)
 
     def remaining(self, name: Hashable, elapsed: float) -> float:
-        """Return the expected seconds that are left after `elapsed`: a late container is expected to take a power of two times as long."""
-        expected = max(self.expect(name), 1e-9)
-        return expected * 2.0 ** max(0, math.ceil(math.log2(max(elapsed, 1e-9) / expected))) - elapsed
+        """Return the expected seconds that are left after `elapsed`, see `remaining`."""
+        return remaining(self.expect(name), elapsed)
+
+
+def remaining(expected: float, elapsed: float) -> float:
+    """Return the expected seconds that are left after `elapsed`: a late container is expected to take a power of two times as long."""
+    if expected == math.inf:
+        return math.inf
+    expected = max(expected, 1e-9)
+    return expected * 2.0 ** max(0, math.ceil(math.log2(max(elapsed, 1e-9) / expected))) - elapsed

@@ -23,6 +23,7 @@ from flowsched._guard import Exclusive, interruptible
 from flowsched.boundary.validate import whole
 from flowsched.exceptions import InputError, StoreError
 from flowsched.hrm.adapter import Hybrid
+from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.state.claims import ExpiredError, Granted, JobState, Refusal
 from flowsched.hrm.state.negotiator import Negotiator
 from flowsched.hrm.state.store import Store
@@ -76,7 +77,11 @@ class Worker:
     adopt : int
         Most jobs without a scheduler that it takes in one step.
     launch : callable, optional
-        Called with (task, unit) lists of what it was granted and hands to the machines.
+        Called with the tasks that it was granted and hands to the machines.
+    elastic : Elastic, optional
+        Its stream jobs grow and shrink by this, see `Negotiator.resize`.
+    load : callable, optional
+        Returns the load of a stream job, None where it is not known.
     """
 
     def __init__(
@@ -87,7 +92,12 @@ class Worker:
         seed: int = 0,
         adopt: int = 4,
         launch: Callable[[Sequence[str]], None] | None = None,
+        elastic: Elastic | None = None,
+        load: Callable[[str], float | None] | None = None,
     ) -> None:
+        if (elastic is None) != (load is None):
+            raise InputError("Worker: elastic and load are given together or not at all")
+        self._elastic, self._load = elastic, load
         self.negotiator, self.name = negotiator, name
         self.hybrid = Hybrid(max_wait=negotiator.max_wait, seed=seed)
         self.tally = Tally(name)
@@ -128,7 +138,7 @@ class Worker:
         negotiator.adopt(self.name, self._adopt)
         begin = time.perf_counter()
         hybrid.refresh(negotiator.units(hybrid.versions), negotiator.clock())
-        jobs = negotiator.jobs()
+        jobs = self._resize(negotiator.jobs())
         mine = [job for job in jobs if job.scheduler == self.name]
         self._learn([job for job in mine if job.kind == "batch"])
         refreshed = time.perf_counter()
@@ -147,6 +157,16 @@ class Worker:
             self._launch(going)
         self._count(granted, bool(claims), refreshed - begin, decided - refreshed, time.perf_counter() - decided)
         return any(job.open for job in jobs)
+
+    def _resize(self, jobs: list[JobState]) -> list[JobState]:
+        """Let this worker's stream jobs that run grow and shrink by their loads; return the jobs as they are then."""
+        changed = False
+        if self._elastic is not None and self._load is not None:
+            for job in jobs:
+                if job.kind == "stream" and job.scheduler == self.name and job.held and not job.open:
+                    load = self._load(job.job)
+                    changed |= load is not None and any(self.negotiator.resize(job.job, load, self._elastic))
+        return self.negotiator.jobs() if changed else jobs
 
     def _learn(self, jobs: Sequence[JobState]) -> None:
         """Bring the open tasks of the worker's jobs into the network; a job with another number of them is read again."""

@@ -4,13 +4,16 @@ A GPU needs cores that are near to it, and a CPU job should not keep a GPU idle.
 ways (``how`` of `split_machine`): with few GPU jobs all cores stay together and the GPUs share them ("shared"); with
 both kinds each GPU is bound to some cores of its NUMA node and the rest is for CPU jobs ("bound"); with GPU jobs only
 the cores are dealt out evenly ("even").  Source: HRM, section 3.1.
+
+Shared cores are shared in time: a GPU container computes on them between its kernels, before CPU containers (HRM, section
+3.2; see `Cgroups`).  Memory is not shared: every unit has its own part.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -129,11 +132,13 @@ class ResourceUnit:
         NUMA nodes of these.
     model : str
         Of the GPU.
+    shared : bool
+        The cores are another unit's, too, and only containers that take GPU memory run here.
 
     Raises
     ------
     InputError
-        An amount is not a number >= 0, or there is GPU memory without a GPU.
+        An amount is not a number >= 0, or there is GPU memory or a shared core without a GPU.
     """
 
     id: Hashable
@@ -145,6 +150,7 @@ class ResourceUnit:
     cpus: tuple[int, ...] = ()
     numa: tuple[int, ...] = ()
     model: str = ""
+    shared: bool = False
     capacity: NDArray[np.int64] = field(init=False, repr=False, compare=False)
     """The amounts in micro-units, in the order of `AMOUNTS`."""
 
@@ -152,6 +158,8 @@ class ResourceUnit:
         check_id("unit: id", self.id)
         if self.gmem and self.gpu is None:
             raise InputError(f"unit {self.id!r}: gmem is {self.gmem!r}, but gpu is None")
+        if self.shared and self.gpu is None:
+            raise InputError(f"unit {self.id!r}: shared is {self.shared!r}, but gpu is None")
         capacity = AMOUNTS.capacity(f"unit {self.id!r}", (self.vcore, self.mem, self.gmem))
         object.__setattr__(self, "capacity", capacity)
 
@@ -202,7 +210,8 @@ def split_machine(
     list of ResourceUnit
         GPUs first, then cores.  Every core and every GPU is in exactly one unit (unless there are more GPUs than
         cores: "even" then lets GPUs share a core in equal parts), and memory goes with the cores, each NUMA node's in
-        equal parts.
+        equal parts.  With "shared" the units of cores are for CPU containers, and each GPU's unit has all cores
+        again, for GPU containers; of the memory it has as much as the GPU's, at most an equal part.
 
     Raises
     ------
@@ -233,12 +242,25 @@ def split_machine(
     if left and left < cpu_units:
         raise InputError(f"cpu_units: only {left} cores of node {node.id!r} are bound to no GPU, got {cpu_units}")
     bound, rest = _near(node, quota)
-    units = [_unit(node, f"gpu{i}", taken, gpu=i) for i, taken in enumerate(bound)]
+    units = [] if how == "shared" else [_unit(node, f"gpu{i}", taken, gpu=i) for i, taken in enumerate(bound)]
     if rest:
         edges = [round(i * len(rest) / cpu_units) for i in range(cpu_units + 1)]
         names = ["cpu"] if cpu_units == 1 else [f"cpu{i}" for i in range(cpu_units)]
         units += [_unit(node, name, rest[a:b]) for name, a, b in zip(names, edges, edges[1:], strict=False)]
-    return units
+    return _with_shared(node, units) if how == "shared" and gpus else units
+
+
+def _with_shared(node: Node, units: Sequence[ResourceUnit]) -> list[ResourceUnit]:
+    """Add a unit for each GPU, on the cores of all the units; its memory is taken from theirs."""
+    total = sum(unit.mem for unit in units)
+    whole_machine = _unit(node, "cpu", node.cores)
+    mem = [math.floor(min(gpu.gmem, total / (len(node.gpus) + 1))) for gpu in node.gpus]
+    gpus = [
+        replace(whole_machine, id=f"{node.id}/gpu{i}", mem=mem[i], gmem=gpu.gmem, gpu=i, model=gpu.model, shared=True)
+        for i, gpu in enumerate(node.gpus)
+    ]
+    left = 1 - sum(mem) / total if total else 0.0
+    return gpus + [replace(unit, mem=math.floor(unit.mem * left + 1e-6)) for unit in units]
 
 
 def _near(node: Node, quota: Sequence[int]) -> tuple[list[list[Core]], list[Core]]:

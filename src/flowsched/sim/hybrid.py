@@ -9,6 +9,7 @@ that another scheduler has overtaken (conflict).
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.rebalancing import rebalance
+from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
 from flowsched.hrm.units import ResourceUnit
 from flowsched.sim.clock import Clock
@@ -32,11 +34,12 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A job that arrives at a time, with its containers and their true durations."""
+    """A job that arrives at a time, with its containers and their true durations; and the name under which it recurs."""
 
     id: str
     time: float
     containers: tuple[Container, ...]
+    name: str = ""
 
 
 @dataclass
@@ -105,8 +108,11 @@ class HybridSimulation:
         Seconds between a machine's heartbeats; the machines' are spread evenly.
     round_cost, claim_cost : float
         Simulated seconds of a decision, and of each claim in it.
-    expected : float, optional
-        Run time that the schedulers and queues expect of every container; None for the true one.
+    measured : bool
+        A decision takes, in addition, the CPU time that it needs here: results differ from run to run.
+    expected : float or RunTimes, optional
+        Run time that the schedulers and queues expect of every container; by the history of its job's name, which
+        learns from the heartbeats; None for the true one.
     max_wait : float
         A queue takes a container only if its predicted wait is below this.
     patience : float
@@ -130,7 +136,8 @@ class HybridSimulation:
         heartbeat: float = 3.0,
         round_cost: float = 0.0,
         claim_cost: float = 4e-5,
-        expected: float | None = None,
+        measured: bool = False,
+        expected: float | RunTimes | None = None,
         max_wait: float = math.inf,
         patience: float = math.inf,
         same_taste: bool = False,
@@ -145,6 +152,7 @@ class HybridSimulation:
         # By unit: the machine's queue, and that of the shared state, which lags behind it by ends only.
         self._real = {str(unit.id): StackedQueue(unit) for unit in units}
         self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
+        self._measured = measured
         self._idle = dict.fromkeys(self._known)  # units whose known queue has room for the least container
         machines: dict[str, list[str]] = {}
         for unit in units:
@@ -163,12 +171,18 @@ class HybridSimulation:
         # By task: its index in `jobs`, its container with the true run time, and with the expected one.
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
-        self._told = {id: c if expected is None else replace(c, duration=expected) for id, c in self._true.items()}
+        self._expected = expected
+        self._told: dict[str, Container] = {}
         self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
         capacity = [queue.capacity for queue in self._real.values()]
         for id, container in self._true.items():
             if not any(all(a <= b for a, b in zip(container.need, have, strict=True)) for have in capacity):
                 raise InputError(f"container {id!r} fits on no unit, even an empty one")
+        if measured:
+            # A scheduler has its copy and its network before the first job comes.
+            for scheduler in self._schedulers:
+                scheduler.hybrid.refresh(self._changes(scheduler), 0.0)
+                scheduler.hybrid.claims(0.0)
         n = len(jobs)
         # By job: containers that were not assigned, that have not started, that have not ended.
         self._unassigned = np.array([len(job.containers) for job in jobs])
@@ -210,15 +224,25 @@ class HybridSimulation:
         """Decide on all that is open, on the state as it is known now; on the next job, too, unless `again`."""
         if scheduler.deciding or not (scheduler.queue or scheduler.hybrid.open):
             return
-        hybrid = scheduler.hybrid
+        hybrid, begin = scheduler.hybrid, time.thread_time()
         hybrid.refresh(self._changes(scheduler), self._clock.now)
         if scheduler.queue and not again:
             job = self._jobs[scheduler.queue.popleft()]
+            for container in job.containers:
+                self._told[str(container.id)] = self._expect(job, container)
             hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
         claims = hybrid.claims(self._clock.now)
         scheduler.deciding = True
         cost = self._round_cost + self._claim_cost * len(claims)
+        if self._measured:
+            cost += time.thread_time() - begin
         self._clock.after(cost, (scheduler, claims), self._commit)
+
+    def _expect(self, job: BatchJob, container: Container) -> Container:
+        expected = self._expected
+        if expected is None:
+            return container
+        return replace(container, duration=expected.expect(job.name) if isinstance(expected, RunTimes) else expected)
 
     def _changes(self, scheduler: _Scheduler) -> Iterable[UnitState]:
         for unit, queue in self._known.items():
@@ -266,9 +290,11 @@ class HybridSimulation:
         queued = len(claims) - len(runs)
         if any(sum(c.need[i] for c in runs) > room[i] for i in range(4) if runs):
             return False
-        if not queued or self._max_wait == math.inf:
+        if not queued:
             return queued <= (queue.length or 0) - len(queue.waiting)
         wait = queue.predict(self._told[claims[-1].task], self._clock.now)
+        if wait > min(claim.wait for claim in claims if claim.queued):
+            return False
         wait = max(wait, max((c.duration for c in runs), default=0.0))
         return wait < self._max_wait and queued <= (queue.length or 0) - len(queue.waiting)
 
@@ -317,6 +343,9 @@ class HybridSimulation:
     def _heartbeat(self, machine: str) -> None:
         self._due.remove(machine)
         ended, self._ended[machine] = self._ended[machine], []
+        if isinstance(self._expected, RunTimes):
+            for task in ended:
+                self._expected.observe(self._jobs[self._job_of[task]].name, self._true[task].duration)
         for unit in self._units_of[machine]:
             known = self._known[unit]
             # Containers that followed others run by now; the shared state has them waiting until the heartbeat.

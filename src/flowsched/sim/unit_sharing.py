@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import heapq
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from numpy.typing import NDArray
 from flowsched.exceptions import InputError, TraceError
 from flowsched.hrm.containers import Container, Outcome
 from flowsched.hrm.queues import StackedQueue
-from flowsched.hrm.shares import fair_shares
+from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["read_interference", "read_micro_batches", "share_gpu", "stacked_latencies", "unstacked_latencies"]
@@ -112,7 +115,14 @@ def share_gpu(queue: StackedQueue, work: Mapping[Container, float], rate: float,
 
 
 def stacked_latencies(
-    work: Sequence[float], interval: float, parts: int, beside: int, units: int, cores: int
+    work: Sequence[float],
+    interval: float,
+    parts: int,
+    beside: int,
+    units: int,
+    cores: int,
+    elastic: Elastic | None = None,
+    held: list[int] | None = None,
 ) -> Floats:
     """Return the latency of each micro-batch if stream containers go before batch containers.
 
@@ -126,6 +136,10 @@ def stacked_latencies(
         Batch containers of one core that always want to run.
     units, cores : int
         Units, and cores of each.
+    elastic : Elastic, optional
+        The number of parts follows the load of the micro-batch before.
+    held : list of int, optional
+        Takes the number of parts of every micro-batch.
     """
     queues = [StackedQueue(ResourceUnit(f"u{i}", vcore=cores)) for i in range(units)]
     for i in range(beside):
@@ -153,22 +167,61 @@ def stacked_latencies(
             ends.append((start + container.duration, where, container.id))
             last = max(last, start + container.duration)
         latency.append(last - now)
+        if held is not None:
+            held.append(parts)
+        if elastic is not None:
+            parts = elastic.target(parts, latency[-1] / interval)
     return np.array(latency)
 
 
-def unstacked_latencies(work: Sequence[float], parts: int, jobs: Sequence[int], cores: int) -> Floats:
-    """Return the latency of each micro-batch if the stream job shares all cores fairly with batch jobs.
+def unstacked_latencies(
+    work: Sequence[float], interval: float, parts: int, jobs: Sequence[int], cores: int, draw: Callable[[], float]
+) -> Floats:
+    """Return the latency of each micro-batch if the stream job shares all cores fairly with batch jobs, as by offers of Mesos.
+
+    A free core is offered to the job that has the fewest; what runs is not taken back.
 
     Parameters
     ----------
     work : sequence of float
-        Core-seconds of each micro-batch.
+        Core-seconds of each micro-batch; they come every `interval` seconds.
     parts : int
-        Containers of one core that share a micro-batch; those that get no core come after others of it.
+        Containers of one core that share a micro-batch.
     jobs : sequence of int
-        Batch containers of one core that each job beside it wants to run.
+        Batch containers of one core that each job beside it wants to run, at any time.
     cores : int
+    draw : callable
+        Returns the run time of the next batch container.
     """
-    mine = int(fair_shares([parts, *jobs], cores)[0])
-    turns = -(-parts // max(mine, 1))
-    return np.asarray(work, np.float64) / parts * turns
+    stream = len(jobs)
+    running = [0] * (stream + 1)
+    waiting: deque[tuple[int, float]] = deque()  # parts that have no core yet: micro-batch, run time
+    left = [parts] * len(work)  # by micro-batch: parts that have not ended
+    latency = np.full(len(work), np.nan)
+    ends: list[tuple[float, int, int]] = []  # end, job, micro-batch
+    # The batch jobs are there before: what they have left to run is any part of a run time.
+    now, arrived = 0.0, 0
+    begins = True
+    while np.isnan(latency).any():
+        while sum(running) < cores:
+            wanting = [j for j in range(stream) if running[j] < jobs[j]] + ([stream] if waiting else [])
+            if not wanting:
+                break
+            job = min(wanting, key=lambda j: (running[j], j != stream))
+            batch, seconds = waiting.popleft() if job == stream else (-1, draw())
+            running[job] += 1
+            heapq.heappush(ends, (now + (seconds * len(ends) / cores if begins else seconds), job, batch))
+        begins = False
+        coming = arrived * interval if arrived < len(work) else math.inf
+        if ends and ends[0][0] <= coming:
+            now, job, batch = heapq.heappop(ends)
+            running[job] -= 1
+            if job == stream:
+                left[batch] -= 1
+                if not left[batch]:
+                    latency[batch] = now - batch * interval
+        else:
+            now = coming
+            waiting.extend((arrived, work[arrived] / parts) for _ in range(parts))
+            arrived += 1
+    return latency

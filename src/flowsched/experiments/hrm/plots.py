@@ -65,14 +65,14 @@ def _number(value: object) -> float:
 
 
 def _bursts(rows: list[Row], axes: Axes) -> bool:
-    picked = _pick(rows, r"^(\d+) jobs x 40 on (\d+) machines, random", "delay until assigned, worst")
+    picked = _pick(rows, r"^(\d+) jobs x 40 on (\d+) machines, random", "delay until running, worst")
     if not picked:
         return False
     one = [_number(row.baseline) for _, row in picked]
     six = [_number(row.value) for _, row in picked]
     _bars(axes, [f"{m[1]} jobs" for m, _ in picked], {"one scheduler": (one, _ORANGE), "six schedulers": (six, _BLUE)})
     axes.set_yscale("log")
-    axes.set_ylabel("worst delay until assigned (s)")
+    axes.set_ylabel("worst delay until running (s)")
     axes.set_title(f"Jobs of 40 containers at once, {picked[0][0][2]} machines (source, most jobs: 14 and 2.5 s)")
     return True
 
@@ -90,6 +90,8 @@ def _rates(rows: list[Row], axes: Axes) -> bool:
                 axes.plot([float(m[1]) for m, _ in picked], [_number(r.value) for _, r in picked], style, color=colour,
                           label=f"{text}, {count} scheduler{'s' * (count > 1)}")  # fmt: skip
                 shown = True
+    if not shown:
+        return False
     axes.set_xlabel("jobs per second")
     axes.set_ylabel("delay against the lowest rate; busyness in %")
     axes.set_title("Rates of arrival, 5 ms of decision for each container")
@@ -140,7 +142,7 @@ def _gpu(rows: list[Row], axes: Axes) -> bool:
     values: Callable[[str], list[float]] = lambda name: [_number(r.value) for m, r in picked if m[2] == name]  # noqa: E731
     series = {"the source": ([_number(r.source_value) for m, r in picked if m[2] == names[0]], _GREY)}
     series |= {name: (values(name), colour) for name, colour in zip(names, (_BLUE, _ORANGE, "#16806a"), strict=False)}
-    _bars(axes, [f"{n} at once" for n in (1, 2, 3)], series)
+    _bars(axes, [f"{match[1]} at once" for match, _ in picked if match[2] == names[0]], series)
     axes.set_ylim(0, 1.35 * axes.get_ylim()[1])
     axes.set_ylabel("seconds for 720 images")
     axes.set_title("Detection jobs that share a GPU")

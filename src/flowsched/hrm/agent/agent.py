@@ -20,12 +20,14 @@ Every container has one owner, and ends once:
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,8 @@ from flowsched.hrm.agent.launcher import Launcher
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.rebalancing import TransferQueue
+from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.units import ResourceUnit
 
 if TYPE_CHECKING:
@@ -61,6 +65,9 @@ class Agent:
         The command line of a task that the shared state launches here.
     cgroups : Cgroups, optional
         Beside binding to CPUs and signals to process groups; see `Cgroups.find`.
+    run_times : RunTimes, optional
+        Expected run times of containers that are submitted here without a duration, by their job; it learns from every
+        container that ends well.
     state : path, optional
         The folder where agents record what they have started, for those that come after them.  All agents of a machine that
         work on one shared state should be given the same one, or none: the default is the user's, in the folder of
@@ -98,6 +105,7 @@ class Agent:
         negotiator: Negotiator | None = None,
         command: Callable[[str], Sequence[str]] | None = None,
         cgroups: Cgroups | None = None,
+        run_times: RunTimes | None = None,
         state: str | os.PathLike[str] | None = None,
     ) -> None:
         for unit in ordered("units", units):
@@ -109,6 +117,9 @@ class Agent:
         self.queues = {
             name_of("units: id", str(unit.id)): StackedQueue(unit, length=length, most=most) for unit in units
         }
+        self._transfer = TransferQueue(list(self.queues.values()))
+        self._held: dict[str, Sequence[str]] = {}  # by container in the transfer queue
+        self._run_times = RunTimes() if run_times is None else run_times
         self._negotiator, self._command = negotiator, command
         self._calls = Exclusive("Agent")
         self._pid = os.getpid()
@@ -118,7 +129,8 @@ class Agent:
         """Ended, but still in their queues: containers that could not be started, or had ended when they were evicted."""
         self._ended: list[Ended] = []
         """Out of their queues, not reported by `step` yet."""
-        self._unreported: list[str] = []  # ended, but not told to the shared state yet
+        # Ended, but not told to the shared state yet: their run times, None of those that failed.
+        self._unreported: dict[str, float | None] = {}
         self._before: Any = None
         self._closed = False
         shared = None if negotiator is None else negotiator.store.address
@@ -146,24 +158,51 @@ class Agent:
 
     # -- arrivals -----------------------------------------------------------------------------------------------
 
-    def submit(self, unit: str, container: Container, command: Sequence[str]) -> Admission:
+    def submit(self, unit: str | None, container: Container, command: Sequence[str]) -> Admission:
         """Submit a container to a unit: its process starts, or it waits, or the queue refuses it.
 
-        The next `step` reports one that cannot be started.
+        The next `step` reports one that cannot be started.  Without a unit the machine's transfer queue chooses the one
+        where the container starts first, and holds it while all queues are full: see `TransferQueue`.
         """
         with self._call():
-            return self._submit(unit, container, command)
+            return self._submit(unit, container, command) if unit is not None else self._pass_on(container, command)
+
+    def _pass_on(self, container: Container, command: Sequence[str]) -> Admission:
+        id, container, line = self._checked(container, command)
+        self._collect_ended()
+        self._held[id] = line
+        passed = self._transfer.submit(container, time.monotonic())
+        self._take_in(passed)
+        if id in self._held:
+            if any(held is container for held in self._transfer.held):
+                return Admission(Outcome.QUEUED)
+            del self._held[id]
+            return Admission(Outcome.NO_ROOM if container.kind == "stream" else Outcome.OVER_LIMIT)
+        return next(admission for _, one, admission in passed if one is container)
+
+    def _take_in(self, passed: Iterable[tuple[StackedQueue, Container, Admission]]) -> None:
+        """Start what the transfer queue has passed on."""
+        for queue, container, admission in passed:
+            id, unit = str(container.id), str(queue.unit.id)
+            self._commands[id], self._unit_of[id] = self._held.pop(id), unit
+            self._carry_out(unit, admission)
+
+    def _checked(self, container: Container, command: Any) -> tuple[str, Container, Any]:
+        """Return the id of a new container, the container with its expected run time, and its command line."""
+        if not isinstance(container, Container):
+            raise InputError(f"container: a Container expected, got {container!r}")
+        id = name_of("container: id", str(container.id))
+        line = command if isinstance(command, Ended) else checked(id, command)
+        if id in self._commands or id in self._held:
+            raise DuplicateIdError(f"container {id!r} is already there")
+        if container.duration == math.inf:
+            container = replace(container, duration=self._run_times.expect(container.job))
+        return id, container, line
 
     def _submit(self, unit: str, container: Container, command: Sequence[str] | Ended) -> Admission:
         if unit not in self.queues:
             raise UnknownIdError(f"unknown unit {unit!r}")
-        if not isinstance(container, Container):
-            raise InputError(f"container: a Container expected, got {container!r}")
-        id = name_of("container: id", str(container.id))
-        if not isinstance(command, Ended):
-            command = checked(id, command)
-        if id in self._commands:
-            raise DuplicateIdError(f"container {id!r} is already there")
+        id, container, command = self._checked(container, command)
         self._collect_ended()
         admission = self.queues[unit].submit(container, time.monotonic())
         if admission.outcome in (Outcome.STARTED, Outcome.QUEUED):
@@ -177,12 +216,55 @@ class Agent:
             self._remove(id)
 
     def _remove(self, id: str) -> None:
+        if id in self._held:
+            del self._held[id]
+            self._transfer.held = [c for c in self._transfer.held if str(c.id) != id]
+            return
         if id not in self._unit_of:
             raise UnknownIdError(f"unknown container {id!r}")
         unit = self._unit_of[id]
         self._launcher.kill([id])
         self._over = [one for one in self._over if one.id != id]
         self._take_out(unit, [id])
+
+    # -- queues of users ---------------------------------------------------------------------------------------
+
+    def add_queue(self, unit: ResourceUnit, *, length: int | None = None, most: int | None = None) -> None:
+        """Create the queues of one more unit of the machine."""
+        with self._call():
+            if not isinstance(unit, ResourceUnit) or str(unit.machine) != self.machine:
+                raise InputError(f"unit: a ResourceUnit of machine {self.machine!r} expected, got {unit!r}")
+            id = name_of("unit: id", str(unit.id))
+            if id in self.queues:
+                raise DuplicateIdError(f"unit {id!r} is already there")
+            queue = StackedQueue(unit, length=length, most=most)
+            self._launcher.add(unit)
+            self.queues[id] = queue
+            self._transfer.queues.append(queue)
+            self._take_in(self._transfer.forward(time.monotonic()))
+
+    def set_queue(self, unit: str, *, length: int | None = None, most: int | None = None) -> None:
+        """Set attributes of a unit's queues, None to leave one; containers that fit by now start."""
+        with self._call():
+            self._carry_out(unit, self._queue(unit).change(time.monotonic(), length=length, most=most))
+            self._take_in(self._transfer.forward(time.monotonic()))
+
+    def remove_queue(self, unit: str) -> list[str]:
+        """Delete a unit's queues; return its containers, which are removed at once."""
+        with self._call():
+            queue = self._queue(unit)
+            self._transfer.queues.remove(queue)
+            gone = sorted(id for id, where in self._unit_of.items() if where == unit)
+            for id in gone:
+                self._remove(id)
+            del self.queues[unit]
+            self._launcher.discard(queue.unit)
+            return gone
+
+    def _queue(self, unit: str) -> StackedQueue:
+        if unit not in self.queues:
+            raise UnknownIdError(f"unknown unit {unit!r}")
+        return self.queues[unit]
 
     # -- progress -----------------------------------------------------------------------------------------------
 
@@ -228,10 +310,10 @@ class Agent:
         waiting = [
             str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._launcher
         ]
-        told = list(self._unreported)
+        told = dict(self._unreported)
         with interruptible():
             report = negotiator.heartbeat(self.machine, finished=told, present=self._commands, waiting=waiting)
-        self._unreported = [id for id in self._unreported if id not in told]
+        self._unreported = {id: seconds for id, seconds in self._unreported.items() if id not in told}
         for id in report.stale:
             if id in self._commands:
                 self._remove(id)
@@ -264,6 +346,8 @@ class Agent:
             self._unit_of.clear()
             self._over.clear()
             self._ended.clear()
+            self._held.clear()
+            self._transfer.held.clear()
             self._launcher.close([queue.unit for queue in self.queues.values()])
 
     # -- queues -------------------------------------------------------------------------------------------------
@@ -283,13 +367,25 @@ class Agent:
         while self._over:
             those, self._over = self._over, []
             self._ended += those
-            if self._negotiator is not None:
-                self._unreported += [one.id for one in those]
+            for one in those:
+                seconds = self._learn(one)
+                if self._negotiator is not None:
+                    self._unreported[one.id] = seconds
             by_unit: dict[str, list[str]] = {}
             for one in those:
                 by_unit.setdefault(self._unit_of[one.id], []).append(one.id)
             for unit, ids in by_unit.items():
                 self._take_out(unit, ids)
+
+    def _learn(self, one: Ended) -> float | None:
+        """Return the run time of a container that has ended, and learn from it; None for one that failed or was not running."""
+        queue = self.queues[self._unit_of[one.id]]
+        container = self._container(self._unit_of[one.id], one.id)
+        if one.status or container.id not in queue.running:
+            return None
+        seconds = max(time.monotonic() - queue.running[container.id].start, 0.0)
+        self._run_times.observe(container.job, seconds)
+        return seconds
 
     def _take_out(self, unit: str, ids: Sequence[str]) -> None:
         """Remove containers without a process from their queue, and start those that follow."""
@@ -304,6 +400,7 @@ class Agent:
         running = [key for key in keys if key in queue.running]
         if running:
             self._carry_out(unit, queue.finish(running, time.monotonic()))
+        self._take_in(self._transfer.forward(time.monotonic()))
 
     def _carry_out(self, unit: str, admission: Admission) -> None:
         for id, status in self._launcher.kill([str(container.id) for container in admission.evicted]).items():

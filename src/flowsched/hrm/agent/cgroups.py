@@ -36,8 +36,8 @@ class Cgroups:
     Parameters
     ----------
     root : path
-        An existing group in which this process may make subgroups.  The controllers cpuset and memory are used if it
-        delegates them.
+        An existing group in which this process may make subgroups.  The controllers cpuset, memory and cpu are used if
+        it delegates them.
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -78,6 +78,8 @@ class Cgroups:
         limits = {
             "cpuset": ("cpuset.cpus", ",".join(map(str, unit.cpus))),
             "memory": ("memory.max", str(int(unit.mem * 2**20)) if unit.mem else ""),
+            # On shared cores GPU containers go before CPU containers: the largest weight that there is.
+            "cpu": ("cpu.weight", "10000" if unit.shared else ""),
         }
         for controller in limits.keys() & self.controllers:
             name, limit = limits[controller]

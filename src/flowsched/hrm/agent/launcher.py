@@ -65,6 +65,17 @@ class Launcher:
             self._custody.close()
             raise
 
+    def add(self, unit: ResourceUnit) -> None:
+        """Make the control group of one more unit."""
+        if self._cgroups is not None:
+            self._cgroups.prepare(unit)
+
+    def discard(self, unit: ResourceUnit) -> None:
+        """Remove the control group of a unit without containers."""
+        if self._cgroups is not None:
+            with suppress(OSError):
+                self._cgroups.remove(unit)
+
     def __contains__(self, id: object) -> bool:
         return id in self._started
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import sqlalchemy as sa
 
 from flowsched.boundary.validate import ordered
 from flowsched.exceptions import InputError
-from flowsched.hrm.containers import Container
+from flowsched.hrm.containers import Container, Trigger, sense
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.state.claims import Status
-from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store
 from flowsched.hrm.units import ResourceUnit
 
@@ -31,7 +32,7 @@ def rows_of_units(units: Iterable[ResourceUnit], length: int, places: int, now: 
         every = {prefix + name: amount for prefix in ("", "free_", "stream_") for name, amount in amounts.items()}
         rows.append(
             {
-                "ru_id": id, "machine_id": machine, "type": unit.type, **every,
+                "ru_id": id, "machine_id": machine, "type": SHARED if unit.shared else unit.type, **every,
                 "length": length, "waiting": 0, "paused": 0, "wtime": now, "alive": 1, "version": 1,
             }
         )  # fmt: skip
@@ -51,13 +52,20 @@ def insert_units(store: Store, db: sa.Connection, rows: Sequence[dict[str, Any]]
     return fresh
 
 
-def checked_containers(job: str, containers: Sequence[Container]) -> Sequence[Container]:
-    """Return the containers of a job; InputError unless they are of one kind, with ids that a store can carry."""
+def checked_containers(
+    job: str, containers: Sequence[Container], trigger: Trigger | None = None
+) -> Sequence[Container]:
+    """Return the containers of a job, of the kind that its trigger tells.
+
+    InputError unless they are of one kind, with ids that a store can carry.
+    """
     containers = ordered("containers", containers)
     for i, container in enumerate(containers):
         if not isinstance(container, Container):
             raise InputError(f"job {job!r}: containers[{i}]: a Container expected, got {container!r}")
         name_of(f"job {job!r}: containers[{i}]: id", container.id)
+    if trigger is not None:
+        containers = [replace(container, kind=sense(trigger)) for container in containers]
     kinds = {container.kind for container in containers}
     if len(kinds) != 1:
         raise InputError(f"job {job!r}: containers of one kind expected, got {sorted(kinds)}")
@@ -65,7 +73,13 @@ def checked_containers(job: str, containers: Sequence[Container]) -> Sequence[Co
 
 
 def insert_tasks(
-    db: sa.Connection, job: str, containers: Sequence[Container], owner: str | None, stages: int, now: float
+    db: sa.Connection,
+    job: str,
+    containers: Sequence[Container],
+    owner: str | None,
+    stages: int,
+    now: float,
+    name: str | None = None,
 ) -> None:
     """Write the rows of open tasks, and count them in their job's row, which is made if there is none."""
     rows = [
@@ -81,4 +95,4 @@ def insert_tasks(
     db.execute(sa.insert(RT), rows)
     if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
         fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
-        db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, held=0, done=0, **fresh))
+        db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, name=name, held=0, done=0, **fresh))

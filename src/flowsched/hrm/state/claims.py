@@ -41,11 +41,21 @@ class Refusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A task to a unit: to run there now, or to wait in its queue."""
+    """A task to a unit: to run there now, or to wait in its queue.
+
+    Parameters
+    ----------
+    task, unit : str
+    queued : bool
+    wait : float
+        The predicted wait in the queue on which a queued claim was decided.  It is refused if the wait is longer by now:
+        another scheduler was faster, and another queue may be shorter.
+    """
 
     task: str
     unit: str
     queued: bool = False
+    wait: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -105,6 +115,8 @@ class UnitState:
         Predicted wait of one more container in the batch queue.
     alive : bool
     version : int
+    shared : bool
+        See `ResourceUnit`.
     """
 
     unit: str
@@ -116,6 +128,7 @@ class UnitState:
     wait: float = 0.0
     alive: bool = True
     version: int = 0
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ The machine may have started it before tasks that are claimed but not launched, 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,6 +19,7 @@ from flowsched.hrm.clocks import Clock
 from flowsched.hrm.containers import Container
 from flowsched.hrm.rebalancing import rebalance
 from flowsched.hrm.state.claims import Report, Status
+from flowsched.hrm.state.history import History
 from flowsched.hrm.state.liveness import HeartbeatCounters, SchedulerHeartbeats
 from flowsched.hrm.state.optimistic import FairShares
 from flowsched.hrm.state.schema import JS, MS, RS, RT, UNITS_CHANGED
@@ -50,8 +51,10 @@ class MachineHeartbeats:
         patience: float,
         clock: Clock,
         monotonic: Clock,
+        history: History,
     ) -> None:
         self.store, self.schedulers, self.shares, self.clock = store, schedulers, shares, clock
+        self.history = history
         self.patience = patience
         self.beats = HeartbeatCounters(store, MS.c.machine_id, ttl, monotonic)
 
@@ -60,13 +63,21 @@ class MachineHeartbeats:
 
         def work(db: sa.Connection) -> list[str]:
             unit_rows = self._unit_rows(db, tasks, ())
-            _end(unit_rows, tasks)
-            return unit_rows.save()
+            ran: dict[str, list[float]] = {}
+            _end(unit_rows, tasks, {}, ran)
+            started = unit_rows.save()
+            self.history.observe(db, ran)
+            return started
 
         return self.store.transact(work)
 
     def heartbeat(
-        self, machine: str, finished: Sequence[str], present: set[str] | None, waiting: Sequence[str]
+        self,
+        machine: str,
+        finished: Sequence[str],
+        present: set[str] | None,
+        waiting: Sequence[str],
+        seconds: Mapping[str, float | None],
     ) -> Report:
         """Answer a machine's heartbeat; see `Negotiator.heartbeat`."""
         heard = self.store.look(_HEARD, machine=machine)
@@ -79,10 +90,10 @@ class MachineHeartbeats:
             begin = self.beats.monotonic()
             grant = bool(me.wishes) and (bool(finished) or not me.alive)
             try:
-                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant))
+                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, grant, seconds))
             except OvertakenError:
                 # The rest of the heartbeat stands; wishes stay until their tasks are placed.
-                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, False))
+                changes = self.store.transact(lambda db: self._beat(db, machine, finished, late, False, seconds))
             self.beats.note(machine, changes.count, begin)
         stale: list[str] = []
         missing: list[str] = []
@@ -93,7 +104,13 @@ class MachineHeartbeats:
         return Report(changes.finished, changes.started, changes.granted, tuple(stale), tuple(missing))
 
     def _beat(
-        self, db: sa.Connection, machine: str, finished: Sequence[str], waiting: Sequence[str], grant: bool
+        self,
+        db: sa.Connection,
+        machine: str,
+        finished: Sequence[str],
+        waiting: Sequence[str],
+        grant: bool,
+        seconds: Mapping[str, float | None],
     ) -> _Changes:
         me = MS.c.machine_id == machine
         beat = sa.update(MS).values(beats=MS.c.beats + 1).returning(MS.c.beats)
@@ -108,11 +125,14 @@ class MachineHeartbeats:
         idle = self._idle(db, machine, len(waiting)) if waiting else ()
         others = {*units, *idle, *(wish.wish for wish in wishes)}
         unit_rows = self._unit_rows(db, (*finished, *waiting) if idle else finished, others)
-        ended = _end(unit_rows, finished)
+        ran: dict[str, list[float]] = {}
+        ended = _end(unit_rows, finished, seconds, ran)
         ended += _end_others(unit_rows, finished, machine)
         granted = self._grant(db, unit_rows, wishes, back)
         self._rebalance(unit_rows, idle, waiting)
-        return _Changes(tuple(ended), tuple(unit_rows.save(alive=1 if back else None)), tuple(granted), count or 0)
+        started = unit_rows.save(alive=1 if back else None)
+        self.history.observe(db, ran)
+        return _Changes(tuple(ended), tuple(started), tuple(granted), count or 0)
 
     def _idle(self, db: sa.Connection, machine: str, most: int) -> Sequence[str]:
         """Return units of other machines without waiting tasks and with room, the most room first."""
@@ -160,8 +180,7 @@ class MachineHeartbeats:
         granted: list[str] = []
         for row in wishes:
             queue, container = unit_rows.queues[row.wish], container_of(row)
-            fits = all(a <= b for a, b in zip(container.need, queue.room, strict=True))
-            if fits and left[row.job_id] > 0 and (back or unit_rows.alive(row.wish)):
+            if queue.has_room(container) and left[row.job_id] > 0 and (back or unit_rows.alive(row.wish)):
                 queue.submit(container, unit_rows.now)
                 unit_rows.enter(row, row.owner)
                 left[row.job_id] -= 1
@@ -169,8 +188,13 @@ class MachineHeartbeats:
         return sorted(granted)
 
 
-def _end(unit_rows: UnitRows, tasks: Sequence[str]) -> list[str]:
-    """End those of the tasks that run; return them."""
+def _end(
+    unit_rows: UnitRows, tasks: Sequence[str], seconds: Mapping[str, float | None], ran: dict[str, list[float]]
+) -> list[str]:
+    """End those of the tasks that run; return them.
+
+    Run times are added to `ran` by job: as the machine tells them, else from the start that the shared state knows.
+    """
     ended: list[str] = []
     left = [id for id in tasks if unit_rows.task(id) is not None]
     # A task that followed another one may have ended, too, before the heartbeat.
@@ -178,6 +202,11 @@ def _end(unit_rows: UnitRows, tasks: Sequence[str]) -> list[str]:
         for id in now:
             unit_rows.queues[unit_rows.task(id).queue_id].finish(id, unit_rows.now)
         for id in now:
+            row = unit_rows.task(id)
+            known = unit_rows.now - row.since if row.status == Status.RUNNING else None
+            took = seconds.get(id, known)
+            if took is not None:
+                ran.setdefault(row.job_id, []).append(max(took, 0.0))
             unit_rows.leave(id, Status.DONE)
         left = [id for id in left if id not in now]
         ended += now

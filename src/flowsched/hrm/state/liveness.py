@@ -22,7 +22,7 @@ from flowsched.hrm.state.schema import JS, LQ, MS, RS, RT, SC, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, packed
 from flowsched.hrm.state.unit_rows import UnitRows
 
-__all__ = ["HeartbeatCounters", "SchedulerHeartbeats", "lost_machine", "lost_scheduler"]
+__all__ = ["HeartbeatCounters", "SchedulerHeartbeats", "lost_machine", "lost_scheduler", "open_again"]
 
 
 class HeartbeatCounters:
@@ -160,7 +160,7 @@ def lost_scheduler(store: Store, db: sa.Connection, *, name: str, count: float, 
     unit_rows = UnitRows(store, db, units, now)
     # Read again: the rows are held only now.
     opened = list(db.execute(sa.select(RT.c.task_id).where(*half).order_by(RT.c.task_id)).scalars())
-    _open_again(unit_rows, opened)
+    open_again(unit_rows, opened)
     db.execute(sa.update(JS).where(JS.c.scheduler == name).values(scheduler=None))
     db.execute(sa.delete(LQ).where(LQ.c.owner == name))
     return opened
@@ -178,12 +178,13 @@ def lost_machine(store: Store, db: sa.Connection, *, name: str, count: float, no
     units = list(db.execute(sa.select(RS.c.ru_id).where(RS.c.machine_id == name)).scalars())
     unit_rows = UnitRows(store, db, units, now)
     opened = sorted(task for unit in units for task in unit_rows.tasks(unit))
-    _open_again(unit_rows, opened, alive=0)
+    open_again(unit_rows, opened, alive=0)
     store.count_up(db, UNITS_CHANGED)
     return opened
 
 
-def _open_again(unit_rows: UnitRows, tasks: list[str], alive: int | None = None) -> None:
+def open_again(unit_rows: UnitRows, tasks: list[str], alive: int | None = None) -> None:
+    """Take tasks out of their queues: they are open again."""
     for id in tasks:
         unit_rows.queues[unit_rows.task(id).queue_id].remove(id, unit_rows.now)
     for id in tasks:

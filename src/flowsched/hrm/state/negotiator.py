@@ -14,39 +14,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import sqlalchemy as sa
 
 from flowsched._guard import Exclusive, interruptible
 from flowsched.boundary.validate import mapping, number, ordered, whole
-from flowsched.exceptions import DuplicateIdError, InputError, StoreError
+from flowsched.exceptions import InputError
 from flowsched.hrm.clocks import Clock, Forward, Steady
 from flowsched.hrm.containers import Container
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.ids import names
+from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state import ownership, queries
-from flowsched.hrm.state.arrivals import checked_containers, insert_tasks, insert_units, rows_of_units
+from flowsched.hrm.state.administration import MOST_INTEGER, Administration
 from flowsched.hrm.state.claims import Claim, Granted, JobState, Lost, Report, Status, UnitState
 from flowsched.hrm.state.heartbeats import MachineHeartbeats
+from flowsched.hrm.state.history import History
 from flowsched.hrm.state.liveness import SchedulerHeartbeats, lost_machine, lost_scheduler
 from flowsched.hrm.state.locks import Leases
 from flowsched.hrm.state.optimistic import FairShares, Optimistic
 from flowsched.hrm.state.pessimistic import Pessimistic, Place
 from flowsched.hrm.state.store import Store
 from flowsched.hrm.state.unit_rows import OvertakenError
-from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["Negotiator"]
 
-_UNLIMITED = 1 << 40
 
-_MOST = 2**31 - 1
-"""Largest number of a column INTEGER of PostgreSQL, and so of every store."""
-
-
-class Negotiator:
+class Negotiator(Administration):
     """The protocol on a `Store`.  Any number of negotiators, in any threads and processes, may work on the same state.
 
     Parameters
@@ -66,6 +62,9 @@ class Negotiator:
         its machine's heartbeat, if there is one.
     shares : bool
         True: the fair shares of batch jobs bind.
+    run_times : RunTimes, optional
+        For containers without a duration: by the history of their job's name, which the store keeps; its default is for a
+        store without history.
     clock : callable, optional
         The time in seconds: of a simulation, or by default of the system when this was made, and steadily on.
     monotonic : callable, optional
@@ -82,6 +81,7 @@ class Negotiator:
         max_wait: float = math.inf,
         patience: float = math.inf,
         shares: bool = True,
+        run_times: RunTimes | None = None,
         clock: Clock | None = None,
         monotonic: Clock | None = None,
     ) -> None:
@@ -101,83 +101,16 @@ class Negotiator:
         self.ttl, self.machine_ttl, self.max_wait, self.clock = ttl, machine_ttl, max_wait, clock
         self.leases = Leases(self.store, ttl, own)
         self._calls = Exclusive("Negotiator")
+        if run_times is not None and not isinstance(run_times, RunTimes):
+            raise InputError(f"run_times: a RunTimes expected, got {run_times!r}")
+        self._history = history = History(self.store, RunTimes() if run_times is None else run_times)
         self._shares = bounds = FairShares(self.store, shares)
         self._schedulers = SchedulerHeartbeats(self.store, ttl, clock, own)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
         self._pessimistic = Pessimistic(self.store, self._schedulers, self.leases)
-        self._machines = MachineHeartbeats(self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own)
-
-    # -- additions ----------------------------------------------------------------------------------------------
-
-    def add_units(self, units: Iterable[ResourceUnit], *, length: int = 0, most: int | None = None) -> None:
-        """Add units; their machines count as alive from now.
-
-        Parameters
-        ----------
-        length : int
-            Places in the batch queue of each.
-        most : int, optional
-            Containers that each runs at once.
-        """
-        whole("length", length, 0, _UNLIMITED)
-        now, places = self._now(), _UNLIMITED if most is None else whole("most", most, 1, _UNLIMITED)
-        rows = rows_of_units(units, length, places, now)
-
-        def work(db: sa.Connection) -> None:
-            fresh[:] = insert_units(self.store, db, rows)
-
-        fresh: list[str] = []
-        with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
-            begin = self._machines.beats.monotonic()
-            self._insert(work, "add_units: a unit of that id is already there")
-            for machine in fresh:
-                self._machines.beats.note(machine, 0, begin)
-
-    def add_scheduler(self, name: str) -> None:
-        """Add a scheduler, or let it come back; its claims from before it was lost are open again."""
-        name = name_of("scheduler", name)
-        with self._calls, interruptible(), self.store.named("Negotiator.add_scheduler"):
-            self._schedulers.join(name)
-
-    def submit(
-        self, job: str, containers: Sequence[Container], *, scheduler: str | None = None, stages: int = 1
-    ) -> None:
-        """Add a job, or more tasks of a known job.
-
-        Parameters
-        ----------
-        containers : sequence of Container
-            All batch or all stream.
-        scheduler : str, optional
-            Owner of the job; None leaves it to the first one that calls `adopt`.
-
-        Raises
-        ------
-        InputError, DuplicateIdError
-            The containers are of both kinds, or one is already there.
-        """
-        job = name_of("job", job)
-        owner = None if scheduler is None else name_of("scheduler", scheduler)
-        containers = checked_containers(job, containers)
-        whole(f"job {job!r}: stages", stages, 1, _MOST)
-        now = self._now()
-
-        def work(db: sa.Connection) -> None:
-            insert_tasks(db, job, containers, owner, stages, now)
-
-        with self._calls, interruptible(), self.store.named("Negotiator.submit"):
-            self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
-
-    def _insert(self, work: Callable[[sa.Connection], None], message: str) -> None:
-        try:
-            self.store.transact(work)
-        except StoreError as error:
-            if isinstance(error.__cause__, sa.exc.IntegrityError):
-                raise DuplicateIdError(message) from None
-            raise
-
-    def _now(self) -> float:
-        return number("clock", self.clock())
+        self._machines = MachineHeartbeats(
+            self.store, self._schedulers, bounds, self.machine_ttl, patience, clock, own, history
+        )
 
     # -- queries ------------------------------------------------------------------------------------------------
 
@@ -217,7 +150,7 @@ class Negotiator:
         """Take over jobs without a scheduler; return their ids."""
 
         name_of("scheduler", scheduler)
-        whole("most", most, 0, _MOST)
+        whole("most", most, 0, MOST_INTEGER)
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
@@ -350,7 +283,7 @@ class Negotiator:
     def heartbeat(
         self,
         machine: str,
-        finished: Iterable[str] = (),
+        finished: Iterable[str] | Mapping[str, float | None] = (),
         present: Iterable[str] | None = None,
         waiting: Iterable[str] = (),
     ) -> Report:
@@ -358,8 +291,9 @@ class Negotiator:
 
         Parameters
         ----------
-        finished : iterable of str
-            Tasks that ended there since the last one.
+        finished : iterable of str, or mapping of str to float
+            Tasks that ended there since the last one.  A mapping tells their run times in seconds for the history, None for
+            one that tells nothing, such as a failed one's; else they count from the start that the shared state knows.
         present : iterable of str, optional
             All tasks that are there now.
         waiting : iterable of str
@@ -372,9 +306,13 @@ class Negotiator:
         """
         name_of("machine", machine)
         there = None if present is None else set(names("present", present))
-        ended, waits = names("finished", finished), names("waiting", waiting)
+        seconds = finished if isinstance(finished, Mapping) else {}
+        for task, took in seconds.items():
+            if took is not None:
+                number(f"finished[{task!r}]", took, 0)
+        ended, waits = names("finished", list(finished) if seconds else finished), names("waiting", waiting)
         with self._calls, interruptible(), self.store.named("Negotiator.heartbeat"):
-            return self._machines.heartbeat(machine, ended, there, waits)
+            return self._machines.heartbeat(machine, ended, there, waits, seconds)
 
     def expire(self) -> Lost:
         """Declare silent schedulers and machines lost, and open their tasks.

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, Status
-from flowsched.hrm.state.schema import JS, LK, RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.schema import JS, LK, RS, RT, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.state.unit_rows import UnitRows, count_jobs, take
 
@@ -85,14 +85,16 @@ class FairShares:
         known = fitting.get(size)
         if known is None:
             known = 0
-            for *have, places, length, count in shapes:
+            for *have, places, length, type, count in shapes:
+                if type == SHARED and not size[2]:
+                    continue
                 fits = min((a // b for a, b in zip(have, size, strict=True) if b), default=places)
                 known += int(count) * (min(fits, places) + length) if fits else 0
             fitting[size] = known
         return known
 
 
-_SHAPE = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length")]
+_SHAPE = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length", "type")]
 
 _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
 
@@ -198,7 +200,10 @@ def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[
     need = {name: sum(getattr(row, name) for row in runs) for name in ("vcore", "mem", "gmem")}
     busy = min(sum(row.time for row in queued), 1e9)
     longest = min(max((row.time for row in runs), default=0.0), 1e9)
-    return {"id": unit, **need, "places": len(runs), "queued": len(queued), "busy": busy, "longest": longest}
+    cpu = sum(not row.gmem for row in (*runs, *queued))
+    places = {"places": len(runs), "queued": len(queued), "cpu": cpu}
+    told = min((min(c.wait, 1e300) for c in claims if c.queued), default=0.0)
+    return {"id": unit, **need, **places, "busy": busy, "longest": longest, "told": told}
 
 
 @cache

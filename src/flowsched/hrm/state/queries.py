@@ -15,15 +15,27 @@ from flowsched.hrm.state.unit_rows import container_of, state_of
 __all__ = ["jobs", "on_machine", "tasks", "units"]
 
 
+_GONE = -1
+"""Version of a unit that was deleted."""
+
+
 def units(store: Store, now: float, known: Mapping[str, int] | None = None) -> list[UnitState]:
-    """Return the units whose version is not the `known` one, or all; by id."""
+    """Return the units whose version is not the `known` one, or all; by id; then those that were deleted, as lost ones."""
     if known is None:
         return [state_of(row, now) for row in store.look(_UNITS)]
-    changed = [row.ru_id for row in store.look(_VERSIONS) if known.get(row.ru_id) != row.version]
+    versions = {row.ru_id: row.version for row in store.look(_VERSIONS)}
+    changed = [unit for unit, version in versions.items() if known.get(unit) != version]
+    gone = [_gone(unit) for unit in sorted(known.keys() - versions.keys()) if known[unit] != _GONE]
     if not changed:
-        return []
+        return gone
     query = _UNITS.where(among(store.dialect, RS.c.ru_id))
-    return [state_of(row, now) for row in store.look(query, ids=packed(changed))]
+    return [state_of(row, now) for row in store.look(query, ids=packed(changed))] + gone
+
+
+def _gone(unit: str) -> UnitState:
+    """Return the state of a unit that was deleted."""
+    nothing = (0, 0, 0, 0)
+    return UnitState(unit, "", nothing, nothing, nothing, 0, alive=False, version=_GONE)
 
 
 def jobs(store: Store, scheduler: str | None) -> list[JobState]:

@@ -14,7 +14,7 @@ Invariants, which every transaction keeps:
 
 The row of RS is also the lock of the tasks on the unit: a transaction that moves them holds it.  A transaction that takes an
 OPEN task holds the task's own row and that of its scheduler, so a scheduler that is declared lost receives no more tasks.
-Rows are taken in the order MS, SC, RT (open ones), RS, RT (those on units), JS, LK, each sorted, so there are no deadlocks.
+Rows are taken in the order MS, SC, RT (open ones), RS, RT (those on units), JS, HT, LK, each sorted, so there are no deadlocks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-__all__ = ["AMOUNT_NAMES", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "TABLES", "UNITS_CHANGED"]
+__all__ = ["ADDED", "AMOUNT_NAMES", "HT", "JS", "LK", "LQ", "MS", "RS", "RT", "SC", "SHARED", "TABLES", "UNITS_CHANGED"]
 
 TABLES = sa.MetaData()
 
@@ -101,8 +101,20 @@ JS = sa.Table(
     sa.Column("open", sa.Integer, nullable=False),
     sa.Column("held", sa.Integer, nullable=False),
     sa.Column("done", sa.Integer, nullable=False),
+    sa.Column("name", sa.String),
 )
-"""Jobs: scheduler, and counts of their tasks by state."""
+"""Jobs: scheduler, counts of their tasks by state, and the name under which they recur (null: the job's id)."""
+
+HT = sa.Table(
+    "hrm_ht",
+    TABLES,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("seconds", sa.Float, nullable=False),
+)
+"""History: moving mean of the run times by name of the job."""
+
+ADDED = (JS.c.name,)
+"""Columns that stores of older builds lack: they may be null, and are added when such a store is opened."""
 
 MS = _heard_of("hrm_ms", "machine_id")
 """Machines and their heartbeats."""
@@ -117,6 +129,9 @@ LK = sa.Table(
     sa.Column("next", sa.BigInteger, nullable=False),
 )
 """Counters: the lock's ticket machine, and the changes of units."""
+
+SHARED = "shared"
+"""RS.type of a GPU unit with shared cores; the other types are those of `ResourceUnit`."""
 
 UNITS_CHANGED = "units"
 """Name of the counter of changes of units."""

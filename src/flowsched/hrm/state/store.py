@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from flowsched.boundary.validate import number
 from flowsched.exceptions import ConcurrentUseError, FlowschedError, InputError, StoreError
-from flowsched.hrm.state.schema import LK, TABLES, UNITS_CHANGED
+from flowsched.hrm.state.schema import ADDED, LK, TABLES, UNITS_CHANGED
 
 __all__ = ["Store", "among", "given", "packed"]
 
@@ -141,6 +141,11 @@ class Store:
         if self.dialect == "postgresql":
             db.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION)))
         TABLES.create_all(db)
+        for column in ADDED:
+            table = column.table.name
+            if column.name not in {known["name"] for known in sa.inspect(db).get_columns(table)}:
+                kind = column.type.compile(self.engine.dialect)
+                db.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}")
 
     # -- transactions -------------------------------------------------------------------------------------------
 

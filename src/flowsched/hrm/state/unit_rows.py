@@ -16,7 +16,7 @@ from flowsched.cluster.model import MICRO
 from flowsched.hrm.containers import Container, Paused, Running
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.state.claims import Status, UnitState
-from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT
+from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT, SHARED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.units import ResourceUnit
 
@@ -44,6 +44,7 @@ def state_of(row: Any, now: float) -> UnitState:
         max(row.wtime - now, 0.0),
         bool(row.alive),
         row.version,
+        row.type == SHARED,
     )
 
 
@@ -57,14 +58,19 @@ def take(
     asked : sequence of dict
         ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
         none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
-        `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once.
+        `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
+        ``told``: predicted wait in the queue on which they were decided, and above which none is granted; ``cpu``: number of
+        tasks without GPU memory, which no unit with shared cores takes.
 
     Returns
     -------
     taken, idle : set of str
         Units that granted it; those of them where some tasks wait and none runs.
     """
-    rows = [{**row, "now": now, "latest": min(now + max_wait, 1e300)} for row in asked]
+    rows = [
+        {**row, "now": now, "latest": min(now + max_wait, 1e300), "told": min(now + row["told"], 1e300)}
+        for row in asked
+    ]
     done = store.change(db, _taking(store.dialect), rows, RS.c.ru_id)
     return {row.ru_id for row in done}, {row.ru_id for row in done if row.waiting and row.free_places == row.places}
 
@@ -77,7 +83,8 @@ def _taking(dialect: str) -> sa.Update:
         RS.c.ru_id,
         **amounts,
         queued=sa.BigInteger,
-        **dict.fromkeys(("busy", "longest", "now", "latest"), sa.Float),
+        cpu=sa.Integer,
+        **dict.fromkeys(("busy", "longest", "now", "latest", "told"), sa.Float),
     )
     values: dict[str, Any] = {"version": RS.c.version + 1, "waiting": RS.c.waiting + ask.c.queued}
     fits = [RS.c.waiting == 0, RS.c.paused == 0]
@@ -86,14 +93,15 @@ def _taking(dialect: str) -> sa.Update:
         fits.append(column >= ask.c[name])
         values["free_" + name] = column - ask.c[name]
     start = sa.case((RS.c.wtime > ask.c.now, RS.c.wtime), else_=ask.c.now + ask.c.longest)
-    waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest)
+    waits = sa.and_(RS.c.waiting + ask.c.queued <= RS.c.length, start < ask.c.latest, RS.c.wtime <= ask.c.told)
     # The source's simple formula: the added run time is divided by the number of containers that run.
     running = RS.c.places - RS.c.free_places + ask.c.places
     workers = sa.case((running > 0, sa.cast(running, sa.Float)), else_=1.0)
     values["wtime"] = start + ask.c.busy / workers
     return (
         sa.update(RS)
-        .where(*joined, RS.c.alive == 1, sa.or_(ask.c.places == 0, sa.and_(*fits)), sa.or_(ask.c.queued == 0, waits))
+        .where(*joined, RS.c.alive == 1, sa.or_(ask.c.cpu == 0, RS.c.type != SHARED))
+        .where(sa.or_(ask.c.places == 0, sa.and_(*fits)), sa.or_(ask.c.queued == 0, waits))
         .values(values)
         .returning(RS.c.ru_id, RS.c.waiting, RS.c.free_places, RS.c.places)
     )
@@ -310,8 +318,9 @@ def _saving(dialect: str) -> sa.Update:
 
 
 def _queue(row: Any) -> StackedQueue:
-    gpu = 0 if row.type == "gpu" else None
-    unit = ResourceUnit(row.ru_id, row.machine_id, row.vcore / MICRO, row.mem / MICRO, row.gmem / MICRO, gpu)
+    gpu, shared = None if row.type == "cpu" else 0, row.type == SHARED
+    amounts = (row.vcore / MICRO, row.mem / MICRO, row.gmem / MICRO)
+    unit = ResourceUnit(row.ru_id, row.machine_id, *amounts, gpu, shared=shared)
     return StackedQueue(unit, most=int(row.places))
 
 

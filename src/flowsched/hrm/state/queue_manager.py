@@ -1,0 +1,98 @@
+"""The queue manager (HRM, section 2.1): units' queues are created, deleted, and given other attributes; stream jobs change size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import count
+
+import sqlalchemy as sa
+
+from flowsched.exceptions import UnknownIdError
+from flowsched.hrm.containers import Container
+from flowsched.hrm.rebalancing import Elastic
+from flowsched.hrm.state.claims import Status
+from flowsched.hrm.state.liveness import open_again
+from flowsched.hrm.state.schema import RS, RT, UNITS_CHANGED
+from flowsched.hrm.state.store import Store, among, packed
+from flowsched.hrm.state.unit_rows import UnitRows, container_of
+
+__all__ = ["change_units", "delete_units", "resize"]
+
+
+def change_units(
+    store: Store, db: sa.Connection, units: Sequence[str], length: int | None, places: int | None, now: float
+) -> list[str]:
+    """Set attributes of queues; return the tasks that start thereby.  See `Negotiator.set_units`."""
+    _hold(store, db, units)
+    told = {"length": length, "places": places}
+    values = {name: value for name, value in told.items() if value is not None}
+    if values:
+        db.execute(sa.update(RS).where(among(store.dialect, RS.c.ru_id)).values(values), {"ids": packed(units)})
+    unit_rows = UnitRows(store, db, units, now)
+    for queue in unit_rows.queues.values():
+        queue.wake(now)
+    started = unit_rows.save()
+    store.count_up(db, UNITS_CHANGED)
+    return started
+
+
+def delete_units(store: Store, db: sa.Connection, units: Sequence[str], now: float) -> list[str]:
+    """Delete units; return their tasks, which are open again.  See `Negotiator.remove_units`."""
+    _hold(store, db, units)
+    unit_rows = UnitRows(store, db, units, now)
+    opened = sorted(task for unit in units for task in unit_rows.tasks(unit))
+    open_again(unit_rows, opened)
+    ids = {"ids": packed(units)}
+    db.execute(sa.delete(RS).where(among(store.dialect, RS.c.ru_id)), ids)
+    store.count_up(db, UNITS_CHANGED)
+    return opened
+
+
+def resize(
+    store: Store, db: sa.Connection, job: str, load: float, elastic: Elastic, now: float
+) -> tuple[list[Container], list[str]]:
+    """Return the containers that a stream job lacks at that load, or end those that it has too many; return these, too.
+
+    See `Negotiator.resize`.
+    """
+    query = sa.select(RT).where(RT.c.job_id == job, RT.c.kind == "stream").order_by(RT.c.task_id)
+    # The rows of open tasks are held; those on units are read again when the units' rows are held.
+    held = {row.task_id for row in db.execute(store.lock_rows(query.where(RT.c.status == Status.OPEN)))}
+    rows = db.execute(query).all()
+    live = [row for row in rows if row.status != Status.DONE]
+    if not live:
+        raise UnknownIdError(f"unknown stream job {job!r}, or all its containers have ended")
+    target = elastic.target(len(live), load)
+    if target >= len(live):
+        like, known = container_of(live[0]), {row.task_id for row in rows}
+        free = (id for k in count(len(rows)) if (id := f"{job}+{k}") not in known)
+        return [_like(like, next(free)) for _ in range(target - len(live))], []
+    # Open ones first, then those that came last.
+    excess = sorted(live, key=lambda row: (row.task_id not in held, -row.since, row.task_id))[: len(live) - target]
+    waiting = [row.task_id for row in excess if row.task_id in held]
+    unit_rows = UnitRows(store, db, {row.queue_id for row in excess if row.queue_id is not None}, now)
+    there = [row.task_id for row in excess if unit_rows.task(row.task_id) is not None]
+    for id in there:
+        unit_rows.queues[unit_rows.task(id).queue_id].remove(id, now)
+        unit_rows.leave(id, Status.DONE)
+    over = sa.update(RT).where(among(store.dialect, RT.c.task_id)).values(status=Status.DONE, wish=None, since=now)
+    db.execute(over, {"ids": packed(waiting)})
+    if waiting:
+        unit_rows.moves.setdefault(job, Counter()).update(open=-len(waiting), done=len(waiting))
+    unit_rows.save()
+    return [], sorted(waiting + there)
+
+
+def _like(container: Container, id: str) -> Container:
+    amounts = (container.vcore, container.mem, container.gmem)
+    return Container(id, container.job, *amounts, container.duration, container.kind, container.priority)
+
+
+def _hold(store: Store, db: sa.Connection, units: Sequence[str]) -> None:
+    """Hold the units' rows, in order."""
+    query = sa.select(RS.c.ru_id).where(among(store.dialect, RS.c.ru_id)).order_by(RS.c.ru_id)
+    found = set(db.execute(store.lock_rows(query), {"ids": packed(units)}).scalars())
+    unknown = [unit for unit in units if unit not in found]
+    if unknown:
+        raise UnknownIdError(f"unknown unit {unknown[0]!r}")
