@@ -152,7 +152,7 @@ def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
         (["--trace", "nowhere"], "Error: nowhere: no such file or directory"),
         (["--trace", "{trace}", "--variant", "x"], "no variant 'x'; there are: default, two"),
         (["--trace", "{trace}", "--scale", "2"], "--scale is for the bundled model"),
-        (["--variant", "x"], "--variant chooses among"),
+        (["--variant", "x"], "--variant concerns a trace, and none is given"),
         (["--policy", "x"], "Error: policy: unknown name 'x'; known: spread, "),
         (["--compress", "0"], "Error: compress: a finite factor > 0 expected"),
         (["--interval", "0"], "Error: interval: "),

@@ -21,6 +21,7 @@ from flowsched import sim
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
+from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
 from flowsched.exceptions import FlowschedError
@@ -49,13 +50,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 @click.command("simulate", cls=endings.Command)
-@click.option(
-    "--trace",
-    "trace",
-    metavar="PATH",
-    help="Directory (or list of pods) of an openb or Google 2011 trace; without it, the bundled model.",
-)
-@click.option("--variant", metavar="NAME", help="List of pods of an openb trace: default, gpuspec33, ...")
+@click.argument("file", required=False)
+@click.option("--trace", metavar="PATH", help="The same as FILE.")
+@trace_options
 @click.option(
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
@@ -113,14 +110,17 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
 
-    Without --trace it is a model of the openb production GPU cluster at a quarter of its size, under high load.
+    FILE is the file or directory of a trace; `flowsched trace formats` lists the formats.  Without it, the workload
+    is a model of the openb production GPU cluster at a quarter of its size, under high load.
     Times are seconds, or have a unit: 90s, 15m, 2h, 3d.
 
     \b
     Examples:
       flowsched simulate --report out.html
-      flowsched simulate --trace DIR --variant gpuspec33 --compress 500
-      flowsched simulate --trace DIR --interval 10s --charge-solver --json out.json
+      flowsched simulate jobs.swf --policy pack
+      flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
+      flowsched simulate DIR --variant gpuspec33 --compress 500
+      flowsched simulate DIR --interval 10s --charge-solver --json out.json
 
     \b
     Exit status:
@@ -131,6 +131,9 @@ def simulate(**options: Any) -> None:
       74, 141  as `flowsched --help` says
     """
     console = endings.Words(options["quiet"])
+    if options["file"] is not None and options["trace"] is not None:
+        raise BadInput("FILE and --trace are the same; give one")
+    options["trace"] = options["trace"] if options["file"] is None else options["file"]
     try:
         _check_outputs(options)
         workload = _workload(options)
@@ -180,16 +183,18 @@ def _check_outputs(options: dict[str, Any]) -> None:
 def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
     if options["trace"] is None:
-        if options["variant"] is not None:
-            raise BadInput("--variant chooses among the lists of pods of a --trace")
+        if given := next((name for name in ("format", "variant", "machines") if options[name] is not None), None):
+            raise BadInput(f"--{given} concerns a trace, and none is given")
         model |= {} if options["limit"] is None else {"tasks": options["limit"]}
         workload: sim.Workload = sim.Workload.model(seed=options["seed"], **model)
     else:
         if model:
-            raise BadInput(f"--{next(iter(model))} is for the bundled model, without --trace; see --compress")
-        workload = sim.load_trace(options["trace"], variant=options["variant"])
-        if options["limit"] is not None:
-            workload = workload.head(options["limit"])
+            raise BadInput(f"--{next(iter(model))} is for the bundled model, without a trace; see --compress")
+        workload = load(options["trace"], options)
+        if not workload.machines and not workload.machine_events:
+            raise BadInput(
+                f"{options['trace']}: the trace has no machines; give them, such as --machines 32x{workload.resources[0]}=4"
+            )
     if options["compress"] is not None:
         workload = workload.compress(options["compress"])
     return workload.hold() if options["hold"] else workload
@@ -289,21 +294,4 @@ def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
     out.print(facts_line(metrics))
     for note in getattr(workload, "notes", ()):
         out.print(f"Note: {note}.", style="dim")
-    for table in tables(metrics):
-        grid = Table(
-            title=table.title,
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            pad_edge=False,
-            show_header=any(table.columns),
-        )
-        last = len(table.columns) - 1
-        for i, column in enumerate(table.columns):
-            grid.add_column(
-                column, justify="left" if i == 0 or (table.notes and i == last) else "right", header_style="dim"
-            )
-        for row in table.rows:
-            grid.add_row(*(Text(cell) for cell in row))
-        out.print()
-        out.print(grid)
+    print_tables(out, tables(metrics))
