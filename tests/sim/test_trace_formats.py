@@ -130,7 +130,7 @@ def test_google_2019() -> None:
     ]
     assert list(trace.machine_events) == [
         MachineFailed("1", time=5.0),
-        MachineAdded("1", {"cpu": 0.5, "mem": 0.5}, "s1", time=7.0),
+        MachineAdded("1", {"cpu": 0.5, "mem": 0.5}, "s1", {"platform": "p"}, time=7.0),
     ]
     assert any("1 events concern alloc sets" in note for note in trace.notes)  # type: ignore[attr-defined]
 
