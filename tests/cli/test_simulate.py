@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -137,6 +138,29 @@ def test_the_same_seed_writes_the_same_figures(run: Run, tmp_path: Path) -> None
         figures.append(json.loads((tmp_path / "m.json").read_text()))
         del figures[-1]["wall_clock"]
     assert figures[0] == figures[1] != figures[2]
+
+
+def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
+    """One machine: a runs, b preempts it, a runs again elsewhere in time; c is larger than the machine."""
+    (tmp_path / "x.csv").write_text(
+        "task,job,arrival,duration,cpu,gpu,priority\na,j,0,100,4,0,5\nb,,10,20,4,2,0\nc,,15,1,9,0,5\n"
+    )
+    out = tmp_path / "tasks.csv"
+    assert run(tmp_path / "x.csv", "--machines", "1xcpu=4,gpu=2", "--tasks", out, "--quiet").exit_code == 0
+    with open(out, newline="") as file:
+        a, b, c = csv.DictReader(file)
+    assert a == {
+        "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
+        "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
+    }  # fmt: skip
+    assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
+        "10.0",
+        "m0",
+        "0|1",
+        "30.0",
+        "0",
+    )
+    assert (c["starts"], c["first_start"], c["machine"], c["end"], c["state"]) == ("0", "", "", "", "waiting")
 
 
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:

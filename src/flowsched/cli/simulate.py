@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import math
 import sys
 import time
@@ -18,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
+from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
@@ -100,6 +103,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="Write all figures and series.",
 )
 @click.option(
+    "--tasks",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a CSV table with a row per task: when and where it started, when it ended, how often it was preempted.",
+)
+@click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -160,6 +169,8 @@ def simulate(**options: Any) -> None:
         )
     if options["json_file"]:
         metrics.to_json(options["json_file"])
+    if options["tasks"]:
+        _write_tasks(simulation.task_table(), options["tasks"])
     if options["report"]:
         sim.write_report(metrics, options["report"])
         console.print(f"Report: {options['report']}", soft_wrap=True)
@@ -172,7 +183,7 @@ def simulate(**options: Any) -> None:
 def _check_outputs(options: dict[str, Any]) -> None:
     """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
-    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
+    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "tasks", "journal")}
     endings.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
         raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
@@ -286,6 +297,15 @@ def _watch(console: endings.Words, workload: sim.Workload, until: float | None) 
     columns = (BarColumn(bar_width=30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
+
+
+def _write_tasks(table: dict[str, list[Any]], path: Path) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow(["|".join(map(str, c)) if isinstance(c, tuple) else "" if c != c else c for c in row])
+    replace(path, out.getvalue())
 
 
 def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:

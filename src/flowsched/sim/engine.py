@@ -252,6 +252,15 @@ class Simulation:
             unstarted=np.maximum(unstarted, 0.0),
         )
 
+    def task_table(self) -> dict[str, list[Any]]:
+        """Return what became of each task that has arrived, by columns, in order of arrival.
+
+        ``task``, ``job``, ``arrival``, ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine``
+        and ``devices`` of the last start, ``end``, ``preempted`` (how often), ``state`` at the end of the run.  Times are
+        seconds, nan where there is none; what else there is none of is None.  ``pandas.DataFrame`` takes the result.
+        """
+        return self._world.task_table()
+
     def _check_reasons(self) -> None:
         """Raise AuditError unless every waiting task that the last round knew of has a reason from it."""
         if self._last is None or self._deciding or self._uninformed or self._world.pending:
