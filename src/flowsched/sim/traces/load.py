@@ -87,14 +87,7 @@ def load_trace(
 
     Notes
     -----
-    *openb*: every pod is a job of one task, ``cpu`` in cores, ``mem`` in MiB.  One GPU with ``gpu_milli`` < 1000 is a
-    share of a GPU.  A pod arrives at its creation time and runs from its scheduled to its deletion time; one that the
-    original cluster never scheduled runs from its creation to its deletion time.
-
-    *Google 2011*: times are seconds, amounts fractions of the largest machine, ``cpu`` and ``mem`` only.  A task runs
-    from its last SCHEDULE to the event that ended it (FINISH, FAIL, KILL, LOST), without an end to the end of the
-    trace; one that was never scheduled, from its submission.  Priority p (larger is better there) becomes 11 - p.  A
-    machine that is removed fails, and comes back when it is added again.
+    What a reader leaves out or assumes, it counts in `Trace.notes`.
     """
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"name_or_path: a name or a path expected, got {quoted(name_or_path)}")
