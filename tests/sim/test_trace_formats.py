@@ -232,6 +232,9 @@ MALFORMED = {
     "broken JSON": ("x.jsonl", '{"task": "a", "arrival": 0, "duration": 1, "cpu": 1}\n{"task": "b", \n', "line 2, column 14: not JSON"),
     "two objects in a line": ("x.jsonl", '{"task": "a", "arrival": 0} {"task": "b"}\n', "line 1, column 28: the end of the line expected"),
     "an array in a line": ("x.jsonl", '{"task": "a", "arrival": 0, "duration": 1, "cpu": 1}\n[1]\n', "line 2: a JSON object expected, got"),
+    "a value that nests": ("x.jsonl", '{"arrival": 0, "duration": 1, "cpu": 1, "constraint": {"a": [["b"]]}}', "line 1, column 'constraint.a': a value, or a list of plain values expected"),
+    "JSON that nests for ever": ("x.jsonl", '{"arrival": 0, "duration": 1, "cpu": 1}\n{"arrival": ' + "[" * 100_000, "line 2: not JSON"),
+    "a huge number": ("x.jsonl", '{"arrival": 0, "duration": 1, "cpu": ' + "9" * 5000 + "}", "line 1"),
     "a machine twice": ("x.jsonl", '{"machine": "m", "cpu": 1}\n{"machine": "m", "cpu": 1}\n', "line 2, column 'machine': machine 'm' occurs twice"),
     "fails before it comes": ("x.jsonl", '{"machine": "m", "time": 3, "event": "fail"}\n{"arrival": 0, "duration": 1, "cpu": 1}\n', "line 1, column 'machine': machine 'm' is not there at 3 s"),
     "unknown event": ("x.jsonl", '{"machine": "m", "time": 3, "event": "burn"}\n', "line 1, column 'event': add, update, drain, fail, remove expected, got 'burn'"),
@@ -283,11 +286,15 @@ def test_a_mistake_in_a_sample_is_found(name: str, old: str, new: str, says: str
 
 
 def test_what_is_no_trace_says_which_formats_there_are(tmp_path: Path) -> None:
-    for text in (b"", b"hello\n", b"\xff\xfe\x00", b"[[[", b"name,age\nbob,7\n", b"{" * 70000):
+    for text in (b"", b"hello\n", b"\xff\xfe\x00", b"name,age\nbob,7\n", b'{"name": 7}\n', b"[]"):
         (tmp_path / "x").write_bytes(text)
         with pytest.raises(
             TraceError, match=r"in none of the known formats \(openb, google2011, .*CSV needs the columns"
         ):
+            load_trace(tmp_path / "x")
+    for text in (b"[[[", b"{" * 70000, b'{"arrival": '):
+        (tmp_path / "x").write_bytes(text)
+        with pytest.raises(TraceError, match="x, line 1.*: not JSON|x, line 1: a JSON object expected"):
             load_trace(tmp_path / "x")
     with pytest.raises(TraceError, match="in none of the known formats"):
         load_trace(tmp_path)

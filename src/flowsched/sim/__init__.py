@@ -11,7 +11,7 @@ from flowsched.sim.report import report, write_report
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
 from flowsched.sim.traces.machines import read_machines
-from flowsched.sim.traces.table import write_trace
+from flowsched.sim.traces.write import write_trace
 from flowsched.sim.values import UNDECIDED, Progress, Schedules
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 

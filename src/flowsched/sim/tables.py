@@ -24,6 +24,7 @@ from flowsched.exceptions import TraceError
 __all__ = [
     "LIMIT",
     "LONGEST",
+    "NESTED",
     "Row",
     "cells_of",
     "head",
@@ -41,6 +42,9 @@ LIMIT = 2**32
 LONGEST = 2**17
 """Most characters of a line, and so of a field."""
 
+
+NESTED = "\0"
+"""Cell, or part of one, in the place of a JSON value that nests too deep for a row."""
 
 _SPARE = 2**20
 """Lines that any file may have, empty or not; otherwise a small archive could take hours to read."""
@@ -286,11 +290,11 @@ def cells_of(path: Path, line: int, record: Mapping[str, Any]) -> Row:
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, str):
-        return value.strip()
     if isinstance(value, list):
-        return "|".join(map(_cell, value))
-    return "" if value is None else str(value)
+        return "|".join(NESTED if isinstance(one, list) else _cell(one) for one in value)
+    if isinstance(value, dict):
+        return NESTED
+    return "" if value is None else str(value).strip()
 
 
 _JSON = json.JSONDecoder()

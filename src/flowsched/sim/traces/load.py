@@ -9,7 +9,7 @@ from pathlib import Path
 from flowsched.boundary.validate import ordered, quoted, whole
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
-from flowsched.sim.tables import LIMIT
+from flowsched.sim.tables import LIMIT, json_records
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google2011 import GOOGLE_2011
@@ -39,6 +39,8 @@ def recognised(path: str | Path, format: str | None = None) -> TraceFormat:
     for known in TRACE_FORMATS.values():
         if known.recognises(source):
             return known
+    if source.text.lstrip().startswith(("{", "[")):
+        next(json_records(source.path), None)  # which says where the first object is broken
     raise TraceError(
         f"{path}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns task, arrival and duration"
     )

@@ -1,4 +1,4 @@
-"""Traces in columns: the CSV and JSON lines that flowsched reads and writes; `COLUMNS` and `MACHINE_COLUMNS` list them.
+"""Traces in columns: the CSV and JSON lines that flowsched reads and writes (`flowsched.sim.traces.write`); `COLUMNS` and `MACHINE_COLUMNS` list them.
 
 A task is a row.  In CSV the machines are another table beside it: ``x.machines.csv`` of ``x.csv``.  In JSON lines they are
 lines among the others, objects may nest (``{"demand": {"cpu": 1}}`` is the column ``demand.cpu``), and a list is the same as its values
@@ -8,17 +8,9 @@ first line ``{"trace": ...}`` of JSON lines.
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import json
-import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.events import (
     Event,
@@ -30,12 +22,12 @@ from flowsched.cluster.events import (
     MachineUpdated,
 )
 from flowsched.cluster.model import Machine, Task
-from flowsched.exceptions import InputError, TraceError
-from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, plain_or_gzipped
+from flowsched.exceptions import TraceError
+from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
-from flowsched.sim.workload import LATEST, Arrival, Trace, Workload
+from flowsched.sim.workload import LATEST, Arrival, Trace
 
-__all__ = ["CSV", "JSONL", "machine_rows", "start_machines", "write_trace"]
+__all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "start_machines"]
 
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
@@ -45,8 +37,8 @@ COLUMNS = (
 MACHINE_COLUMNS = ("machine", "time", "event", "rack", "slots")
 """Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
 
-_AMOUNTS = ("cpu", "mem", "gpu")
-_EVENTS = {
+AMOUNTS = ("cpu", "mem", "gpu")
+EVENTS = {
     "add": MachineAdded, "update": MachineUpdated, "drain": MachineDrained, "fail": MachineFailed, "remove": MachineRemoved,
 }  # fmt: skip
 _UNITS = {"cpu": "cores", "mem": "MiB", "gpu": "GPUs"}
@@ -77,22 +69,25 @@ class _Reader:
         self._lines[name] = row.line
         demand, constraints = self._columns(row, COLUMNS, "demand", "constraint")
         duration = row.number("duration", most=LATEST, endless=True)
-        task = Task(
-            name,
-            demand,
-            {label: values.split("|") for label, values in constraints.items()},
-            kind=row.text("kind") or None,
-            apart=row.integer("apart", least=1) if row.text("apart") else None,
-            duration=row.number("estimate", most=LATEST) if row.text("estimate") else None,
-        )
+        details: dict[str, Any] = {}
+        if constraints:
+            details["constraints"] = {label: values.split("|") for label, values in constraints.items()}
+        if row.text("kind"):
+            details["kind"] = row.text("kind")
+        if row.text("apart"):
+            details["apart"] = row.integer("apart", least=1)
+        if row.text("estimate"):
+            details["duration"] = row.number("estimate", most=LATEST)
+        task = Task(name, demand, **details)
         key = row.number("arrival", most=LATEST), row.text("job") or name
-        job = self._jobs.setdefault(key, _Job(row))
-        for column in _SHARED:
-            if row.text(column) != job.row.text(column):
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = _Job(row)
+        for column, text in job.shared.items():
+            if row.text(column) != text:
                 raise row.error(
                     column,
-                    f"job {quoted(key[1])} has {quoted(job.row.text(column))} in line {job.row.line}, "
-                    f"got {quoted(row.text(column))}",
+                    f"job {quoted(key[1])} has {quoted(text)} in line {job.line}, got {quoted(row.text(column))}",
                 )
         job.tasks.append(task)
         job.durations.append(duration)
@@ -102,8 +97,8 @@ class _Reader:
         name, kind = row.text("machine"), row.text("event") or "add"
         if not name:
             raise row.error("machine", "it is missing")
-        if kind not in _EVENTS:
-            raise row.error("event", f"{', '.join(_EVENTS)} expected, got {quoted(kind)}")
+        if kind not in EVENTS:
+            raise row.error("event", f"{', '.join(EVENTS)} expected, got {quoted(kind)}")
         capacity, labels = self._columns(row, MACHINE_COLUMNS, "capacity", "label")
         slots = row.integer("slots") if row.text("slots") else None
         rack, when = row.text("rack") or None, row.number("time", most=LATEST) if row.text("time") else None
@@ -120,7 +115,7 @@ class _Reader:
         elif kind == "update":
             event = MachineUpdated(name, capacity or None, rack, labels or None, slots, time=when)
         else:
-            event = _EVENTS[kind](name, time=when)
+            event = EVENTS[kind](name, time=when)
         self._events.append((when, row, event))
 
     def events(self) -> list[Event]:
@@ -157,9 +152,9 @@ class _Reader:
         if not self.resources:
             raise TraceError(f"{self.path}: no column of an amount, such as cpu, mem, gpu or demand.NAME")
         declared = self.facts.get("resources")
-        first = declared or [name for name in _AMOUNTS if name in self.resources]
+        first = declared or [name for name in AMOUNTS if name in self.resources]
         resources = tuple(dict.fromkeys([*first, *self.resources]))
-        arrivals = [job.arrival(*key) for key, job in self._jobs.items()]
+        arrivals = [job.arrival(self.path, *key) for key, job in self._jobs.items()]
         units = self.facts.get("units", {} if declared else {n: _UNITS[n] for n in resources if n in _UNITS})
         return Trace(
             self.facts.get("name", self.path.name.split(".")[0]),
@@ -181,7 +176,9 @@ class _Reader:
         labels: dict[str, str] = {}
         for column in row.filled():
             kind, dot, name = column.partition(".")
-            if column in _AMOUNTS or (dot and name and kind == amount):
+            if NESTED in row.text(column):
+                raise row.error(column, "a value, or a list of plain values expected")
+            if column in AMOUNTS or (dot and name and kind == amount):
                 name = name or column
                 amounts[name] = row.number(column)
                 if name == "gpu" and amounts[name] % 1 and (amount == "capacity" or amounts[name] > 1):
@@ -191,26 +188,29 @@ class _Reader:
                 labels[name] = row.text(column)
             elif column not in known:
                 raise row.error(
-                    column, f"unknown; known are {', '.join((*known, *_AMOUNTS))}, {amount}.NAME and {label}.NAME"
+                    column, f"unknown; known are {', '.join((*known, *AMOUNTS))}, {amount}.NAME and {label}.NAME"
                 )
         self.resources |= dict.fromkeys(amounts)
         return amounts, labels
 
 
-@dataclass(slots=True)
 class _Job:
-    """Tasks of a job that arrive at one time; `row` is the first of them."""
+    """Tasks of a job that arrive at one time, and what their rows say of the job."""
 
-    row: Row
-    tasks: list[Task] = field(default_factory=list)
-    durations: list[float] = field(default_factory=list)
+    __slots__ = ("durations", "line", "priority", "shared", "tasks")
 
-    def arrival(self, time: float, job: str) -> Arrival:
-        row = self.row
+    def __init__(self, row: Row) -> None:
+        self.line = row.line
+        self.shared = {column: row.text(column) for column in _SHARED}
+        self.priority = row.integer("priority", default=0, most=_WORST, least=-_WORST)
+        self.tasks: list[Task] = []
+        self.durations: list[float] = []
+
+    def arrival(self, path: Path, time: float, job: str) -> Arrival:
+        row = Row(path, self.line, self.shared)
         gang = row.integer("gang", most=len(self.tasks), least=1) if row.text("gang") else None
         deadline = row.number("deadline", most=LATEST) if row.text("deadline") else None
-        priority = row.integer("priority", default=0, most=_WORST, least=-_WORST)
-        submitted = JobSubmitted(job, tuple(self.tasks), row.text("user") or None, priority, gang, deadline)
+        submitted = JobSubmitted(job, tuple(self.tasks), row.text("user") or None, self.priority, gang, deadline)
         return Arrival(time, submitted, tuple(self.durations))
 
 
@@ -265,128 +265,3 @@ def start_machines(path: Path, limit: int = LIMIT) -> list[Machine]:
         if row.text("time"):
             raise row.error("time", "machines that are there from the start expected")
     return reader.machines
-
-
-def write_trace(workload: Workload, path: str | Path) -> None:
-    """Write a workload as CSV or JSON lines, so that what is read again simulates the same.
-
-    Parameters
-    ----------
-    workload : Workload
-    path : str or Path
-        ``.csv`` writes the machines to ``.machines.csv`` beside it; ``.jsonl`` writes one file.  With ``.gz`` behind, they
-        are compressed.  Each file is written whole or not at all.
-
-    Raises
-    ------
-    InputError
-        Another ending; an id that is no text; a property of tasks or machines that the columns do not have.
-    OSError
-        A file cannot be written.
-    """
-    path = Path(path)
-    packed, name = path.suffix == ".gz", path.name.removesuffix(".gz")
-    if not name.endswith((".csv", ".jsonl")):
-        raise InputError(f"{path}: the name must end with .csv, .jsonl, .csv.gz or .jsonl.gz")
-    about: dict[str, Any] = {"trace": _line(workload.name), "resources": list(workload.resources)}
-    if workload.horizon is not None:
-        about["horizon"] = workload.horizon
-    about |= {f"unit.{name}": unit for name, unit in workload.units.items()}
-    notes = [_line(note) for note in getattr(workload, "notes", ())]
-    machines, tasks = list(machine_rows(workload)), list(_task_rows(workload))
-    if name.endswith(".jsonl"):
-        first = about | ({"note": notes} if notes else {})
-        lines = [json.dumps(row, ensure_ascii=False) for row in (first, *machines, *tasks)]
-        _write(path, "\n".join(lines) + "\n", packed)
-        return
-    about["resources"] = "|".join(workload.resources)
-    remarks = [f"# {key}: {value}\n" for key, value in about.items()] + [f"# note: {note}\n" for note in notes]
-    if machines:
-        beside = path.with_name(name.removesuffix(".csv") + ".machines.csv" + ".gz" * packed)
-        _write(beside, _table(machines, MACHINE_COLUMNS), packed)
-    _write(path, "".join(remarks) + _table(tasks, COLUMNS), packed)
-
-
-def _write(path: Path, text: str, packed: bool) -> None:
-    replace(path, gzip.compress(text.encode(), 6, mtime=0) if packed else text)
-
-
-def _table(rows: Iterable[Mapping[str, Any]], first: tuple[str, ...]) -> str:
-    """Return rows as CSV, with the columns that any has."""
-    rows = list(rows)
-    found = dict.fromkeys(column for row in rows for column in row)
-    columns = [c for c in first if c in found] + [c for c in found if c not in first]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
-
-
-def machine_rows(workload: Workload) -> Iterator[dict[str, Any]]:
-    """Yield the machines and their events as rows."""
-    kinds = {kind: name for name, kind in _EVENTS.items()}
-    for machine in workload.machines:
-        yield {"machine": _id("machine", machine.id), **_properties(machine, workload.resources)}
-    for event in workload.machine_events:
-        if type(event) not in kinds:
-            raise InputError(f"{event!r}: an event of a machine expected")
-        assert isinstance(event, MachineAdded | MachineUpdated | MachineDrained | MachineFailed | MachineRemoved)
-        row = {"machine": _id("machine", event.id), "time": event.time, "event": kinds[type(event)]}
-        yield row | (_properties(event, workload.resources) if isinstance(event, MachineAdded | MachineUpdated) else {})
-
-
-def _properties(thing: Machine | MachineAdded | MachineUpdated, resources: tuple[str, ...]) -> dict[str, Any]:
-    if thing.taints:
-        raise InputError(f"machine {thing.id!r}: taints have no column")
-    row: dict[str, Any] = {} if thing.rack is None else {"rack": _id("rack", thing.rack)}
-    row |= {} if thing.slots is None else {"slots": thing.slots}
-    row |= _amounts("capacity", thing.capacity, resources)
-    return row | {f"label.{name}": _text("label", value) for name, value in (thing.labels or {}).items()}
-
-
-def _amounts(kind: str, amounts: Any, resources: tuple[str, ...]) -> dict[str, float]:
-    if amounts is None:
-        return {}
-    pairs = amounts.items() if isinstance(amounts, Mapping) else zip(resources, amounts, strict=True)
-    return {name if name in _AMOUNTS else f"{kind}.{name}": float(value) for name, value in pairs}
-
-
-def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
-    plain = Task("")
-    for arrival in workload.arrivals:
-        job = arrival.job
-        about = {
-            "job": _id("job", job.id), "arrival": arrival.time, "user": None if job.user is None else _id("user", job.user),
-            "priority": job.priority or None, "gang": job.gang, "deadline": job.deadline,
-        }  # fmt: skip
-        for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            for name in ("data", "prefers", "avoids", "apart_in_rack", "tolerations"):
-                if getattr(task, name) != getattr(plain, name):
-                    raise InputError(f"task {task.id!r}: {name} has no column")
-            row = {
-                "task": _id("task", task.id), **about, "duration": "inf" if math.isinf(duration) else duration,
-                "estimate": task.duration, "kind": None if task.kind is None else _id("kind", task.kind), "apart": task.apart,
-            }  # fmt: skip
-            row |= _amounts("demand", task.demand, workload.resources)
-            for label, values in task.constraints.items():
-                if not isinstance(values, tuple | list) or not all(isinstance(v, str) and "|" not in v for v in values):
-                    raise InputError(f"task {task.id!r}: constraints[{label!r}] is no list of texts without '|'")
-                row[f"constraint.{label}"] = "|".join(values)
-            yield {column: value for column, value in row.items() if value is not None}
-
-
-def _id(what: str, value: Hashable) -> str:
-    return _text(f"{what} {value!r}", value)
-
-
-def _text(what: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or value != value.strip():
-        raise InputError(
-            f"{what}: a text expected that neither is empty nor begins or ends with a blank, got {quoted(value)}"
-        )
-    return value
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()).replace("|", "/")
