@@ -75,13 +75,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--scale",
     type=float,
     metavar="S",
-    help="Size of the bundled model's cluster: 1 is 1,523 machines.  [default: 0.25]",
+    help="Size of a synthetic workload's cluster; of the bundled model 1 is 1,523 machines.  [default: 0.25, of others 1]",
 )
 @click.option(
     "--load",
     type=float,
     metavar="L",
-    help="Load of the bundled model, relative to the scarcest resource.  [default: 0.95]",
+    help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.95, of others 0.9]",
 )
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
@@ -120,13 +120,15 @@ def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
 
     FILE is the file or directory of a trace; `flowsched trace formats` lists the formats.  Without it, the workload
-    is a model of the openb production GPU cluster at a quarter of its size, under high load.
+    is a model of the openb production GPU cluster at a quarter of its size, under high load.  Other synthetic
+    workloads go by the names poisson, batch, bursts and hrm.
     Times are seconds, or have a unit: 90s, 15m, 2h, 3d.
 
     \b
     Examples:
       flowsched simulate --report out.html
       flowsched simulate jobs.swf --policy pack
+      flowsched simulate batch --limit 2000 --load 0.8
       flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
       flowsched simulate DIR --variant gpuspec33 --compress 500
       flowsched simulate DIR --interval 10s --charge-solver --json out.json
@@ -193,14 +195,21 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
-    if options["trace"] is None:
+    name = options["trace"] or "model"
+    if name == "model" or name in sim.SYNTHETIC:
         if given := next((name for name in ("format", "variant", "machines") if options[name] is not None), None):
             raise BadInput(f"--{given} concerns a trace, and none is given")
         model |= {} if options["limit"] is None else {"tasks": options["limit"]}
-        workload: sim.Workload = sim.Workload.model(seed=options["seed"], **model)
+        workload = (
+            sim.Workload.model(seed=options["seed"], **model)
+            if name == "model"
+            else sim.synthetic(name, seed=options["seed"], **model)
+        )
     else:
         if model:
-            raise BadInput(f"--{next(iter(model))} is for the bundled model, without a trace; see --compress")
+            raise BadInput(
+                f"--{next(iter(model))} is for the bundled model and synthetic workloads, not for a trace; see --compress"
+            )
         workload = load(options["trace"], options)
         if not workload.machines and not workload.machine_events:
             raise BadInput(

@@ -100,7 +100,7 @@ def trace() -> None:
 def info(file: str, **options: Any) -> None:
     """Say what is in FILE: jobs, tasks, users, times, demands, machines.
 
-    FILE is the file or directory of a trace, or "model".
+    FILE is the file or directory of a trace, or the name of a synthetic workload: model, poisson, batch, bursts, hrm.
 
     \b
     Examples:
@@ -109,7 +109,9 @@ def info(file: str, **options: Any) -> None:
     """
     workload = load(file, options)
     out = endings.Out()
-    named = "the bundled model" if file == "model" else recognised(file, options["format"]).title
+    named = (
+        "the bundled model" if file == "model" else sim.SYNTHETIC.get(file) or recognised(file, options["format"]).title
+    )
     out.print(Text(f"{workload.name}: {named}", style="bold"))
     for note in getattr(workload, "notes", ()):
         out.print(f"Note: {note}.", style="dim")
@@ -131,7 +133,7 @@ def convert(file: str, out: Path, **options: Any) -> None:
       flowsched trace convert jobs.swf jobs.csv
       flowsched trace convert openb openb33.jsonl.gz --variant gpuspec33
     """
-    endings.check_files({"OUT": out}, {"FILE": None if file == "model" else Path(file)})
+    endings.check_files({"OUT": out}, {"FILE": None if file == "model" or file in sim.SYNTHETIC else Path(file)})
     workload = load(file, options)
     try:
         sim.write_trace(workload, out)

@@ -8,6 +8,7 @@ from flowsched.sim.engine import Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
+from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
 from flowsched.sim.traces.machines import read_machines
@@ -17,6 +18,7 @@ from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [
     "QOS_PRIORITY",
+    "SYNTHETIC",
     "TRACE_FORMATS",
     "UNDECIDED",
     "Arrival",
@@ -38,6 +40,7 @@ __all__ = [
     "load_trace",
     "read_machines",
     "report",
+    "synthetic",
     "write_report",
     "write_trace",
 ]

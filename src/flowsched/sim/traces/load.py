@@ -9,6 +9,7 @@ from pathlib import Path
 from flowsched.boundary.validate import ordered, quoted, whole
 from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
+from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.tables import LIMIT, json_records
 from flowsched.sim.traces.azure import AZURE
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
@@ -55,12 +56,12 @@ def load_trace(
     qos_priority: Mapping[str, int] = QOS_PRIORITY,
     limit: int = LIMIT,
 ) -> Workload:
-    """Load a trace by path, or the bundled workload by its name.
+    """Load a trace by path, or a synthetic workload by its name.
 
     Parameters
     ----------
     name_or_path : str or Path
-        ``"model"``; or the file or directory of a trace in one of `TRACE_FORMATS`.  The guide "Simulate your own trace" has
+        ``"model"`` (`Workload.model`), or one of `SYNTHETIC`; or the file or directory of a trace in one of `TRACE_FORMATS`.  The guide "Simulate your own trace" has
         the files, columns, units and defaults of each.  Every file may be gzipped (``.gz``).
     format : str, optional
         Name of the format; without it, the contents tell.
@@ -78,7 +79,7 @@ def load_trace(
     Returns
     -------
     Trace
-        Of ``"model"`` a `Workload`.  A trace whose files name no machines, and for which none are given, has none.
+        Of a name a `Workload`.  A trace whose files name no machines, and for which none are given, has none.
 
     Raises
     ------
@@ -98,14 +99,15 @@ def load_trace(
         machines = read_machines(machines)
     elif machines is not None:
         machines = ordered("machines", machines)
-    if str(name_or_path) == "model":
+    name = str(name_or_path)
+    if name == "model" or name in SYNTHETIC:
         if variant is not None or format is not None:
-            raise InputError("variant, format: the model has none; scale and load change it")
-        workload: Workload = Workload.model()
+            raise InputError(f"variant, format: {name} has none; scale and load change it")
+        workload = Workload.model() if name == "model" else synthetic(name)
     else:
         path = Path(name_or_path)
         if not path.exists():
-            raise TraceError(f"{path}: no such file or directory (known by name: model)")
+            raise TraceError(f"{path}: no such file or directory (known by name: model, {', '.join(SYNTHETIC)})")
         known = recognised(path, format)
         if variant is not None and known.variants is not None and variant not in known.variants:
             there = f"; there are: {', '.join(known.variants)}" if known.variants else ""
