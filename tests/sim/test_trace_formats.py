@@ -117,6 +117,13 @@ def test_openb_with_five_columns() -> None:
     assert not load_trace(SAMPLES / "openb" / "openb_pod_list_multigpu50.csv", machines=[]).machines
 
 
+def test_openb_without_memory(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("name,cpu_milli,num_gpu,gpu_milli,gpu_spec,qos\np0,3152,1,590,,BE\n")
+    trace = load_trace(tmp_path / "x.csv", machines=[])
+    assert told(trace) == [(0, "p0", None, None, 1, {"cpu": 3.152, "mem": 0, "gpu": 0.59}, {math.inf})]
+    assert trace.arrivals[0].job.priority == 2
+
+
 def test_google_2019() -> None:
     trace = load_trace(SAMPLES / "google2019")
     assert [(a.time, a.job.id, a.job.user, a.job.priority, a.durations) for a in trace.arrivals] == [

@@ -26,14 +26,14 @@ PODS = "openb_pod_list_"
 """Prefix of the files of pods; the variant and ``.csv`` follow."""
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
-_POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+_POD_COLUMNS = ("name", "cpu_milli", "num_gpu", "gpu_milli")
 """Columns of every list of pods; some have no others."""
 
 
 def _recognises(source: TraceSource) -> bool:
     if source.names:
         return any(name.startswith(PODS) for name in source.names)
-    return {"cpu_milli", "memory_mib"} <= {*source.header} and "sn" not in source.header
+    return {"name", "cpu_milli"} <= {*source.header}
 
 
 def _read(source: TraceSource, options: TraceOptions) -> Trace:
@@ -114,7 +114,7 @@ def _pod(row: Row, qos_priority: Mapping[str, int], position: int) -> Arrival:
         row.text("name"),
         {
             "cpu": row.integer("cpu_milli") / 1000,
-            "mem": row.integer("memory_mib"),
+            "mem": row.integer("memory_mib") if row.has("memory_mib") else 0,
             "gpu": milli / 1000 if gpus == 1 and milli else gpus,
         },
         {GPU_MODEL: row.text("gpu_spec").split("|")} if row.text("gpu_spec") else {},
