@@ -218,6 +218,7 @@ def test_json_lines_nest_or_not() -> None:
 SWF_ROW = "1 0 10 100 4 -1 -1 4 300 2048 1 3 1 1 1 1 -1 -1"
 MALFORMED = {
     "too few columns": ("x.swf", SWF_ROW[:-3], "line 1: no column 'think_time'; 18 columns expected, got 17"),
+    "far too few columns": ("x.swf", "1 0 10 100 4", "line 1: no column 'average_cpu'; 18 columns expected, got 5"),
     "too many columns": ("x.swf", SWF_ROW + " 7", "line 1: 18 columns expected, got 19"),
     "no number": ("x.swf", f"{SWF_ROW}\n{SWF_ROW.replace('300', 'soon')}", "line 2, column 'requested_time': a number expected, got 'soon'"),
     "below -1": ("x.swf", SWF_ROW.replace(" 10 ", " -2 "), "line 1, column 'wait': a finite number >= -1 expected, got '-2'"),

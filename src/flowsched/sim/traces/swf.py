@@ -33,7 +33,7 @@ def _recognises(source: TraceSource) -> bool:
     if source.line.startswith(";"):
         return True
     cells = source.line.split()
-    return len(cells) > 9 and all(cell.lstrip("-").replace(".", "", 1).isdigit() for cell in cells)
+    return len(cells) > 4 and all(cell.lstrip("-").replace(".", "", 1).isdigit() for cell in cells)
 
 
 def _read(source: TraceSource, options: TraceOptions) -> Trace:
