@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import subprocess
 import sys
@@ -139,6 +140,29 @@ def test_the_same_seed_writes_the_same_figures(run: Run, tmp_path: Path) -> None
     assert figures[0] == figures[1] != figures[2]
 
 
+def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
+    """One machine: a runs, b preempts it, a runs again elsewhere in time; c is larger than the machine."""
+    (tmp_path / "x.csv").write_text(
+        "task,job,arrival,duration,cpu,gpu,priority\na,j,0,100,4,0,5\nb,,10,20,4,2,0\nc,,15,1,9,0,5\n"
+    )
+    out = tmp_path / "tasks.csv"
+    assert run(tmp_path / "x.csv", "--machines", "1xcpu=4,gpu=2", "--tasks", out, "--quiet").exit_code == 0
+    with open(out, newline="") as file:
+        a, b, c = csv.DictReader(file)
+    assert a == {
+        "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
+        "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
+    }  # fmt: skip
+    assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
+        "10.0",
+        "m0",
+        "0|1",
+        "30.0",
+        "0",
+    )
+    assert (c["starts"], c["first_start"], c["machine"], c["end"], c["state"]) == ("0", "", "", "", "waiting")
+
+
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
     result = run(*MODEL, "--load", "1.2", "--report", tmp_path / "r.html")
     assert result.exit_code == 0
@@ -152,7 +176,7 @@ def test_the_report_is_written(run: Run, tmp_path: Path) -> None:
         (["--trace", "nowhere"], "Error: nowhere: no such file or directory"),
         (["--trace", "{trace}", "--variant", "x"], "no variant 'x'; there are: default, two"),
         (["--trace", "{trace}", "--scale", "2"], "--scale is for the bundled model"),
-        (["--variant", "x"], "--variant chooses among"),
+        (["--variant", "x"], "--variant concerns a trace, and none is given"),
         (["--policy", "x"], "Error: policy: unknown name 'x'; known: spread, "),
         (["--compress", "0"], "Error: compress: a finite factor > 0 expected"),
         (["--interval", "0"], "Error: interval: "),

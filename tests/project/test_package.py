@@ -58,7 +58,7 @@ PATHS = {
     "flowsched.hrm.schedulers": "Worker run_processes run_ray",
     "flowsched.hrm.agent": "Agent",
     "flowsched.sim": "QOS_PRIORITY UNDECIDED Arrival AuditError Execution ForeignLoad Load Metrics Percentiles Progress Schedules Simulation Trace Usage "
-    "Workload load_trace report write_report",
+    "Workload load_trace report write_report SYNTHETIC TRACE_FORMATS TraceFormat TraceOptions TraceSource read_machines synthetic write_trace",
     "flowsched.sim.baselines": "",
     "flowsched.sim.engine": "Simulation",
     "flowsched.sim.traces": "load_trace",

@@ -77,6 +77,49 @@ def test_percentiles_are_ordered(values: list[float]) -> None:
     assert min(values) <= p.p50 <= p.p90 <= p.p99 <= p.max == max(values)
 
 
+def test_waits_of_all_by_hand(metrics: Metrics) -> None:
+    """Starts after 1, 3 and 6 s; others seen to wait for 2 and 6 s: 4/5 are left, 4/5 * 2/3, 4/5 * 2/3 * 1/2."""
+    some = replace(metrics, waits=np.array([3.0, 1.0, 6.0]), unstarted=np.array([2.0, 6.0]))
+    times, share = some.started_by()
+    assert times.tolist() == [1, 3, 6]
+    assert share == pytest.approx([1 / 5, 1 - 8 / 15, 1 - 4 / 15])
+    every = some.wait_of_all()
+    assert (every.n, every.mean, every.p50, every.p90, every.max) == (5, 3.6, 6, math.inf, math.inf)
+    assert some.to_dict()["wait_seconds_of_all"]["p90"] == "inf"
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=30), st.lists(st.floats(0, 1e6), max_size=30))
+def test_waits_of_all_are_no_shorter_than_those_of_the_started(
+    metrics: Metrics, waits: list[float], unstarted: list[float]
+) -> None:
+    metrics = replace(metrics, waits=np.array(waits), unstarted=np.array(unstarted))
+    times, share = metrics.started_by()
+    assert (np.diff(times) > 0).all()
+    assert (np.diff(np.r_[0.0, share]) >= 0).all()
+    n = len(waits) + len(unstarted)
+    for time, part in zip(times, share, strict=True):  # between no censored task starting and all starting at once
+        assert sum(w <= time for w in waits) / n - 1e-9 <= part
+    assert share[-1] <= 1 + 1e-9
+    if not unstarted:
+        assert share == pytest.approx([sum(w <= t for w in waits) / n for t in times])
+        assert metrics.wait_of_all() == metrics.wait()
+    elif max(unstarted) >= max(waits):
+        assert share[-1] < 1
+
+
+def test_the_run_counts_who_never_started(metrics: Metrics) -> None:
+    arrived = metrics.facts["tasks"] - metrics.tasks["not_arrived"]
+    assert metrics.placed + len(metrics.unstarted) == arrived
+    assert metrics.unstarted.max() == pytest.approx(metrics.facts["end"])  # the one that never fits came at 0
+    table = next(t for t in tables(metrics) if t.title.startswith("Waiting time"))
+    assert [row[0] for row in table.rows] == [
+        f"{metrics.placed:,} tasks that started",
+        f"{len(metrics.unstarted):,} that never started, until the end",
+        f"all {arrived:,} (Kaplan-Meier)",
+    ]
+    assert table.rows[2][4] == f"> {duration(metrics.facts['end'])}"
+
+
 def test_percentiles_of_nothing() -> None:
     assert math.isnan(Percentiles.of(np.array([])).p50)
 

@@ -114,7 +114,7 @@ def test_openb_needs_its_machines(tmp_path: Path) -> None:
     (tmp_path / "openb_node_list_all_node.csv").unlink()
     with pytest.raises(TraceError, match=r"openb_node_list_all_node.csv: no such file"):
         load_trace(tmp_path / "openb_pod_list_default.csv")
-    with pytest.raises(TraceError, match="neither an openb trace"):
+    with pytest.raises(TraceError, match=r"openb_node_list_all_node.csv: no such file"):
         load_trace(tmp_path)
     with pytest.raises(TraceError, match="openb_node_list_all_node.csv: a header but no machines"):
         load_trace(openb(tmp_path, nodes=NODES.splitlines()[0]))

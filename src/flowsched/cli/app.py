@@ -40,6 +40,7 @@ def application() -> click.Group:
     from flowsched.cli.replay import replay
     from flowsched.cli.simulate import simulate
     from flowsched.cli.solve import solve
+    from flowsched.cli.trace import trace
 
     @click.group(cls=endings.Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
     @click.version_option(flowsched.__version__, prog_name="flowsched")
@@ -49,7 +50,8 @@ def application() -> click.Group:
         \b
         Examples:
           flowsched simulate                          the bundled model of a GPU cluster
-          flowsched simulate --trace DIR --report out.html
+          flowsched simulate jobs.swf --report out.html
+          flowsched trace info jobs.swf               what is in a trace
           flowsched solve network.min.gz              a DIMACS problem
           flowsched replay FILE                       a journal: check that its rounds come out the same
           flowsched journal export FILE               its contents as JSON, for any later version
@@ -65,6 +67,7 @@ def application() -> click.Group:
         """
 
     app.add_command(simulate)
+    app.add_command(trace)
     app.add_command(bench)
     app.add_command(replay)
     app.add_command(journal)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import math
 import sys
 import time
@@ -18,9 +20,11 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
+from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
+from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
 from flowsched.exceptions import FlowschedError
@@ -49,13 +53,9 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 @click.command("simulate", cls=endings.Command)
-@click.option(
-    "--trace",
-    "trace",
-    metavar="PATH",
-    help="Directory (or list of pods) of an openb or Google 2011 trace; without it, the bundled model.",
-)
-@click.option("--variant", metavar="NAME", help="List of pods of an openb trace: default, gpuspec33, ...")
+@click.argument("file", required=False)
+@click.option("--trace", metavar="PATH", help="The same as FILE.")
+@trace_options
 @click.option(
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
@@ -75,13 +75,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--scale",
     type=float,
     metavar="S",
-    help="Size of the bundled model's cluster: 1 is 1,523 machines.  [default: 0.25]",
+    help="Size of a synthetic workload's cluster; of the bundled model 1 is 1,523 machines.  [default: 0.25, of others 1]",
 )
 @click.option(
     "--load",
     type=float,
     metavar="L",
-    help="Load of the bundled model, relative to the scarcest resource.  [default: 0.95]",
+    help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.95, of others 0.9]",
 )
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
@@ -103,6 +103,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="Write all figures and series.",
 )
 @click.option(
+    "--tasks",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write a CSV table with a row per task: when and where it started, when it ended, how often it was preempted.",
+)
+@click.option(
     "--journal",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -113,14 +119,19 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
 
-    Without --trace it is a model of the openb production GPU cluster at a quarter of its size, under high load.
+    FILE is the file or directory of a trace; `flowsched trace formats` lists the formats.  Without it, the workload
+    is a model of the openb production GPU cluster at a quarter of its size, under high load.  Other synthetic
+    workloads go by the names poisson, batch, bursts and hrm.
     Times are seconds, or have a unit: 90s, 15m, 2h, 3d.
 
     \b
     Examples:
       flowsched simulate --report out.html
-      flowsched simulate --trace DIR --variant gpuspec33 --compress 500
-      flowsched simulate --trace DIR --interval 10s --charge-solver --json out.json
+      flowsched simulate jobs.swf --policy pack
+      flowsched simulate batch --limit 2000 --load 0.8
+      flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
+      flowsched simulate DIR --variant gpuspec33 --compress 500
+      flowsched simulate DIR --interval 10s --charge-solver --json out.json
 
     \b
     Exit status:
@@ -131,6 +142,9 @@ def simulate(**options: Any) -> None:
       74, 141  as `flowsched --help` says
     """
     console = endings.Words(options["quiet"])
+    if options["file"] is not None and options["trace"] is not None:
+        raise BadInput("FILE and --trace are the same; give one")
+    options["trace"] = options["trace"] if options["file"] is None else options["file"]
     try:
         _check_outputs(options)
         workload = _workload(options)
@@ -157,6 +171,8 @@ def simulate(**options: Any) -> None:
         )
     if options["json_file"]:
         metrics.to_json(options["json_file"])
+    if options["tasks"]:
+        _write_tasks(simulation.task_table(), options["tasks"])
     if options["report"]:
         sim.write_report(metrics, options["report"])
         console.print(f"Report: {options['report']}", soft_wrap=True)
@@ -169,7 +185,7 @@ def simulate(**options: Any) -> None:
 def _check_outputs(options: dict[str, Any]) -> None:
     """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
-    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "journal")}
+    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "tasks", "journal")}
     endings.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
         raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
@@ -179,17 +195,26 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
-    if options["trace"] is None:
-        if options["variant"] is not None:
-            raise BadInput("--variant chooses among the lists of pods of a --trace")
+    name = options["trace"] or "model"
+    if name == "model" or name in sim.SYNTHETIC:
+        if given := next((name for name in ("format", "variant", "machines") if options[name] is not None), None):
+            raise BadInput(f"--{given} concerns a trace, and none is given")
         model |= {} if options["limit"] is None else {"tasks": options["limit"]}
-        workload: sim.Workload = sim.Workload.model(seed=options["seed"], **model)
+        workload = (
+            sim.Workload.model(seed=options["seed"], **model)
+            if name == "model"
+            else sim.synthetic(name, seed=options["seed"], **model)
+        )
     else:
         if model:
-            raise BadInput(f"--{next(iter(model))} is for the bundled model, without --trace; see --compress")
-        workload = sim.load_trace(options["trace"], variant=options["variant"])
-        if options["limit"] is not None:
-            workload = workload.head(options["limit"])
+            raise BadInput(
+                f"--{next(iter(model))} is for the bundled model and synthetic workloads, not for a trace; see --compress"
+            )
+        workload = load(options["trace"], options)
+        if not workload.machines and not workload.machine_events:
+            raise BadInput(
+                f"{options['trace']}: the trace has no machines; give them, such as --machines 32x{workload.resources[0]}=4"
+            )
     if options["compress"] is not None:
         workload = workload.compress(options["compress"])
     return workload.hold() if options["hold"] else workload
@@ -283,27 +308,19 @@ def _watch(console: endings.Words, workload: sim.Workload, until: float | None) 
         yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
 
 
+def _write_tasks(table: dict[str, list[Any]], path: Path) -> None:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(table)
+    for row in zip(*table.values(), strict=True):
+        writer.writerow(["|".join(map(str, c)) if isinstance(c, tuple) else "" if c != c else c for c in row])
+    replace(path, out.getvalue())
+
+
 def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
     out = endings.Out()
     out.print(Text(f"Simulation of {metrics.facts['workload']}", style="bold"))
     out.print(facts_line(metrics))
     for note in getattr(workload, "notes", ()):
         out.print(f"Note: {note}.", style="dim")
-    for table in tables(metrics):
-        grid = Table(
-            title=table.title,
-            title_justify="left",
-            title_style="bold",
-            box=None,
-            pad_edge=False,
-            show_header=any(table.columns),
-        )
-        last = len(table.columns) - 1
-        for i, column in enumerate(table.columns):
-            grid.add_column(
-                column, justify="left" if i == 0 or (table.notes and i == last) else "right", header_style="dim"
-            )
-        for row in table.rows:
-            grid.add_row(*(Text(cell) for cell in row))
-        out.print()
-        out.print(grid)
+    print_tables(out, tables(metrics))

@@ -1,7 +1,6 @@
 """Simulated clusters: a workload, a scheduler, and the measurements of a run.
 
-`Workload` (the bundled model) or `load_trace` (openb, Google 2011) gives the arrivals; `Simulation` runs them under a
-scheduler; `Metrics` holds the measurements and `write_report` draws them.  Needs ``pip install 'flowsched[sim]'``.
+`Workload` (the bundled model) or `load_trace` (a recorded trace) gives the arrivals; `Simulation` runs them under a scheduler; `Metrics` holds the measurements and `write_report` draws them.  Needs ``pip install 'flowsched[sim]'``.
 """
 
 from flowsched.sim.audit import AuditError
@@ -9,12 +8,18 @@ from flowsched.sim.engine import Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
-from flowsched.sim.traces.load import load_trace
+from flowsched.sim.synthetic import SYNTHETIC, synthetic
+from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
+from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
+from flowsched.sim.traces.machines import read_machines
+from flowsched.sim.traces.write import write_trace
 from flowsched.sim.values import UNDECIDED, Progress, Schedules
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [
     "QOS_PRIORITY",
+    "SYNTHETIC",
+    "TRACE_FORMATS",
     "UNDECIDED",
     "Arrival",
     "AuditError",
@@ -27,9 +32,15 @@ __all__ = [
     "Schedules",
     "Simulation",
     "Trace",
+    "TraceFormat",
+    "TraceOptions",
+    "TraceSource",
     "Usage",
     "Workload",
     "load_trace",
+    "read_machines",
     "report",
+    "synthetic",
     "write_report",
+    "write_trace",
 ]

@@ -208,6 +208,9 @@ class Simulation:
         reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
         infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
         waits = np.array([t.first_start - t.arrived for t in states], np.float64)
+        unstarted = self._end - np.array(
+            [t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64
+        )
         waits = waits[np.isfinite(waits)]
         arrivals = self.workload.arrivals
         first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
@@ -246,7 +249,17 @@ class Simulation:
             series=self._recorder.series(),
             rounds=self._recorder.rounds(),
             wall_seconds=self._wall,
+            unstarted=np.maximum(unstarted, 0.0),
         )
+
+    def task_table(self) -> dict[str, list[Any]]:
+        """Return what became of each task that has arrived, by columns, in order of arrival.
+
+        ``task``, ``job``, ``arrival``, ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine``
+        and ``devices`` of the last start, ``end``, ``preempted`` (how often), ``state`` at the end of the run.  Times are
+        seconds, nan where there is none; what else there is none of is None.  ``pandas.DataFrame`` takes the result.
+        """
+        return self._world.task_table()
 
     def _check_reasons(self) -> None:
         """Raise AuditError unless every waiting task that the last round knew of has a reason from it."""

@@ -12,7 +12,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -112,6 +112,9 @@ class Metrics:
         preemptions, migrations and failures threw away).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
+    unstarted : ndarray of float64
+        Seconds from arrival to the end of the run of every task that has arrived and never started: at least so long
+        each of them waits.
     ends : ndarray of float64
         End of every task that arrived, in order of arrival; nan for one that has not ended.
     series : mapping of str to ndarray
@@ -136,6 +139,7 @@ class Metrics:
     series: Mapping[str, NDArray[Any]]
     rounds: Mapping[str, NDArray[Any]]
     wall_seconds: float
+    unstarted: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in self.tasks.items() if n)
@@ -151,8 +155,33 @@ class Metrics:
         return rest | {f"waiting:{code}": n for code, n in self.waiting.items()}
 
     def wait(self) -> Percentiles:
-        """Return the distribution of the seconds from arrival to first start."""
+        """Return the distribution of the seconds from arrival to first start, of the tasks that started."""
         return Percentiles.of(self.waits)
+
+    def started_by(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return waiting times, and for each the fraction of all tasks that have started after it.
+
+        It is the estimate of Kaplan and Meier, "Nonparametric Estimation from Incomplete Observations", Journal of the American
+        Statistical Association 53(282), 1958: a task that never started is one that the end of the run has censored.
+        """
+        times, starts = np.unique(self.waits, return_counts=True)
+        observed = np.sort(np.r_[self.waits, self.unstarted])
+        at_risk = len(observed) - np.searchsorted(observed, times)
+        return times, np.asarray(1.0 - np.cumprod(1.0 - starts / at_risk), np.float64)
+
+    def wait_of_all(self) -> Percentiles:
+        """Return the distribution of the waiting time of all tasks that have arrived, by `started_by`.
+
+        A percentile is infinite where the run ended before so many had started, as is `max` if any has not.  The mean counts a
+        task that never started with the time that the run has seen, so it is a lower bound.
+        """
+        if not len(self.unstarted):
+            return self.wait()
+        times, share = self.started_by()
+        reached = [int(np.searchsorted(share, level - 1e-12)) for level in (0.5, 0.9, 0.99)]
+        p50, p90, p99 = (float(times[i]) if i < len(times) else math.inf for i in reached)
+        everything = np.r_[self.waits, self.unstarted]
+        return Percentiles(len(everything), float(everything.mean()), p50, p90, p99, math.inf)
 
     def latency(self, phase: str = "schedule") -> Percentiles:
         """Return the distribution of the wall-clock seconds of a round; `phase` is one of `WALL_CLOCK`."""
@@ -174,6 +203,8 @@ class Metrics:
             "usage": {name: asdict(u) for name, u in self.usage.items()},
             "offered": {name: asdict(u) for name, u in self.offered.items()},
             "wait_seconds": asdict(self.wait()),
+            "wait_seconds_of_all": asdict(self.wait_of_all()),
+            "unstarted_seconds": asdict(Percentiles.of(self.unstarted)),
             "counts": dict(self.counts),
             "network": {k: int(self.rounds[k].max(initial=0)) for k in ("nodes", "arcs")},
             "wall_clock": {"run_seconds": self.wall_seconds, "latency_seconds": seconds},

@@ -150,11 +150,13 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
 
 
 def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
-    waits = np.sort(metrics.waits)
+    waits, share = metrics.started_by()
+    never = len(metrics.unstarted)
     if not len(waits) or waits[-1] == 0:
-        _say(axes, "every task started at once" if len(waits) else "no task started")
+        rest = f"{never:,} tasks never started, the others at once" if never else "every task started at once"
+        _say(axes, rest if len(waits) else "no task started")
         return
-    share = 100 * np.arange(1, len(waits) + 1) / len(waits)
+    share = 100 * share
     # One second and less is linear, so that waiting not at all has a place on the axis.
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
     axes.step(np.r_[0.0, waits], np.r_[0.0, share], where="post", color=_COLOURS[0])

@@ -9,7 +9,7 @@ from pathlib import Path
 from flowsched.boundary.files import replace
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import draw
-from flowsched.sim.summary import Table, amount, duration, facts_line, resource_label, tables
+from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
 
 __all__ = ["report", "write_report"]
 
@@ -68,7 +68,7 @@ def report(metrics: Metrics) -> str:
 
 def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
     total = metrics.facts["tasks"]
-    wait, latency = metrics.wait(), metrics.latency()
+    wait, latency = metrics.wait_of_all(), metrics.latency()
     nodes, arcs = (int(metrics.rounds[k].max(initial=0)) for k in ("nodes", "arcs"))
     cards = [
         (
@@ -88,7 +88,15 @@ def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
                 f"mean; peak {100 * use.peak:.3g} % ({amount(use.peak_amount, units.get(scarce, ''))})",
             )
         )
-    cards.append(("waiting time, p99", duration(wait.p99), f"p50 {duration(wait.p50)}, max {duration(wait.max)}"))
+    p50, p99, most = (bounded(seconds, metrics) for seconds in (wait.p50, wait.p99, wait.max))
+    never = len(metrics.unstarted)
+    cards.append(
+        (
+            "waiting time, p99",
+            p99,
+            f"p50 {p50}, max {most}" + (f"; {never:,} of {wait.n:,} never started" if never else ""),
+        )
+    )
     cards.append(("decision latency, p50", duration(latency.p50), f"p99 {duration(latency.p99)}, {latency.n:,} rounds"))
     cards.append(("network", f"{nodes:,} nodes", f"{arcs:,} arcs at its largest"))
     return cards

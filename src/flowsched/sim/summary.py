@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from flowsched.sim.metrics import Metrics, Percentiles
 
-__all__ = ["Table", "amount", "duration", "facts_line", "resource_label", "tables"]
+__all__ = ["Table", "amount", "bounded", "duration", "facts_line", "resource_label", "tables"]
 
 _CODES = {
     "NO_FIT": "no machine has room now",
@@ -166,9 +166,22 @@ def _distribution(name: str, values: Percentiles) -> tuple[str, ...]:
     return (name, *(duration(v) for v in (values.p50, values.p90, values.p99, values.max, values.mean)))
 
 
+def bounded(seconds: float, metrics: Metrics) -> str:
+    """Return a waiting time of all tasks; what the run did not last to see is longer than what it saw."""
+    if math.isfinite(seconds) or not len(metrics.unstarted):
+        return duration(seconds)
+    return f"> {duration(float(max(metrics.waits.max(initial=0.0), metrics.unstarted.max())))}"
+
+
 def _wait(metrics: Metrics) -> Table:
-    rows = [_distribution("arrival to first start", metrics.wait())]
-    return Table("Waiting time of the tasks that started", ("", "p50", "p90", "p99", "max", "mean"), rows)
+    never = len(metrics.unstarted)
+    rows = [_distribution(f"{metrics.placed:,} tasks that started", metrics.wait())]
+    if never:
+        every = metrics.wait_of_all()
+        rows.append(_distribution(f"{never:,} that never started, until the end", Percentiles.of(metrics.unstarted)))
+        points = (bounded(p, metrics) for p in (every.p50, every.p90, every.p99, every.max))
+        rows.append((f"all {every.n:,} (Kaplan-Meier)", *points, f">= {duration(every.mean)}"))
+    return Table("Waiting time, from arrival to first start", ("", "p50", "p90", "p99", "max", "mean"), rows)
 
 
 def _latency(metrics: Metrics) -> Table:

@@ -1,4 +1,4 @@
-"""CSV tables; every error names file, line and column.
+"""Tables of text: CSV, columns between blanks, JSON.  Every error names file, line and column.
 
 Files are not trusted: they are read line by line, no further than a limit after decompression and no line beyond
 `LONGEST`; a number that passes is one that a cluster can count with; and an error quotes at most some 80 characters.
@@ -9,16 +9,31 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster.model import LARGEST
 from flowsched.exceptions import TraceError
 
-__all__ = ["LIMIT", "LONGEST", "Row", "named_rows", "plain_or_gzipped", "positional_rows"]
+__all__ = [
+    "LIMIT",
+    "LONGEST",
+    "NESTED",
+    "Row",
+    "cells_of",
+    "head",
+    "json_records",
+    "named_rows",
+    "plain_or_gzipped",
+    "positional_rows",
+    "text_lines",
+]
 
 
 LIMIT = 2**32
@@ -27,6 +42,9 @@ LIMIT = 2**32
 LONGEST = 2**17
 """Most characters of a line, and so of a field."""
 
+
+NESTED = "\0"
+"""Cell, or part of one, in the place of a JSON value that nests too deep for a row."""
 
 _SPARE = 2**20
 """Lines that any file may have, empty or not; otherwise a small archive could take hours to read."""
@@ -42,52 +60,111 @@ class Row:
         return TraceError(f"{self.path}, line {self.line}, column {column!r}: {message}")
 
     def text(self, column: str) -> str:
-        return self._cells[column]
+        """Return a cell; "" also for a column that the table does not have."""
+        return self._cells.get(column, "")
 
-    def number(self, column: str, default: float | None = None, most: float = LARGEST) -> float:
-        text = self._cells[column]
+    def has(self, column: str) -> bool:
+        """Return whether the table has this column."""
+        return column in self._cells
+
+    def filled(self) -> Iterator[str]:
+        """Yield the names of the columns that are not empty here."""
+        return (name for name, text in self._cells.items() if text)
+
+    def number(
+        self, column: str, default: float | None = None, most: float = LARGEST, least: float = 0, endless: bool = False
+    ) -> float:
+        """Return a number from `least` to `most`; if `endless`, also infinity."""
+        text = self.text(column)
         if not text and default is not None:
             return default
         try:
             value = float(text)
         except ValueError:
             raise self.error(column, f"a number expected, got {quoted(text)}") from None
-        if not (math.isfinite(value) and value >= 0):
-            raise self.error(column, f"a finite number >= 0 expected, got {quoted(text)}")
+        if endless and value == math.inf:
+            return value
+        if not (math.isfinite(value) and value >= least):
+            raise self.error(column, f"a finite number >= {least} expected, got {quoted(text)}")
         if value > most:
             raise self.error(column, f"at most {most} expected, got {quoted(text)}")
         return value
 
-    def integer(self, column: str, default: int | None = None, most: int = LARGEST) -> int:
-        text = self._cells[column]
+    def integer(self, column: str, default: int | None = None, most: int = LARGEST, least: int = 0) -> int:
+        """Return a whole number from `least` to `most`; ``1.0`` is one."""
+        text = self.text(column)
         if not text and default is not None:
             return default
         try:
-            value = int(text)
+            value = int(text.removesuffix(".0"))
         except ValueError:
             raise self.error(column, f"a whole number expected, got {quoted(text)}") from None
-        if value < 0:
-            raise self.error(column, f"a whole number >= 0 expected, got {quoted(text)}")
+        if value < least:
+            raise self.error(column, f"a whole number >= {least} expected, got {quoted(text)}")
         if value > most:
             raise self.error(column, f"at most {most} expected, got {quoted(text)}")
         return value
 
 
-def _lines(path: Path, limit: int) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file, gzipped or not, with their line numbers; blank lines are skipped."""
+@contextmanager
+def _opened(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
+    """Open a file, gzipped or not; whatever goes wrong within is a TraceError."""
     try:
         with (
             gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb") as raw,
             io.TextIOWrapper(raw, encoding="utf-8-sig", newline="") as text,
         ):
-            reader = csv.reader(_bounded(path, text, limit))
-            for cells in reader:
-                if any(cells):
-                    yield reader.line_num, [cell.strip() for cell in cells]
+            yield text
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: not a CSV file ({error})") from None
+        raise TraceError(f"{path}: not a {what} file ({error})") from None
+
+
+def head(path: Path, most: int = 2**16) -> str:
+    """Return the first characters of a file, decompressed; "" if it is no text."""
+    try:
+        with _opened(path, "text") as text:
+            return text.read(most)
+    except TraceError as error:
+        if isinstance(error.__context__, UnicodeDecodeError):
+            return ""
+        raise
+
+
+def text_lines(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers; blank lines are skipped."""
+    with _opened(path, "text") as text:
+        for number, line in enumerate(_bounded(path, text, limit), 1):
+            if stripped := line.strip():
+                yield number, stripped
+
+
+def _lines(
+    path: Path, limit: int, delimiter: str = ",", remarks: list[str] | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file, gzipped or not, with their line numbers; blank lines are skipped."""
+    with _opened(path, "CSV") as text:
+        lines = _bounded(path, text, limit)
+        reader = csv.reader(
+            lines if remarks is None else _without_remarks(lines, remarks),
+            delimiter=delimiter,
+            quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
+        )
+        for cells in reader:
+            if any(cells):
+                yield reader.line_num, [cell.strip() for cell in cells]
+
+
+def _without_remarks(lines: Iterator[str], remarks: list[str]) -> Iterator[str]:
+    """Yield lines, with blank ones in place of those before the header that start with ``#``."""
+    for line in lines:
+        if not line.startswith("#"):
+            yield line
+            break
+        remarks.append(line[1:].strip())
+        yield "\n"
+    yield from lines
 
 
 def _bounded(path: Path, text: io.TextIOWrapper, limit: int) -> Iterator[str]:
@@ -106,9 +183,11 @@ def _bounded(path: Path, text: io.TextIOWrapper, limit: int) -> Iterator[str]:
         yield line
 
 
-def named_rows(path: Path, columns: Sequence[str], limit: int = LIMIT) -> Iterator[Row]:
-    """Yield the rows of a table with a header."""
-    lines = _lines(path, limit)
+def named_rows(
+    path: Path, columns: Sequence[str], limit: int = LIMIT, remarks: list[str] | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a table with a header; lines before it that start with ``#`` go to `remarks`, if that is given."""
+    lines = _lines(path, limit, remarks=remarks)
     number, header = next(lines, (1, []))
     if not header:
         raise TraceError(f"{path}: the file is empty")
@@ -117,6 +196,8 @@ def named_rows(path: Path, columns: Sequence[str], limit: int = LIMIT) -> Iterat
         raise TraceError(
             f"{path}, line {number}: no column {missing[0]!r}; the columns are {quoted(', '.join(header), 300)[1:-1]}"
         )
+    if twice := next((c for i, c in enumerate(header) if c in header[:i]), None):
+        raise TraceError(f"{path}, line {number}: column {quoted(twice)} occurs twice")
     for number, cells in lines:
         if len(cells) != len(header):
             raise TraceError(
@@ -125,10 +206,15 @@ def named_rows(path: Path, columns: Sequence[str], limit: int = LIMIT) -> Iterat
         yield Row(path, number, dict(zip(header, cells, strict=True)))
 
 
-def positional_rows(path: Path, columns: Sequence[str], least: int, limit: int = LIMIT) -> Iterator[Row]:
-    """Yield the rows of a table with columns known by their place; a first line that starts like a header is skipped."""
-    for number, cells in _lines(path, limit):
-        if number == 1 and not cells[0].isdigit() and any(c.isalpha() for c in cells[0]):
+def positional_rows(
+    path: Path, columns: Sequence[str], least: int, limit: int = LIMIT, delimiter: str = ",", headed: bool | None = None
+) -> Iterator[Row]:
+    """Yield the rows of a table with columns known by their place.
+
+    A first line that starts like a header, with a letter, is skipped; `headed` says instead whether there is one.
+    """
+    for number, cells in _lines(path, limit, delimiter):
+        if number == 1 and (not cells[0].isdigit() and any(map(str.isalpha, cells[0])) if headed is None else headed):
             continue
         if len(cells) < least:
             raise TraceError(
@@ -136,6 +222,82 @@ def positional_rows(path: Path, columns: Sequence[str], least: int, limit: int =
             )
         cells += [""] * (len(columns) - len(cells))
         yield Row(path, number, dict(zip(columns, cells, strict=False)))
+
+
+def json_records(path: Path, limit: int = LIMIT) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the objects of a file of JSON lines, or of one JSON array, with the line on which each begins."""
+    if not head(path).lstrip().startswith("["):
+        for number, line in text_lines(path, limit):
+            record, end = _decoded(path, number, line, 0)
+            if end < len(line):
+                raise TraceError(f"{path}, line {number}, column {end + 1}: the end of the line expected")
+            yield number, _object(path, number, record)
+        return
+    with _opened(path, "JSON") as file:
+        text = file.read(limit + 1)
+    if len(text) > limit:
+        raise TraceError(f"{path}: the file is larger than the limit of {limit} characters (limit)")
+    number, at = 1, text.index("[")
+    while True:
+        begin = _solid(text, at + 1)
+        number += text.count("\n", at, begin)
+        if text[begin : begin + 1] == "]":
+            return
+        record, at = _decoded(path, number, text, begin)
+        yield number, _object(path, number, record)
+        end = _solid(text, at)
+        number += text.count("\n", begin, end)
+        if text[end : end + 1] != ",":
+            if text[end : end + 1] == "]":
+                return
+            raise TraceError(f"{path}, line {number}: ',' or ']' expected after an object of the array")
+        at = end
+
+
+def _solid(text: str, at: int) -> int:
+    """Return the place of the next character that is not blank."""
+    while text[at : at + 1].isspace():
+        at += 1
+    return at
+
+
+def _decoded(path: Path, number: int, text: str, at: int) -> tuple[Any, int]:
+    """Return the JSON value at a place, and the place after it; errors count lines from `number`."""
+    try:
+        return _JSON.raw_decode(text, at)
+    except json.JSONDecodeError as error:
+        line = number + text.count("\n", at, error.pos)
+        raise TraceError(f"{path}, line {line}, column {error.colno}: not JSON ({error.msg})") from None
+    except (RecursionError, ValueError) as error:
+        raise TraceError(f"{path}, line {number}: not JSON ({error})") from None
+
+
+def _object(path: Path, number: int, record: Any) -> dict[str, Any]:
+    if not isinstance(record, dict):
+        raise TraceError(f"{path}, line {number}: a JSON object expected, got {quoted(record)}")
+    return record
+
+
+def cells_of(path: Path, line: int, record: Mapping[str, Any]) -> Row:
+    """Return an object as a row: ``{"demand": {"cpu": 1}}`` has the column ``demand.cpu``, a list is joined by ``|``."""
+    cells: dict[str, str] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            cells |= {f"{key}.{name}": _cell(inner) for name, inner in value.items()}
+        else:
+            cells[key] = _cell(value)
+    return Row(path, line, cells)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return "|".join(NESTED if isinstance(one, list) else _cell(one) for one in value)
+    if isinstance(value, dict):
+        return NESTED
+    return "" if value is None else str(value).strip()
+
+
+_JSON = json.JSONDecoder()
 
 
 def plain_or_gzipped(path: Path) -> Path | None:

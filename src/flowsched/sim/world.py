@@ -38,11 +38,16 @@ except ImportError as missing:  # pragma: no cover
 __all__ = ["COMPLETED", "NOT_ARRIVED", "RUNNING", "WAITING", "TaskState", "World"]
 
 NOT_ARRIVED, WAITING, RUNNING, COMPLETED = range(4)
+_STATES = ("not arrived", "waiting", "running", "completed")
 
 
 @dataclass(slots=True)
 class TaskState:
-    """State of a task.  `left` is the remaining run time; `attempt` counts starts, so that a stale end is recognised."""
+    """State of a task.
+
+    `left` is the remaining run time; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
+    those of the last start.
+    """
 
     id: Hashable
     arrived: float
@@ -52,6 +57,10 @@ class TaskState:
     started: float = math.nan
     first_start: float = math.nan
     ended: float = math.nan
+    job: Hashable = None
+    machine: Hashable = None
+    devices: Sequence[int] | None = None
+    preempted: int = 0
 
 
 class World:
@@ -133,8 +142,10 @@ class World:
             if not isinstance(delta, Place):
                 self.inventory.release(task.id, now)
                 self._stop(task)
+                task.preempted += isinstance(delta, Preempt)
             if not isinstance(delta, Preempt):
                 self.inventory.place(task.id, delta.machine, delta.devices, now)
+                task.machine, task.devices = delta.machine, delta.devices
                 self._start(task)
                 filled[delta.machine] = None
         self.inventory.check(filled, now)
@@ -166,7 +177,7 @@ class World:
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            self.tasks[task.id] = state = TaskState(task.id, now, duration)
+            self.tasks[task.id] = state = TaskState(task.id, now, duration, job=job.id)
             self._set_state(state, WAITING)
         if job.id in self._jobs:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
@@ -258,6 +269,23 @@ class World:
         self.pending += samples
         if self.count[WAITING]:
             self._happened()
+
+    def task_table(self) -> dict[str, list[Any]]:
+        """Return a row per task that has arrived, by columns."""
+        states = list(self.tasks.values())
+        return {
+            "task": [task.id for task in states],
+            "job": [task.job for task in states],
+            "arrival": [task.arrived for task in states],
+            "starts": [task.attempt for task in states],
+            "first_start": [task.first_start for task in states],
+            "last_start": [task.started for task in states],
+            "machine": [task.machine for task in states],
+            "devices": [None if task.devices is None else tuple(task.devices) for task in states],
+            "end": [task.ended for task in states],
+            "preempted": [task.preempted for task in states],
+            "state": [_STATES[task.state] for task in states],
+        }
 
     def counted(self) -> list[int]:
         """Return `count` from the tasks themselves, which is right also in the middle of a change."""

@@ -1,4 +1,4 @@
-"""Recorded workloads: openb, Google 2011."""
+"""Recorded workloads: their formats, what reads them, and what writes them."""
 
 from flowsched.sim.traces.load import load_trace
 

@@ -2,36 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from flowsched.boundary.validate import quoted, whole
+from flowsched.boundary.validate import ordered, quoted, whole
+from flowsched.cluster.model import Machine, Resources
 from flowsched.exceptions import InputError, TraceError
-from flowsched.sim.tables import LIMIT, plain_or_gzipped
-from flowsched.sim.traces.google2011 import event_files, read_google
-from flowsched.sim.traces.openb import NODES, PODS, read_openb
+from flowsched.sim.synthetic import SYNTHETIC, synthetic
+from flowsched.sim.tables import LIMIT, json_records
+from flowsched.sim.traces.azure import AZURE
+from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
+from flowsched.sim.traces.google2011 import GOOGLE_2011
+from flowsched.sim.traces.google2019 import GOOGLE_2019
+from flowsched.sim.traces.gpu_clusters import GAVEL, PAI, PHILLY
+from flowsched.sim.traces.machines import read_machines
+from flowsched.sim.traces.openb import OPENB
+from flowsched.sim.traces.swf import SWF
+from flowsched.sim.traces.table import CSV, JSONL
 from flowsched.sim.workload import QOS_PRIORITY, Workload
 
-__all__ = ["load_trace"]
+__all__ = ["TRACE_FORMATS", "load_trace", "recognised"]
+
+TRACE_FORMATS: dict[str, TraceFormat] = {
+    known.name: known for known in (OPENB, GOOGLE_2011, GOOGLE_2019, PHILLY, PAI, AZURE, JSONL, CSV, GAVEL, SWF)
+}
+"""Formats by name, in the order in which they are tried; a further `TraceFormat` may be added."""
+
+
+def recognised(path: str | Path, format: str | None = None) -> TraceFormat:
+    """Return the format of a trace by its contents, or by the name that is given; errors as of `load_trace`."""
+    if format is not None:
+        if format not in TRACE_FORMATS:
+            raise InputError(f"format: unknown name {quoted(format)}; known: {', '.join(TRACE_FORMATS)}")
+        return TRACE_FORMATS[format]
+    source = TraceSource(Path(path))
+    for known in TRACE_FORMATS.values():
+        if known.recognises(source):
+            return known
+    if source.text.lstrip().startswith(("{", "[")):
+        next(json_records(source.path), None)  # which says where the first object is broken
+    raise TraceError(
+        f"{path}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns task, arrival and duration"
+    )
 
 
 def load_trace(
     name_or_path: str | Path,
+    format: str | None = None,
     *,
     variant: str | None = None,
+    machines: str | Path | Sequence[Machine] | None = None,
     qos_priority: Mapping[str, int] = QOS_PRIORITY,
     limit: int = LIMIT,
 ) -> Workload:
-    """Load a trace by path, or the bundled workload by its name.
+    """Load a trace by path, or a synthetic workload by its name.
 
     Parameters
     ----------
     name_or_path : str or Path
-        ``"model"``; or a directory with ``openb_node_list_all_node.csv`` and ``openb_pod_list_*.csv``; or one such list
-        of pods, with the nodes beside it; or a directory with Google 2011 ``machine_events`` and ``task_events`` (CSV
-        files, or directories of parts of them).  Every file may be gzipped (``.gz``).
+        ``"model"`` (`Workload.model`), or one of `SYNTHETIC`; or the file or directory of a trace in one of `TRACE_FORMATS`.  The guide "Simulate your own trace" has
+        the files, columns, units and defaults of each.  Every file may be gzipped (``.gz``).
+    format : str, optional
+        Name of the format; without it, the contents tell.
     variant : str, optional
-        Which list of pods of an openb directory: ``"default"`` (the default), ``"gpuspec33"``, ...
+        Of an openb directory, which list of pods: ``"default"`` (the default), ``"gpuspec33"``, ...  Of SWF, ``"nodes"``
+        (the default: a processor is a task, the nodes are machines) or ``"pool"`` (a job is a task, all processors are one
+        machine).  Of a trace of Gavel, the GPU on which jobs run: ``"v100"`` (the default), ``"p100"``, ``"k80"``.
+    machines : str, Path or sequence of Machine, optional
+        Instead of the trace's; a text such as ``"32xcpu=4"`` or a file, see `read_machines`.
     qos_priority : mapping of str to int
         Priority (lower is better) of each quality-of-service class of an openb trace.
     limit : int
@@ -40,50 +79,43 @@ def load_trace(
     Returns
     -------
     Trace
-        Of ``"model"`` a `Workload`.
+        Of a name a `Workload`.  A trace whose files name no machines, and for which none are given, has none.
 
     Raises
     ------
     TraceError
-        No such trace, a missing column, a bad number, no rows, a file that is too large.
+        No such trace, an unknown format, a missing column, a bad number, no rows, a file that is too large.
     InputError
-        A variant of a trace that has none.
+        An unknown format or variant; machines with a resource that the trace does not have.
 
     Notes
     -----
-    *openb*: every pod is a job of one task, ``cpu`` in cores, ``mem`` in MiB.  One GPU with ``gpu_milli`` < 1000 is a
-    share of a GPU.  A pod arrives at its creation time and runs from its scheduled to its deletion time; one that the
-    original cluster never scheduled runs from its creation to its deletion time.
-
-    *Google 2011*: times are seconds, amounts fractions of the largest machine, ``cpu`` and ``mem`` only.  A task runs
-    from its last SCHEDULE to the event that ended it (FINISH, FAIL, KILL, LOST), without an end to the end of the
-    trace; one that was never scheduled, from its submission.  Priority p (larger is better there) becomes 11 - p.  A
-    machine that is removed fails, and comes back when it is added again.
+    What a reader leaves out or assumes, it counts in `Trace.notes`.
     """
     if not isinstance(name_or_path, str | Path):
         raise InputError(f"name_or_path: a name or a path expected, got {quoted(name_or_path)}")
     whole("limit", limit, 1)
-    if str(name_or_path) == "model":
-        if variant is not None:
-            raise InputError("variant: the model has none; scale and load change it")
-        return Workload.model()
-    path = Path(name_or_path)
-    if not path.exists():
-        raise TraceError(f"{path}: no such file or directory (known by name: model)")
-    if path.is_file() and path.name.startswith(PODS):
-        if variant is not None:
-            raise InputError(f"variant: {path.name} is one already; name the directory to choose another")
-        return read_openb(path.parent, path, qos_priority, limit)
-    if path.is_dir() and plain_or_gzipped(path / NODES):
-        pods = plain_or_gzipped(path / f"{PODS}{variant or 'default'}.csv")
-        if pods is None:
-            known = sorted(p.name.removeprefix(PODS).split(".")[0] for p in path.glob(f"{PODS}*"))
-            raise TraceError(
-                f"{path}: no variant {quoted(variant or 'default')}; there are: {', '.join(known) or 'none'}"
-            )
-        return read_openb(path, pods, qos_priority, limit)
-    if path.is_dir() and event_files(path, "task"):
-        if variant is not None:
-            raise InputError("variant: a Google trace has none")
-        return read_google(path, limit)
-    raise TraceError(f"{path}: neither an openb trace ({NODES}) nor a Google 2011 trace (machine_events, task_events)")
+    if isinstance(machines, str | Path):
+        machines = read_machines(machines)
+    elif machines is not None:
+        machines = ordered("machines", machines)
+    name = str(name_or_path)
+    if name == "model" or name in SYNTHETIC:
+        if variant is not None or format is not None:
+            raise InputError(f"variant, format: {name} has none; scale and load change it")
+        workload = Workload.model() if name == "model" else synthetic(name)
+    else:
+        path = Path(name_or_path)
+        if not path.exists():
+            raise TraceError(f"{path}: no such file or directory (known by name: model, {', '.join(SYNTHETIC)})")
+        known = recognised(path, format)
+        if variant is not None and known.variants is not None and variant not in known.variants:
+            there = f"; there are: {', '.join(known.variants)}" if known.variants else ""
+            raise InputError(f"variant: {known.title} has no {quoted(variant)}{there}")
+        workload = known.read(TraceSource(path), TraceOptions(variant, qos_priority, limit, machines))
+    if machines is None:
+        return workload
+    resources = Resources(workload.resources)
+    for machine in machines:
+        resources.capacity(f"machine {machine.id!r}", machine.capacity)
+    return replace(workload, machines=machines, machine_events=())

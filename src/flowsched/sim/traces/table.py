@@ -1,0 +1,267 @@
+"""Traces in columns: the CSV and JSON lines that flowsched reads and writes (`flowsched.sim.traces.write`); `COLUMNS` and `MACHINE_COLUMNS` list them.
+
+A task is a row.  In CSV the machines are another table beside it: ``x.machines.csv`` of ``x.csv``.  In JSON lines they are
+lines among the others, objects may nest (``{"demand": {"cpu": 1}}`` is the column ``demand.cpu``), and a list is the same as its values
+joined by ``|``.  What is said of the trace as a whole is a line ``# KEY: VALUE`` before the header of a CSV file, and a
+first line ``{"trace": ...}`` of JSON lines.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flowsched.boundary.validate import quoted
+from flowsched.cluster.events import (
+    Event,
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineFailed,
+    MachineRemoved,
+    MachineUpdated,
+)
+from flowsched.cluster.model import Machine, Task
+from flowsched.exceptions import TraceError
+from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
+from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
+from flowsched.sim.workload import LATEST, Arrival, Trace
+
+__all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "start_machines"]
+
+COLUMNS = (
+    "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
+)  # fmt: skip
+"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``) and labels (``constraint.NAME``)."""
+
+MACHINE_COLUMNS = ("machine", "time", "event", "rack", "slots")
+"""Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
+
+AMOUNTS = ("cpu", "mem", "gpu")
+EVENTS = {
+    "add": MachineAdded, "update": MachineUpdated, "drain": MachineDrained, "fail": MachineFailed, "remove": MachineRemoved,
+}  # fmt: skip
+_UNITS = {"cpu": "cores", "mem": "MiB", "gpu": "GPUs"}
+_SHARED = ("user", "priority", "gang", "deadline")
+"""Columns that are the same for all tasks of a job."""
+
+_WORST = 2**31
+
+
+class _Reader:
+    """Rows of tasks and machines, as they come, and the trace that they make."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.resources: dict[str, None] = {}
+        self.machines: list[Machine] = []
+        self.facts: dict[str, Any] = {}
+        self._jobs: dict[tuple[float, str], _Job] = {}
+        self._lines: dict[str, int] = {}
+        self._known: set[str] = set()
+        self._events: list[tuple[float, Row, Event]] = []
+
+    def task(self, row: Row) -> None:
+        """Take a row of a task."""
+        name = row.text("task") or f"t{len(self._lines)}"
+        if name in self._lines:
+            raise row.error("task", f"task {quoted(name)} occurs twice, first in line {self._lines[name]}")
+        self._lines[name] = row.line
+        demand, constraints = self._columns(row, COLUMNS, "demand", "constraint")
+        duration = row.number("duration", most=LATEST, endless=True)
+        details: dict[str, Any] = {}
+        if constraints:
+            details["constraints"] = {label: values.split("|") for label, values in constraints.items()}
+        if row.text("kind"):
+            details["kind"] = row.text("kind")
+        if row.text("apart"):
+            details["apart"] = row.integer("apart", least=1)
+        if row.text("estimate"):
+            details["duration"] = row.number("estimate", most=LATEST)
+        task = Task(name, demand, **details)
+        key = row.number("arrival", most=LATEST), row.text("job") or name
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = _Job(row)
+        for column, text in job.shared.items():
+            if row.text(column) != text:
+                raise row.error(
+                    column,
+                    f"job {quoted(key[1])} has {quoted(text)} in line {job.line}, got {quoted(row.text(column))}",
+                )
+        job.tasks.append(task)
+        job.durations.append(duration)
+
+    def machine(self, row: Row) -> None:
+        """Take a row of a machine."""
+        name, kind = row.text("machine"), row.text("event") or "add"
+        if not name:
+            raise row.error("machine", "it is missing")
+        if kind not in EVENTS:
+            raise row.error("event", f"{', '.join(EVENTS)} expected, got {quoted(kind)}")
+        capacity, labels = self._columns(row, MACHINE_COLUMNS, "capacity", "label")
+        slots = row.integer("slots") if row.text("slots") else None
+        rack, when = row.text("rack") or None, row.number("time", most=LATEST) if row.text("time") else None
+        if when is None:
+            if kind != "add":
+                raise row.error("time", f"a time expected, since the event is {kind!r}")
+            if name in self._known:
+                raise row.error("machine", f"machine {quoted(name)} occurs twice")
+            self._known.add(name)
+            self.machines.append(Machine(name, capacity, rack, labels, slots))
+            return
+        if kind == "add":
+            event: Event = MachineAdded(name, capacity, rack, labels, slots, time=when)
+        elif kind == "update":
+            event = MachineUpdated(name, capacity or None, rack, labels or None, slots, time=when)
+        else:
+            event = EVENTS[kind](name, time=when)
+        self._events.append((when, row, event))
+
+    def events(self) -> list[Event]:
+        """Return the events of machines in the order of time, each of a machine that is there then, or is not."""
+        here, ordered = set(self._known), sorted(self._events, key=lambda item: item[0])
+        for when, row, event in ordered:
+            name = row.text("machine")
+            if (name in here) is isinstance(event, MachineAdded):
+                there = "is there already" if name in here else "is not there"
+                raise row.error("machine", f"machine {quoted(name)} {there} at {when:g} s")
+            if isinstance(event, MachineAdded):
+                here.add(name)
+            elif isinstance(event, MachineFailed | MachineRemoved):
+                here.discard(name)
+        return [event for _, _, event in ordered]
+
+    def fact(self, row: Row, key: str, text: str) -> None:
+        """Take what is said of the trace as a whole."""
+        if key == "trace":
+            self.facts["name"] = text
+        elif key == "note":
+            self.facts.setdefault("notes", []).append(text)
+        elif key == "horizon":
+            self.facts["horizon"] = row.number(key, most=LATEST)
+        elif key == "resources":
+            self.facts[key] = text.split("|")
+        elif key.startswith("unit."):
+            self.facts.setdefault("units", {})[key.removeprefix("unit.")] = text
+
+    def trace(self) -> Trace:
+        """Return the trace of all rows."""
+        if not self._jobs:
+            raise TraceError(f"{self.path}: no task")
+        if not self.resources:
+            raise TraceError(f"{self.path}: no column of an amount, such as cpu, mem, gpu or demand.NAME")
+        declared = self.facts.get("resources")
+        first = declared or [name for name in AMOUNTS if name in self.resources]
+        resources = tuple(dict.fromkeys([*first, *self.resources]))
+        arrivals = [job.arrival(self.path, *key) for key, job in self._jobs.items()]
+        units = self.facts.get("units", {} if declared else {n: _UNITS[n] for n in resources if n in _UNITS})
+        return Trace(
+            self.facts.get("name", self.path.name.split(".")[0]),
+            arrivals,
+            self.machines,
+            self.events(),
+            resources=resources,
+            units=units,
+            horizon=self.facts.get("horizon"),
+            facts={"source": str(self.path)},
+            notes=tuple(self.facts.get("notes", ())),
+        )
+
+    def _columns(
+        self, row: Row, known: tuple[str, ...], amount: str, label: str
+    ) -> tuple[dict[str, float], dict[str, str]]:
+        """Return the amounts and the labels of a row; every other column must be known."""
+        amounts: dict[str, float] = {}
+        labels: dict[str, str] = {}
+        for column in row.filled():
+            kind, dot, name = column.partition(".")
+            if NESTED in row.text(column):
+                raise row.error(column, "a value, or a list of plain values expected")
+            if column in AMOUNTS or (dot and name and kind == amount):
+                name = name or column
+                amounts[name] = row.number(column)
+                if name == "gpu" and amounts[name] % 1 and (amount == "capacity" or amounts[name] > 1):
+                    share = "" if amount == "capacity" else "a share of one GPU or "
+                    raise row.error(column, f"{share}a whole number of GPUs expected, got {amounts[name]:g}")
+            elif dot and name and kind == label:
+                labels[name] = row.text(column)
+            elif column not in known:
+                raise row.error(
+                    column, f"unknown; known are {', '.join((*known, *AMOUNTS))}, {amount}.NAME and {label}.NAME"
+                )
+        self.resources |= dict.fromkeys(amounts)
+        return amounts, labels
+
+
+class _Job:
+    """Tasks of a job that arrive at one time, and what their rows say of the job."""
+
+    __slots__ = ("durations", "line", "priority", "shared", "tasks")
+
+    def __init__(self, row: Row) -> None:
+        self.line = row.line
+        self.shared = {column: row.text(column) for column in _SHARED}
+        self.priority = row.integer("priority", default=0, most=_WORST, least=-_WORST)
+        self.tasks: list[Task] = []
+        self.durations: list[float] = []
+
+    def arrival(self, path: Path, time: float, job: str) -> Arrival:
+        row = Row(path, self.line, self.shared)
+        gang = row.integer("gang", most=len(self.tasks), least=1) if row.text("gang") else None
+        deadline = row.number("deadline", most=LATEST) if row.text("deadline") else None
+        submitted = JobSubmitted(job, tuple(self.tasks), row.text("user") or None, self.priority, gang, deadline)
+        return Arrival(time, submitted, tuple(self.durations))
+
+
+def _csv_recognises(source: TraceSource) -> bool:
+    return len({"task", "arrival", "duration"} & {*source.header}) > 1
+
+
+def _read_csv(source: TraceSource, options: TraceOptions) -> Trace:
+    path, reader = source.path, _Reader(source.path)
+    remarks: list[str] = []
+    beside = plain_or_gzipped(path.with_name(path.name.split(".csv")[0] + ".machines.csv"))
+    if beside is not None and options.machines is None:
+        for row in named_rows(beside, ("machine",), options.limit):
+            reader.machine(row)
+    for row in named_rows(path, ("arrival", "duration"), options.limit, remarks):
+        reader.task(row)
+    for i, remark in enumerate(remarks, 1):
+        key, _, text = (part.strip() for part in remark.partition(":"))
+        reader.fact(Row(path, i, {key: text}), key, text)
+    return reader.trace()
+
+
+def _jsonl_recognises(source: TraceSource) -> bool:
+    return bool({"task", "arrival", "machine", "trace"} & {*source.record})
+
+
+def _read_jsonl(source: TraceSource, options: TraceOptions) -> Trace:
+    reader = _Reader(source.path)
+    for line, record in json_records(source.path, options.limit):
+        row = cells_of(source.path, line, record)
+        if "machine" in record and "task" not in record:
+            if options.machines is None:
+                reader.machine(row)
+        elif "trace" in record:
+            for key in row.filled():
+                for text in row.text(key).split("|") if key == "note" else (row.text(key),):
+                    reader.fact(row, key, text)
+        else:
+            reader.task(row)
+    return reader.trace()
+
+
+CSV = TraceFormat("csv", "CSV", _csv_recognises, _read_csv)
+JSONL = TraceFormat("jsonl", "JSON lines", _jsonl_recognises, _read_jsonl)
+
+
+def start_machines(path: Path, limit: int = LIMIT) -> list[Machine]:
+    """Read a table of machines; those with a time are refused."""
+    reader = _Reader(path)
+    for row in named_rows(path, ("machine",), limit):
+        reader.machine(row)
+        if row.text("time"):
+            raise row.error("time", "machines that are there from the start expected")
+    return reader.machines
