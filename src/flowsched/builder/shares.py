@@ -18,7 +18,7 @@ Nodes and arcs stay when the policy changes: what it does not use has capacity 0
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +49,13 @@ class RoundShares:
         True if the next update works entitlements out anew.  They hold for one round, so it is True at first.
     aside : dict of hashable
         Claimants that claim no more than what runs, where shares are granted in steps.
+    now : float
+        Time of the round.
     """
 
     stale: bool = True
     aside: dict[Hashable, None] = field(default_factory=dict)
+    now: float = 0.0
 
 
 class Shares(Columns):
@@ -185,7 +188,7 @@ class Shares(Columns):
             return
         self._claimants.lead_over_users()
         if state.stale:
-            changed |= self._entitle(fairness, changed, state.aside)
+            changed |= self._entitle(fairness, changed, state)
             state.stale = False
         if changed:
             self._bound(fairness, policy)
@@ -311,11 +314,12 @@ class Shares(Columns):
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
-    def _entitle(self, fairness: Fairness, changed: bool, aside: Collection[Hashable]) -> bool:
+    def _entitle(self, fairness: Fairness, changed: bool, state: RoundShares) -> bool:
         """Work entitlements out anew; return False if nothing that they depend on has changed."""
         ids = self._claimants.ids()
         old = self._claims
-        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, aside)
+        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
+        claims = replace(claims, now=state.now, reclaim=fairness.reclaim)
         if (
             not changed
             and old is not None
