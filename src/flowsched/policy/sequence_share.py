@@ -21,19 +21,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, quoted, whole
 from flowsched.exceptions import InputError
+from flowsched.policy.claims import Claims
 from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import LARGEST
 from flowsched.sharing.waterfill import fill
-
-if TYPE_CHECKING:
-    from flowsched.policy.providers import Claims
 
 __all__ = ["SequenceShare"]
 
