@@ -51,11 +51,14 @@ class RoundShares:
         Claimants that claim no more than what runs, where shares are granted in steps.
     now : float
         Time of the round.
+    first : Claims or None
+        Claims at its beginning.
     """
 
     stale: bool = True
     aside: dict[Hashable, None] = field(default_factory=dict)
     now: float = 0.0
+    first: Claims | None = None
 
 
 class Shares(Columns):
@@ -177,7 +180,9 @@ class Shares(Columns):
             return
         self._stale.update(dict.fromkeys(touched))
         if state.stale:
-            roomy = with_room([cls.index for cls in self.cluster.waiting]) if self._gradual else None
+            # Accounts keep the part of claimants for which there is no room now.
+            by_room = self._gradual and not hasattr(fairness.share, "committed")
+            roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
             self._stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
@@ -319,7 +324,8 @@ class Shares(Columns):
         ids = self._claimants.ids()
         old = self._claims
         claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
-        claims = replace(claims, now=state.now, reclaim=fairness.reclaim)
+        state.first = first = state.first or claims
+        claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(first))
         if (
             not changed
             and old is not None

@@ -45,7 +45,11 @@ class Claims:
         Time of the round.
     reclaim : bool
         Whether running tasks may stop for those of claimants below their share, see `Fairness`.
+    aside : ndarray of bool, shape (n,), optional
+        Claimants that have tasks waiting, but claim none in the rest of this round: no machine has taken any.
     moved : ndarray of float, shape (n,), optional
+        What started in this round before shares are asked for again, as parts of the cluster, less what stopped.
+    booked : ndarray of float, shape (n,), optional
         At a commit: the largest part of any resource that each task takes, summed over the tasks that started, less those
         that stopped.
     """
@@ -63,7 +67,9 @@ class Claims:
     most: Floats | None = None
     now: float = 0.0
     reclaim: bool = False
+    aside: NDArray[np.bool_] | None = None
     moved: Floats | None = None
+    booked: Floats | None = None
 
     def __post_init__(self) -> None:
         if len(self.weight) != len(self.tasks):
@@ -106,6 +112,15 @@ class Claims:
         capacity = np.broadcast_to(self.capacity, amounts.shape)
         part: Floats = np.divide(amounts, capacity, out=np.where(amounts > 0, np.inf, 0.0), where=capacity > 0)
         return part
+
+    def since(self, first: Claims) -> Floats | None:
+        """Return what claimants hold more than in other claims, by the largest part of any resource; None for nothing."""
+        if self is first or self.held is None or first.held is None:
+            return None
+        more = np.where(self.capacity > 0, self.held - first.held, 0.0) / np.maximum(self.capacity, 1e-300)
+        at = np.abs(more).argmax(axis=1) if more.shape[1] else np.zeros(len(more), np.int64)
+        largest: Floats = more[np.arange(len(more)), at] if more.shape[1] else np.zeros(len(more))
+        return largest if largest.any() else None
 
     def part_of(self, demand: Ints) -> float:
         """Return the largest part of any resource that a task of this demand takes, shape (resources,); slots are beyond."""

@@ -43,12 +43,13 @@ class ShareProvider(Protocol):
     shape (n,), and changes nothing that a second call would notice: rounds may be thrown away.  A provider that keeps
     accounts has a method ``committed(claims, started)``, called with the claims of a round of which some tasks really
     started (ndarray of int64, shape (n,)), and may have ``balance(claims)``: what each has lent (> 0) or borrowed (< 0).
-    In these claims ``moved`` tells the amounts.  An account is all that the object keeps beside its settings.  Class
+    In these claims ``booked`` tells the amounts.  An account is all that the object keeps beside its settings.  Class
     attributes may tell what an account of an older version lacks: ``later``, a mapping to the values there, and
     ``later_settings``, names of settings that descriptions leave out where they are as by default.
 
     One that deals out little by little has a true attribute ``gradual``.  It is asked again in the same round, with what
-    has started, until nobody can start any more; in its claims only those wait for whom some machine has room now.
+    has started, until nobody can start any more; in its claims only those wait for whom some machine has room now.  One
+    that keeps accounts as well has all that wait in its claims, but for claimants that are ``aside``.
     """
 
     def __call__(self, claims: Claims) -> Ints:

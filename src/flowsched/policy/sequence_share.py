@@ -80,6 +80,8 @@ class SequenceShare:
     later: ClassVar[Mapping[str, Any]] = MappingProxyType({"grains": False, "held": {}, "since": None})
     later_settings: ClassVar[frozenset[str]] = frozenset({"spares", "seconds"})
 
+    gradual: ClassVar[bool] = True
+
     def __init__(
         self,
         mu: float = 1.0,
@@ -124,6 +126,8 @@ class SequenceShare:
             return np.asarray(claims.running + twin.deal(free, wanted).units[at])
         amounts = _Amounts(claims)
         self._book_time(twin, claims, amounts)
+        if claims.moved is not None:
+            self._book_moves(twin, claims.moved * amounts.total, at)
         more = self._dealt(twin.copy(), claims, amounts, at)
         share: Ints = claims.running + more
         return share + self._taken_back(twin, claims, amounts, at, more) if claims.reclaim else share
@@ -147,20 +151,24 @@ class SequenceShare:
         if claims.capacity.size:
             amounts = _Amounts(claims)
             self._book_time(deployment, claims, amounts)
-            moved = started * amounts.size if claims.moved is None else claims.moved * amounts.total
+            booked = started * amounts.size if claims.booked is None else claims.booked * amounts.total
             if self.seconds is not None:
-                now = np.maximum(np.rint(amounts.held + moved), 0.0).astype(np.int64)
+                now = np.maximum(np.rint(amounts.began + booked), 0.0).astype(np.int64)
                 self.held, self.since = dict(zip(claims.ids, now.tolist(), strict=True)), claims.now
         else:
-            moved = started.astype(np.float64)
+            booked = started.astype(np.float64)
+        self._book_moves(deployment, booked, at)
+        if float(deployment.ledger.debt.sum(dtype=np.float64)) > _MOST_OWED:
+            deployment.scale(0.5)
+
+    def _book_moves(self, deployment: Deployment, moved: Floats, at: list[int]) -> None:
+        """Book grains that started, and those that stopped for others."""
         units = np.zeros(len(deployment.users), np.int64)
         units[at] = np.rint(np.minimum(moved, _MOST_GRAINS)).astype(np.int64)
         if units.any():
             deployment.book(np.maximum(units, 0))
-            if (units < 0).any():
-                deployment.charge(np.minimum(units, 0) * self.ticks)
-        if float(deployment.ledger.debt.sum(dtype=np.float64)) > _MOST_OWED:
-            deployment.scale(0.5)
+        if (units < 0).any():
+            deployment.charge(np.minimum(units, 0) * self.ticks)
 
     def _dealt(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int]) -> Ints:
         """Return the tasks that each may start; the accounts given are a copy."""
@@ -191,6 +199,8 @@ class SequenceShare:
         left = np.maximum(room - _sum(first, part), 0.0)
         # What a claimant would owe for its quota once it has another task.
         owes = pace * (first + 1) - (have + twin.ledger.net()[at] / self.ticks) / weight
+        if claims.aside is not None and claims.aside.any():
+            wanted = np.where(twin.ledger.net()[at] > -size * self.ticks, wanted, first)
         more = np.zeros_like(first)
         if self.spares == "largest":
             for i in sorted(np.flatnonzero(first < wanted).tolist(), key=lambda i: (-size[i], owes[i], -i)):
@@ -231,7 +241,7 @@ class SequenceShare:
             return
         held = np.array([self.held.get(user, 0) for user in deployment.users], np.float64)
         now = np.zeros(len(held))
-        now[deployment.sequence.index(claims.ids)] = amounts.held
+        now[deployment.sequence.index(claims.ids)] = amounts.began
         used = held * max(claims.now - self.since, 0.0) + (now - held) * self.seconds
         limit = _MOST_OWED / max(len(held), 1)
         deployment.charge(np.rint(np.clip(used, -limit, limit)).astype(np.int64))
@@ -265,8 +275,8 @@ class _Amounts:
         Grains of the cluster, and of a task of mean size.
     part : ndarray of float, shape (n, D)
         What one task more takes of each resource; infinite where there is none of it.
-    size, held : ndarray of float, shape (n,)
-        Grains of such a task (0 where part is infinite), and of what runs.
+    size, held, began : ndarray of float, shape (n,)
+        Grains of such a task (0 where part is infinite), of what runs, and of what ran when the round began.
     room : ndarray of float, shape (D,)
         What is free.
     """
@@ -283,6 +293,7 @@ class _Amounts:
         largest = self.part.max(axis=1, initial=0.0)
         self.size = np.where(np.isfinite(largest), largest, 0.0) * self.total
         self.held = held.max(axis=1, initial=0.0) * self.total
+        self.began = self.held if claims.moved is None else self.held - claims.moved * self.total
         bound = np.ones(len(capacity)) if claims.most is None else claims.most
         self.room = np.maximum(bound - held.sum(axis=0), 0.0) + 1e-9
 

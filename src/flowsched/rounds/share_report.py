@@ -74,11 +74,11 @@ class ShareReport(Mapping[Hashable, Share]):
         if committed is None:
             return
         index = {one: i for i, one in enumerate(self.claims.ids)}
-        counts, moved = np.zeros(len(index), np.int64), np.zeros(len(index))
+        counts, booked = np.zeros(len(index), np.int64), np.zeros(len(index))
         starts, stops = Counter(started), Counter(stopped)
         for group, count in chain(starts.items(), ((group, -count) for group, count in stops.items())):
             i = index.get(group.job.job.id if self.fairness.over == "job" else group.job.job.user)
             if i is not None:
                 counts[i] += max(count, 0)
-                moved[i] += count * self.claims.part_of(group.cls.demand)
-        committed(replace(self.claims, moved=moved), counts)
+                booked[i] += count * self.claims.part_of(group.cls.demand)
+        committed(replace(self.claims, booked=booked), counts)
