@@ -126,8 +126,6 @@ class SequenceShare:
             return np.asarray(claims.running + twin.deal(free, wanted).units[at])
         amounts = _Amounts(claims)
         self._book_time(twin, claims, amounts)
-        if claims.moved is not None:
-            self._book_moves(twin, claims.moved * amounts.total, at)
         more = self._dealt(twin.copy(), claims, amounts, at)
         share: Ints = claims.running + more
         return share + self._taken_back(twin, claims, amounts, at, more) if claims.reclaim else share
@@ -153,7 +151,7 @@ class SequenceShare:
             self._book_time(deployment, claims, amounts)
             booked = started * amounts.size if claims.booked is None else claims.booked * amounts.total
             if self.seconds is not None:
-                now = np.maximum(np.rint(amounts.began + booked), 0.0).astype(np.int64)
+                now = np.maximum(np.rint(amounts.held - amounts.moved + booked), 0.0).astype(np.int64)
                 self.held, self.since = dict(zip(claims.ids, now.tolist(), strict=True)), claims.now
         else:
             booked = started.astype(np.float64)
@@ -184,26 +182,30 @@ class SequenceShare:
             return fill(tasks[rows], stand, pace[rows, None], part[rows], room, go_on=go_on)[rows]
 
         wanted = np.maximum(claims.tasks - claims.running, 0)
+        if claims.aside is not None and claims.aside.any():
+            # What they cannot use now is lent, but not to a claimant that owes as much as a task already.
+            wanted = np.where(twin.ledger.net()[at] > -size * self.ticks, wanted, 0)
         most = deal(wanted, pace, room)
         free = max(float(most @ size), float(room[(part > 0).any(axis=0)].min(initial=np.inf)) * amounts.total)
+        free += max(float(amounts.moved.sum()), 0.0)
         if not np.isfinite(free):
             return most  # none asks for anything
         busy = np.zeros(len(twin.users), np.bool_)
         busy[at] = wanted > 0
         _, received = twin._entitle(int(min(free, 2.0 * _MOST_GRAINS) + 0.5), busy)
-        have = received[at] / self.ticks
+        have = received[at] / self.ticks - amounts.moved
         if len(set(part[(size > 0) & (wanted > 0)].argmax(axis=1).tolist())) > 1:
             return deal(wanted, -have / weight, room)
         fit = np.divide(have + 0.5, size, out=np.full(len(size), np.inf), where=size > 0)
-        first = deal(np.minimum(wanted, np.floor(np.minimum(fit, wanted)).astype(np.int64)), pace - have / weight, room)
+        first = deal(np.minimum(wanted, np.floor(np.clip(fit, 0, wanted)).astype(np.int64)), pace - have / weight, room)
         left = np.maximum(room - _sum(first, part), 0.0)
         # What a claimant would owe for its quota once it has another task.
         owes = pace * (first + 1) - (have + twin.ledger.net()[at] / self.ticks) / weight
-        if claims.aside is not None and claims.aside.any():
-            wanted = np.where(twin.ledger.net()[at] > -size * self.ticks, wanted, first)
         more = np.zeros_like(first)
         if self.spares == "largest":
-            for i in sorted(np.flatnonzero(first < wanted).tolist(), key=lambda i: (-size[i], owes[i], -i)):
+            # Of equals, that of the claimant that is owed more for its quota.
+            merit = pace - owes
+            for i in sorted(np.flatnonzero(first < wanted).tolist(), key=lambda i: (-size[i], -merit[i])):
                 if (part[i] <= left).all():
                     more[i] = 1
                     left = left - part[i]
@@ -211,9 +213,7 @@ class SequenceShare:
 
     def _taken_back(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int], more: Ints) -> Ints:
         """Return by how many tasks shares rise or fall where borrowers give back by force what lenders need now."""
-        units = np.zeros(len(twin.users), np.int64)
-        units[at] = np.rint(more * amounts.size).astype(np.int64)
-        twin.book(units)
+        self._book_moves(twin, amounts.moved + more * amounts.size, at)
         change, left = np.zeros_like(more), claims.running.copy()
         index = {user: i for i, user in enumerate(claims.ids)}
         short = np.where(np.isfinite(amounts.part).all(axis=1), claims.tasks - claims.running - more, 0)
@@ -241,7 +241,7 @@ class SequenceShare:
             return
         held = np.array([self.held.get(user, 0) for user in deployment.users], np.float64)
         now = np.zeros(len(held))
-        now[deployment.sequence.index(claims.ids)] = amounts.began
+        now[deployment.sequence.index(claims.ids)] = amounts.held - amounts.moved
         used = held * max(claims.now - self.since, 0.0) + (now - held) * self.seconds
         limit = _MOST_OWED / max(len(held), 1)
         deployment.charge(np.rint(np.clip(used, -limit, limit)).astype(np.int64))
@@ -275,8 +275,8 @@ class _Amounts:
         Grains of the cluster, and of a task of mean size.
     part : ndarray of float, shape (n, D)
         What one task more takes of each resource; infinite where there is none of it.
-    size, held, began : ndarray of float, shape (n,)
-        Grains of such a task (0 where part is infinite), of what runs, and of what ran when the round began.
+    size, held, moved : ndarray of float, shape (n,)
+        Grains of such a task (0 where part is infinite), of what runs, and of that what started in this round.
     room : ndarray of float, shape (D,)
         What is free.
     """
@@ -293,7 +293,7 @@ class _Amounts:
         largest = self.part.max(axis=1, initial=0.0)
         self.size = np.where(np.isfinite(largest), largest, 0.0) * self.total
         self.held = held.max(axis=1, initial=0.0) * self.total
-        self.began = self.held if claims.moved is None else self.held - claims.moved * self.total
+        self.moved = np.zeros(len(self.held)) if claims.moved is None else claims.moved * self.total
         bound = np.ones(len(capacity)) if claims.most is None else claims.most
         self.room = np.maximum(bound - held.sum(axis=0), 0.0) + 1e-9
 
