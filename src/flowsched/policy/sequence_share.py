@@ -209,7 +209,12 @@ class SequenceShare:
                 if (part[i] <= left).all():
                     more[i] = 1
                     left = left - part[i]
-        return first + more + deal(wanted - first - more, owes + more * pace, left)
+        more += deal(wanted - first - more, owes + more * pace, left)
+        if claims.aside is not None:
+            # Offered one by one, spares would take a step each: as many as have found no room are offered at once.
+            others = np.flatnonzero((more == 0) & (first < wanted) & (part <= left).all(axis=1))
+            more[others[np.argsort(owes[others], kind="stable")][: int(claims.aside.sum())]] = 1
+        return first + more
 
     def _taken_back(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int], more: Ints) -> Ints:
         """Return by how many tasks shares rise or fall where borrowers give back by force what lenders need now."""
