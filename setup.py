@@ -57,7 +57,8 @@ if sys.platform == "win32":  # MSVC optimises, and keeps debug information apart
     compile_flags, link_flags = ["/Od"] if debug else [], []
 else:
     compile_flags = ["-O1", "-g"] if debug else ["-O2", "-g0"]
-    compile_flags += ["-ffp-contract=off", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]  # costs are the same on every processor: aarch64 fuses otherwise
+    compile_flags.append("-ffp-contract=off")  # costs are the same on every processor: aarch64 fuses otherwise
+    compile_flags += ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]  # of use to C++ alone
     link_flags = ["-s"] if sys.platform == "linux" and not debug else []
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}

@@ -1,7 +1,7 @@
 """Compiled rules over pairs of a class and a machine; see the head of ``_pairs.pyx``."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ __test__: Final[dict[str, str]]
 
 KINDS: Final[Mapping[str, int]]
 MOST_COSTS: Final[int]
+
+@final
+class Views: ...
 
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 def look_every(work: int) -> int: ...

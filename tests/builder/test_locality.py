@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import step
 
-from flowsched import InputError, Scheduler
+from flowsched import CostRangeError, InputError, Scheduler
 from flowsched.cluster import Task
 from flowsched.cluster.events import (
     JobRemoved,
@@ -157,6 +159,8 @@ def test_data_survives_json() -> None:
         (lambda: Locality(weight=0), "weight"),
         (lambda: Locality(rack=2), "rack"),
         (lambda: Locality(threshold=0), "threshold"),
+        (lambda: Locality(amount=0), "amount"),
+        (lambda: Locality(amount=float("inf")), "amount"),
         (lambda: Policy(locality=1.0), "locality"),
     ],
 )
@@ -207,3 +211,93 @@ def test_random_histories(seed: int, part: float) -> None:
         assert (reduced[flow < capacity] >= 0).all() and (reduced[flow > net.lower(arcs)] <= 0).all()
         for task in rnd.waiting:
             assert not sched.cluster.fits(task).any(), "there is room, and it waits"
+
+
+# -- by amount ------------------------------------------------------------------------------------------------
+
+
+def two_tasks(locality: Locality, **given: Any) -> Scheduler:
+    """A small and a large task want the one slot of the machine that has their data; another rack has room, too."""
+    sched = Scheduler(Policy(placement=(), locality=locality, **given), resources=("cpu",))
+    sched.apply(MachineAdded("near", {"cpu": 8}, rack=0, slots=1), MachineAdded("far", {"cpu": 8}, rack=1, slots=1))
+    sched.apply(JobSubmitted("small", [Task("small", {"cpu": 1}, data={"near": 1e6})]))
+    sched.apply(JobSubmitted("large", [Task("large", {"cpu": 1}, data={"near": 1e11})]))
+    return sched
+
+
+def test_the_task_with_more_bytes_is_nearer() -> None:
+    assert placements(two_tasks(Locality(amount=1e11))) == {"large": "near", "small": "far"}
+    by_part = two_tasks(Locality())
+    for task in ("small", "large"):
+        assert entry_costs(by_part, task) == (1000, [0, 500]), "by part, both are alike"
+    assert entry_costs(two_tasks(Locality(amount=1e11)), "large") == (1000, [0, 500])
+    assert entry_costs(two_tasks(Locality(amount=1e11)), "small") == (0, [0, 0]), "a megabyte is below the resolution"
+
+
+def entry_costs(sched: Scheduler, task: str) -> tuple[int, list[int]]:
+    """Costs of the arcs of a task with data: anywhere, and to machines and racks."""
+    sched.schedule(0.0)
+    entry = sched.builder.locality._entries[sched.cluster.task(task).group]
+    return int(sched.network.cost(np.array([entry.far]))[0]), sorted(sched.network.cost(entry.arcs).tolist())
+
+
+def test_costs_by_amount_are_as_computed_by_hand() -> None:
+    """60 on a, 20 on b, both of rack 0; 20 on c, of rack 1; 40 elsewhere cost a whole load.  Each unit costs 25 levels, 10 in the rack."""
+    sched = Scheduler(
+        Policy(placement=(), locality=Locality(rack=0.4, amount=40.0), resolution=1000), resources=("cpu",)
+    )
+    sched.apply(*(MachineAdded(m, {"cpu": 1}, rack=rack) for m, rack in (("a", 0), ("b", 0), ("c", 1))))
+    sched.apply(JobSubmitted("j", [Task("t", {"cpu": 1}, data={"a": 60, "b": 20, "c": 20})]))
+    far, near = entry_costs(sched, "t")
+    assert far == 100 * 25
+    in_rack_0, in_rack_1 = 20 * 25 + 80 * 10, 80 * 25 + 20 * 10
+    on_a, on_b, on_c = 20 * 25 + 20 * 10, 20 * 25 + 60 * 10, 80 * 25
+    assert near == sorted([in_rack_0, in_rack_1, on_a, on_b, on_c])
+    locality = sched.policy.locality
+    assert locality == Locality(weight=4.0, rack=0.4, amount=160.0) and sched.policy.resolution == 4000
+    assert dict(sched.schedule(0.0).placements) == {"t": "a"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 60), min_size=2, max_size=7), st.integers(0, 4))
+def test_the_bytes_over_the_core_are_as_few_as_can_be(amounts: list[int], slots: int) -> None:
+    """All data on one machine with few slots: those with the most data run there."""
+    sched = Scheduler(Policy(placement=(), locality=Locality(rack=1.0, amount=7.0)), resources=("cpu",))
+    sched.apply(MachineAdded("near", {"cpu": 99}, rack=0, slots=slots))
+    sched.apply(MachineAdded("far", {"cpu": 99}, rack=1, slots=99))
+    sched.apply(*(JobSubmitted(i, [Task(i, {"cpu": 1}, data={"near": n})]) for i, n in enumerate(amounts)))
+    there = placements(sched)
+    moved = sum(n for i, n in enumerate(amounts) if there[i] == "far")
+    assert moved == sum(sorted(amounts)[: max(len(amounts) - slots, 0)])
+
+
+def test_a_wider_range_leaves_all_costs_of_places_as_they_are() -> None:
+    """Load and data are weighed as before, whatever else has come."""
+    policy = Policy(placement=[LoadCost(weight=2.0)], locality=Locality(weight=0.5, amount=10.0), resolution=10_000)
+    wide = policy._holding(75.0)
+    assert wide.locality == Locality(weight=4.0, amount=80.0) and wide.resolution == 24_000
+    assert [wide.distance(0, 0, n) for n in range(11)] == [policy.distance(0, 0, n) for n in range(11)]
+    sched = racks(policy)
+    sched.apply(JobSubmitted("j", [Task("t", {"cpu": 2})]))
+    sched.schedule(0.0)
+    classes, rows = np.array([sched.cluster.task("t").group.cls.index]), np.arange(12)
+    assert (wide.place(sched.cluster, classes, rows) == policy.place(sched.cluster, classes, rows)).all()
+
+
+def test_more_data_than_any_scale_holds_is_named() -> None:
+    sched = two_tasks(Locality(amount=1e-100))
+    with pytest.raises(CostRangeError, match="data of 1e\\+06 is too much.*a larger amount than 1e-100"):
+        sched.schedule(0.0)
+    sched.policy = Policy(placement=(), locality=Locality(amount=1e11))
+    assert placements(sched) == {"large": "near", "small": "far"}
+
+
+def test_a_grown_range_is_in_the_journal(tmp_path: Path) -> None:
+    policy = Policy(placement=(), locality=Locality(amount=5.0))
+    sched = Scheduler(policy, resources=("cpu",), journal=tmp_path / "journal")
+    sched.apply(MachineAdded("m", {"cpu": 1}), JobSubmitted("j", [Task("t", {"cpu": 1}, data={"m": 12.0})]))
+    sched.commit(sched.schedule(0.0))
+    assert sched.journal is not None and sched.policy.locality == Locality(weight=4.0, amount=20.0)
+    sched.journal.close()
+    again = Scheduler(policy, resources=("cpu",), journal=tmp_path / "journal")
+    assert again.recovery is not None and not again.recovery.differences and again.policy == sched.policy

@@ -154,3 +154,85 @@ def test_random_histories_keep_to_the_limits(seed: int) -> None:
         assert not sched.commit(rnd).conflicts
         for task_id in rnd.waiting:
             assert not sched.cluster.fits(task_id).any()
+
+
+# -- load of racks ----------------------------------------------------------------------------------------------
+
+
+def rack_costs(sched: fs.Scheduler) -> dict[Any, int]:
+    """Costs of the arcs from a class to racks, by the name of the rack."""
+    racks, found = sched.builder.racks, {}
+    for class_id, rack in zip(*np.nonzero(racks._arc >= 0), strict=True):
+        name = racks._names.get(int(rack))
+        cost = int(sched.network.cost(racks._arc[class_id, rack : rack + 1])[0])
+        assert found.setdefault(name, cost) == cost, "a rack costs all classes the same"
+        assert cost == racks._cost[class_id, rack]
+    return found
+
+
+def test_the_load_of_a_rack_is_the_mean_of_its_machines() -> None:
+    """Rack r: 6 and 0 of 8 in use; s: 1 and 1 of 8.  By machines alone the idle one is best, with racks those of s."""
+    for rack_load, best in ((0.0, {1}), (3.0, {2, 3})):
+        policy = fs.Policy(placement=[fs.LoadCost()], rack_load=rack_load)
+        sched = cluster(["r", "r", "s", "s"], policy)
+        sched.apply(
+            fs.JobSubmitted("w", [fs.Task("w", {"cpu": 6}), fs.Task("a", {"cpu": 1}), fs.Task("b", {"cpu": 1})])
+        )
+        sched.apply(fs.TaskStarted("w", 0), fs.TaskStarted("a", 2), fs.TaskStarted("b", 3))
+        sched.apply(job("j", 1, None))
+        assert set(sched.schedule(0.0).placements.values()) <= best
+        assert rack_costs(sched) == ({"r": 281, "s": 93} if rack_load else {"r": 0, "s": 0})  # 3/4 of 3/8 and of 1/8
+        sched.builder.check_ids()
+    sched.policy = fs.Policy()
+    sched.schedule(0.0)
+    assert set(rack_costs(sched).values()) == {0}
+
+
+def test_a_rack_that_comes_back_costs_its_load_again() -> None:
+    sched = cluster(["r", "s"], fs.Policy(placement=(), rack_load=1.0))
+    sched.apply(fs.JobSubmitted("w", [fs.Task("w", {"cpu": 2}), fs.Task("v", {"cpu": 8})]), fs.TaskStarted("w", 1))
+    sched.apply(fs.TaskStarted("v", 0), job("j", 9, None))
+    costs = []
+    for rack in ("s", "r", "s"):
+        sched.apply(fs.MachineUpdated(1, rack=rack))
+        sched.schedule(0.0)
+        costs.append(rack_costs(sched).get(rack))
+    assert costs == [250, 625, 250]
+
+
+def test_machines_without_resources_are_loaded_by_slots() -> None:
+    policy = fs.Policy(placement=(), rack_load=1.0)
+    sched = fs.Scheduler(policy, resources=("cpu",))
+    sched.apply(*(fs.MachineAdded(i, {}, rack="rs"[i // 2], slots=4) for i in range(4)))
+    sched.apply(fs.JobSubmitted("w", [fs.Task("w")]), fs.TaskStarted("w", 0), fs.JobSubmitted("j", [fs.Task("t")]))
+    assert sched.schedule(0.0).placements["t"] in (2, 3)
+    assert rack_costs(sched) == {"r": 125, "s": 0}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_costs_of_racks_follow_whatever_happens(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sched = cluster(["r", "r", "s", "t", None], fs.Policy(placement=[fs.LoadCost(weight=3.0)], rack_load=2.0))
+    for now in range(6):
+        sched.apply(job(now, int(rng.integers(1, 9)), None, int(rng.integers(0, 2))))
+        if rng.random() < 0.5:
+            row = int(rng.integers(0, 5))
+            sched.apply(fs.MachineUpdated(row, rack=[None, "r", "s", "u"][int(rng.integers(0, 4))]))
+        running = [task for task in sched.cluster.tasks if sched.cluster.task_state(task) == "running"]
+        sched.apply(*(fs.TaskCompleted(task) for task in running if rng.random() < 0.3))
+        rnd = sched.schedule(float(now))
+        sched.builder.check_ids()
+        sched.commit(rnd)
+        sched.policy = sched.policy if rng.random() < 0.8 else fs.Policy(rack_load=float(rng.integers(0, 3)))
+        sched.schedule(float(now))  # all that waits has found no room
+        weight = sched.policy.rack_load / (sched.policy.rack_load + sum(c.weight for c in sched.policy.placement))
+        loads: dict[Any, list[float]] = {}
+        for record in sched.cluster.machines.values():
+            name = sched.builder.racks._names.get(int(sched.builder.racks.of[record.row]))
+            free, capacity = (
+                x[record.row, 0] for x in (sched.cluster.inventory.free, sched.cluster.inventory.capacity)
+            )
+            loads.setdefault(name, []).append(1 - free / capacity)
+        for name, cost in rack_costs(sched).items():
+            assert abs(cost - 1000 * weight * np.mean(loads[name])) <= 1 + 1e-6

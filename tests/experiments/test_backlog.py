@@ -52,3 +52,24 @@ def test_without_recorded_inputs_a_note_names_what_is_left_out(monkeypatch: pyte
     assert kept[0]() is outcome
     assert {row.setting.partition(":")[0] for row in outcome.rows} == {"small"}
     assert any("--data" in note and "openb" in note for note in outcome.notes)
+    assert any("--data" in note and "google2011" in note for note in outcome.notes)
+
+
+def test_a_recorded_trace_is_compared(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Written here in the form of the Google trace: three machines, six tasks, of which one fits nowhere."""
+    monkeypatch.setattr(experiment, "_MIXES", {})
+    folder = tmp_path / "google2011"
+    folder.mkdir()
+    (folder / "machine_events.csv").write_text("".join(f"0,{i},0,p,0.5,0.25\n" for i in range(3)))
+    lines = []
+    for i in range(6):
+        cpu = 0.9 if i == 5 else 0.25
+        lines += [f"{(t + i) * 10**6},,{i},0,,{kind},user,3,9,{cpu},0.1,0,0" for t, kind in ((0, 0), (1, 1), (9, 4))]
+    (folder / "task_events.csv").write_text("\n".join(lines) + "\n")
+    outcome = experiment.run(quick=True, say=lambda line: None, data=tmp_path)
+    assert not outcome.wrong
+    settings = {row.setting for row in outcome.rows}
+    assert settings == {f"Google 2011, the first 5 tasks at once on 3 machines: {kind}" for kind in experiment._KINDS}
+    started = {row.value for row in outcome.rows if row.metric == "tasks started in the first round"}
+    assert started == {5}
+    assert any("openb" in note for note in outcome.notes)

@@ -17,7 +17,7 @@ import pytest
 from effort import FUZZ
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import POLICIES, flow_of, operations, said, world_of
+from lives import POLICIES, SCALES, flow_of, operations, said, world_of
 
 import flowsched as fs
 from flowsched.cluster.events import from_dict, to_dict
@@ -64,6 +64,23 @@ def test_a_recovered_scheduler_is_the_one_that_ended(tmp_path_factory, seed: int
         plain.commit(without)
     replayed = fs.replay(path)
     assert replayed.rounds == again.recovery.rounds + 2 and not replayed.differences
+
+
+@settings(max_examples=300 if FUZZ else 12)
+@given(seed=st.integers(0, 2**32), maker=st.sampled_from(SCALES), count=st.integers(20, 60))
+def test_a_scale_that_grew_is_recovered(tmp_path_factory, seed: int, maker, count: int) -> None:
+    path = tmp_path_factory.mktemp("life") / "journal"
+    sched = fs.Scheduler(maker(), journal=path)
+    list(operations(seed, sched, count, [*POLICIES, *SCALES]))
+    sched.journal.close()
+    again = fs.Scheduler(maker(), journal=path)
+    assert not again.recovery.differences and again.policy == sched.policy
+    assert (world_of(again), flow_of(again)) == (world_of(sched), flow_of(sched))
+    again.builder.check_ids()
+    plain = fs.Scheduler(maker())
+    list(operations(seed, plain, count, [*POLICIES, *SCALES]))
+    for now in (1e3, 1e4):
+        assert said(again.schedule(now)) == said(plain.schedule(now))
 
 
 def test_recovery_from_every_prefix(tmp_path: Path) -> None:

@@ -21,6 +21,14 @@ CONSTRAINT {'8 cpu, 32 mem': {'rack power': 4}}
 unblocked by TaskCompleted, TaskFailed, TaskRemoved, MachineUpdated
 after t0 has ended: {'t4': 'm0'}
 """,
+    "utilities.py": """\
+index 0 on old
+index 1 on old
+train 0 on gpu
+train 1 on far-gpu
+waiting: [('render', 0), ('render', 1)]
+utilities from -2.5 to 7.5 in 1000 levels
+""",
 }
 
 

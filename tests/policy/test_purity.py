@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lives import POLICIES, Life, said
+from lives import POLICIES, SCALES, Life, said
 from power import MostTasks, PowerCap
 
 import flowsched as fs
@@ -93,9 +93,9 @@ def test_a_reach_that_is_too_small_is_found() -> None:
         run(fs.Policy(constraints=[SmallReach()], debug=True))
 
 
-@pytest.mark.parametrize("seed", range(len(POLICIES)))
+@pytest.mark.parametrize("seed", range(len(POLICIES) + len(SCALES)))
 def test_pure_parts_live_alike_in_debug_mode(seed: int) -> None:
-    make, life = POLICIES[seed], Life(seed)
+    make, life = [*POLICIES, *SCALES][seed], Life(seed)
     plain = fs.Scheduler(replace(make(), constraints=[PowerCap(), MostTasks(3)]))
     debug = fs.Scheduler(replace(make(), constraints=[PowerCap(), MostTasks(3)], debug=True))
     for _ in range(25):

@@ -102,6 +102,42 @@ def test_of_equal_tasks_the_one_that_came_first_starts_first(kinds: list[int], c
             sched.apply(fs.TaskCompleted(random.Random(seed + now).choice(running)))
 
 
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 60))
+def test_machines_are_filled_within_capacity_and_in_order_of_arrival(seed: int, machines: int, tasks: int) -> None:
+    """What starts fits; of equal tasks the oldest start; what waits fits nowhere; the first in line starts."""
+    rng = random.Random(seed)
+    sched = fs.Scheduler(resources=NAMES)
+    sched.apply(*(fs.MachineAdded(i, {"cpu": rng.randint(4, 8), "mem": rng.randint(6, 9)}) for i in range(machines)))
+    need = {i: (rng.randint(1, 4), rng.randint(1, 6)) for i in range(tasks)}
+    for i, (cpu, mem) in need.items():
+        sched.apply(fs.JobSubmitted(i, [fs.Task(i, {"cpu": cpu, "mem": mem})], time=float(i // 4) / 1000))
+    rnd = sched.schedule(1.0)
+    assert not sched.commit(rnd).conflicts
+    used = dict.fromkeys(range(machines), (0, 0))
+    for task, machine in rnd.placements.items():
+        used[machine] = tuple(map(sum, zip(used[machine], need[task], strict=True)))  # type: ignore[index, assignment]
+    for machine, amounts in used.items():
+        capacity = sched.cluster.machines[machine].capacity
+        assert amounts[0] <= capacity["cpu"] and amounts[1] <= capacity["mem"]
+    for demand in set(need.values()):
+        alike = [i for i in need if need[i] == demand]
+        started = [i in rnd.placements for i in alike]
+        assert started == sorted(started, reverse=True)
+    assert not any(np.any(sched.cluster.fits(task)) for task in rnd.waiting)
+    if rnd.waiting:
+        assert 0 in rnd.placements
+
+
+def test_the_first_in_line_takes_the_machine_where_it_leaves_most() -> None:
+    """The large machine is the one with most of the resource that becomes scarce, not the one with most in sum."""
+    sched = fs.Scheduler(resources=NAMES)
+    sched.apply(fs.MachineAdded("cores", {"cpu": 16, "mem": 6}), fs.MachineAdded("even", {"cpu": 4, "mem": 8}))
+    for i in range(8):
+        sched.apply(fs.JobSubmitted(i, [fs.Task(i, {"cpu": 1 + i % 2, "mem": 4})], time=float(i)))
+    rnd = sched.schedule(9.0)
+    assert rnd.placements[0] == "even"
+
+
 def test_the_oldest_goes_first_where_not_all_fit() -> None:
     sched = fs.Scheduler(resources=("cpu",))
     sched.apply(fs.MachineAdded("m", {"cpu": 4}))

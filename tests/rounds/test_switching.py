@@ -90,6 +90,11 @@ CASES = {
     "locality off": Case(
         fs.Policy(locality=fs.Locality(weight=9.0)), fs.Policy(), [*machines(), *BUSY], [job("x", data={"m0": 1.0})], where("x0"), "m0", "m1",
     ),
+    "load of racks": Case(
+        fs.Policy(), fs.Policy(rack_load=9.0),
+        [*machines(), fs.MachineAdded("m2", {"cpu": 8}, rack="r0"), LARGE, fs.TaskStarted("l0", "m0"), job("v"), fs.TaskStarted("v0", "m1")],
+        [job("x")], where("x0"), "m2", "m1",
+    ),
     "strict to weighted priority": Case(
         fs.Policy(), fs.Policy(priority=fs.WeightedPriority(0.1)),
         [*machines(1, slots=1), *BUSY], [job("x", priority=-5)], lambda rnd: set(rnd.preemptions), {"w0"}, set(),

@@ -27,6 +27,19 @@ POLICIES = [
 ]  # fmt: skip
 """Makers, since share providers keep accounts."""
 
+SCALES = [
+    lambda: fs.Policy(
+        placement=[
+            fs.Utilities([("k0", {"gpu_model": ("T4",)}, 3), ("k9", {"gpu_model": ("P100",)}, -2.5), (None, {"gpu_model": ("T4",)}, 0.5)]),
+            fs.LoadCost("pack", 0.1),
+        ],
+        locality=fs.Locality(amount=2.0), rack_load=0.3,
+    ),
+    lambda: fs.Policy(placement=(), locality=fs.Locality(2.0, amount=0.7), step=0.5),
+    lambda: fs.Policy(rack_load=2.0, waiting=fs.WaitCost(first=2.0, buckets=4, patience=0.4)),
+]  # fmt: skip
+"""Policies whose scale is the whole point: utilities, amounts of data beyond the range, loads of racks."""
+
 
 class Life:
     """Draws events; every event is possible for the scheduler that it was drawn for."""

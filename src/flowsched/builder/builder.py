@@ -3,11 +3,11 @@
 The network (g a group of like tasks of one job, c its class, r a rack, M a machine)::
 
                  wait                0
-           g -----------> U_job ------------------------.
-          / \\                                            v
-         |   `--0--> X_c --0--> R_c,r --load--> M --0--> S
-         |                                      ^
-         `----------- -stay --------------------'
+           g -----------> U_job ---------------------------.
+          / \\                                               v
+         |   `--0--> X_c --load--> R_c,r --load--> M --0--> S
+         |                                         ^
+         `----------- -stay -----------------------'
 
 A group supplies its tasks, waiting and running.  Those that run may stay where they do, at a discount.  Those that
 wait may enter their class's aggregator (capacity: the waiting tasks), from where each rack leads to the machines with
@@ -200,6 +200,7 @@ class Builder:
         self.locality.update(self.policy)
         waiting = [cls.index for cls in sorted(self.cluster.waiting, key=attrgetter("rank"))]
         self.classes.refresh(waiting, self.policy, scope.evictions.refused)
+        self.racks.weigh(self.policy)
         self.batch.flush()
         jobs = (group.job for group in chain(touched, changes.removed))
         self.shares.update(jobs, self.policy, self.classes.with_room, scope.round_shares)

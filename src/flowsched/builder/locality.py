@@ -149,25 +149,25 @@ class LocalityArcs:
             return
         self._cut_off(stale)
         for group in stale:
-            self.batch.set_cost(self._entries[group].far, policy.distance(0.0, 0.0))
+            self.batch.set_cost(self._entries[group].far, policy.distance(0.0, 0.0, _total(group)))
         if policy.locality is None:
             return
         to_racks: list[tuple[Group, int, int]] = []
         to_rows: list[tuple[Group, int, int]] = []
         for group in stale:
             rows, racks = self._parts(group)
-            least = policy.locality.threshold
-            to_racks += [(group, r, policy.distance(0.0, part)) for r, part in racks.items() if part >= least]
+            least, total = policy.locality.threshold, _total(group)
+            to_racks += [(group, r, policy.distance(0.0, part, total)) for r, part in racks.items() if part >= least]
             for row, part in rows.items():
                 if part >= least:
                     rack = int(self.racks.of[row])
-                    to_rows.append((group, row, policy.distance(part, racks[rack])))
+                    to_rows.append((group, row, policy.distance(part, racks[rack], total)))
                     self._at[row] = self.cluster.by_row[row].id
         self._lead(to_racks, to_rows)
 
     def _parts(self, group: Group) -> tuple[dict[int, float], dict[int, float]]:
         """Return the parts of the group's data by row and by rack."""
-        total = sum(amount for _, amount in group.data)
+        total = _total(group)
         rows: dict[int, float] = {}
         racks: dict[int, float] = {}
         for machine, amount in group.data:
@@ -233,3 +233,8 @@ class LocalityArcs:
             heads = np.array([self.racks.aggregator(group.cls.index), *entry.heads.tolist()], np.int64)
             arcs = np.array([entry.far, *entry.arcs.tolist()], np.int64)
             yield arcs, np.full(len(arcs), entry.node), heads
+
+
+def _total(group: Group) -> float:
+    """Return the amount of the group's data."""
+    return sum(amount for _, amount in group.data)

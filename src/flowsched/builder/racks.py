@@ -2,9 +2,10 @@
 
 ::
 
-    X_c --0--> R_c,r        capacity: unlimited, or what the rack takes of a class that is spread over racks
+    X_c --load--> R_c,r     capacity: unlimited, or what the rack takes of a class that is spread over racks
 
-To each class a rack is a node of its own.  Machines without a rack share anonymous ones.
+To each class a rack is a node of its own.  Machines without a rack share anonymous ones.  The load of a rack costs as much as
+`Policy.rack_load` says, by default nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
+from flowsched.policy import Policy
 
 __all__ = ["ANONYMOUS_RACK", "RackArcs"]
 
@@ -49,6 +51,8 @@ class RackArcs(Columns):
     """Arc from the class's aggregator to that node, -1 exactly where there is no node."""
     _capacity: Ints = column("classes", "racks")
     """Capacity of that arc."""
+    _cost: Ints = column("classes", "racks")
+    """Cost of that arc."""
     _pair: Ints = column("arcs", fill=-1)
     """``class << 32 | rack`` of each arc that is, or once was, in `_arc`; -1 for others."""
 
@@ -67,6 +71,8 @@ class RackArcs(Columns):
         self._open: dict[int, None] = {}
         """Anonymous racks of fewer than `ANONYMOUS_RACK` machines."""
         self._indices = IdPool()
+        self._weighed = False
+        """False only if all costs are 0."""
         self._used: Ints | None = None
         """Arcs that had flow at the last call of `entered`; None before it, and in images."""
         self._listed: dict[int, Ints] = {}
@@ -141,6 +147,7 @@ class RackArcs(Columns):
             self._node[c, r] = nodes
             self._capacity[c, r] = [self._room(*pair) for pair in zip(c.tolist(), r.tolist(), strict=True)]
             arcs = self._arc[c, r] = self.batch.add_arcs(tails, nodes, self._capacity[c, r], 0)
+            self._cost[c, r] = 0
             self.grow(arcs=int(arcs.max()) + 1)
             self._pair[arcs] = c << 32 | r
         found: Ints = self._node[classes, racks]
@@ -154,6 +161,32 @@ class RackArcs(Columns):
             if arc >= 0 and room != self._capacity[class_id, rack]:
                 self._capacity[class_id, rack] = room
                 self.batch.set_capacity(arc, room)
+
+    def weigh(self, policy: Policy) -> None:
+        """Bring the costs up to date with the loads of racks."""
+        if not (policy.rack_load or self._weighed):
+            return
+        self._weighed = policy.rack_load > 0
+        c, r = np.nonzero(self._arc >= 0)
+        cost = policy.crowding(self.loads())[r]
+        other = cost != self._cost[c, r]
+        c, r, cost = c[other], r[other], cost[other]
+        self._cost[c, r] = cost
+        self.batch.set_costs(self._arc[c, r], cost)
+
+    def loads(self) -> NDArray[np.float64]:
+        """Return the load of each rack: the mean of its machines' loads, as `LoadCost` has it, without a newcomer."""
+        rows, inventory = np.flatnonzero(self.of >= 0), self.cluster.inventory
+        capacity, slots = inventory.capacity[rows], np.maximum(inventory.slots[rows], 1)
+        has = capacity > 0
+        used = np.zeros(capacity.shape)
+        np.divide(capacity - inventory.free[rows], capacity, out=used, where=has)
+        count = has.sum(axis=1)
+        load = np.where(count, used.sum(axis=1) / np.maximum(count, 1), inventory.running[rows] / slots)
+        racks = self.of[rows]
+        size = self._arc.shape[1]
+        mean = np.bincount(racks, load, size) / np.maximum(np.bincount(racks, minlength=size), 1)
+        return np.clip(mean, 0.0, 1.0)
 
     def _room(self, class_id: int, rack: int) -> int:
         """Return how many more tasks of the class a rack takes, as far as its arc can tell."""

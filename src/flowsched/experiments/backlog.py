@@ -1,8 +1,8 @@
 """What starts when more waits than runs: flowsched beside first come, first fit, EASY, SJF and DRF.
 
 Mixes of tasks that differ in two resources are run to their end in the simulator.  None needs recorded inputs.  With the
-openb trace at hand, the first of its tasks run on a part of its machines, too.  Run times are known in advance where the
-name of a scheduler says so, and to EASY and SJF.
+openb or a Google 2011 trace at hand, the first of its tasks run on a part of its machines, too.  Run times are known in
+advance where the name of a scheduler says so, and to EASY and SJF.
 
 The bounded slowdown is the time from arrival to end by the run time, of at least 10 s (Feitelson, JSSPP 2001).  The
 largest tasks are those that take the largest part of a machine.
@@ -75,7 +75,7 @@ def run(
         The first seed.
     say : callable
     data : Path, optional
-        Directory with ``openb/``; the rows of the trace are left out without it.
+        Directory with ``openb/`` and ``google2011/``; the rows of a trace that is not there are left out.
     keep : callable, optional
         Told how to get the rows so far.
 
@@ -88,14 +88,15 @@ def run(
     seeds, part = range(seed, seed + (2 if quick else 5)), 4 if quick else 1
     for name, mix in _MIXES.items():
         _compare(outcome, name, [mix(random.Random(each), part) for each in seeds], say)
-    if data is not None and (data / "openb").is_dir():
-        trace = load_trace(data / "openb")
-        _compare(outcome, "openb, the first tasks at once on every 20th machine", [_openb(trace, 3000 // part)], say)
-    else:
-        outcome.notes.append(
-            "no --data: the rows of the openb trace are left out. "
-            "They need DIR/openb, the folder data/csv of https://github.com/hkust-adsl/kubernetes-scheduler-simulator"
-        )
+    for title, (folder, origin) in _TRACES.items():
+        if data is not None and (data / folder).is_dir():
+            work = _first(load_trace(data / folder), 3000 // part)
+            title = f"{title}, the first {work.n_tasks:,} tasks at once on {len(work.machines)} machines"
+            _compare(outcome, title, [work], say)
+        else:
+            outcome.notes.append(
+                f"no --data: the rows of the {title} trace are left out. They need DIR/{folder}, {origin}"
+            )
     outcome.notes.append("Ratio: first fit's figure by the scheduler's, so above 1 is better, except of tasks started.")
     return outcome
 
@@ -197,12 +198,27 @@ _MIXES: dict[str, Callable[[random.Random, int], Workload]] = {
 }
 
 
-def _openb(trace: Workload, tasks: int) -> Workload:
-    """Return the first tasks of the trace that fit on every 20th of its machines, all at once and of one priority.
+_TRACES = {
+    "openb": (
+        "openb", "the folder data/csv of https://github.com/hkust-adsl/kubernetes-scheduler-simulator",
+    ),
+    "Google 2011": (
+        "google2011",
+        "with machine_events and task_events of https://github.com/google/cluster-data (ClusterData2011_2)",
+    ),
+}  # fmt: skip
+"""By name of the trace, its folder, and where it can be had."""
+
+_MACHINES = 75
+"""About as many machines of a trace are kept."""
+
+
+def _first(trace: Workload, tasks: int) -> Workload:
+    """Return the first tasks of a trace that fit on a part of its machines, all at once and of one priority.
 
     The other schedulers know no priorities.
     """
-    machines = trace.machines[::20]
+    machines = trace.machines[:: max(1, len(trace.machines) // _MACHINES)]
     known = fs.Resources(trace.resources)
     able = [(known.demand("machine", m.capacity), dict(m.labels)) for m in machines]
 
@@ -213,8 +229,13 @@ def _openb(trace: Workload, tasks: int) -> Workload:
             for have, labels in able
         )
 
-    kept = [a for a in trace.arrivals if all(map(fits, a.job.tasks)) and max(a.durations) < math.inf][:tasks]
-    kept = [replace(a, time=0.0, job=replace(a.job, priority=0)) for a in kept]
+    kept: list[Arrival] = []
+    for a in trace.arrivals:
+        if all(map(fits, a.job.tasks)) and max(a.durations) < math.inf:
+            tasks -= len(a.job.tasks)
+            if tasks < 0:
+                break
+            kept.append(replace(a, time=0.0, job=replace(a.job, priority=0)))
     return replace(trace, arrivals=kept, machines=machines, machine_events=(), horizon=None)
 
 

@@ -34,6 +34,7 @@ from flowsched.journal.recovery import attach
 from flowsched.journal.rerun import Recovery
 from flowsched.journal.snapshot import clone, pack
 from flowsched.policy import Policy
+from flowsched.policy.scale import BeyondScale
 from flowsched.policy.serialize import describe, parts, rebuild
 from flowsched.rounds.values import Commit, Round
 
@@ -138,11 +139,17 @@ class Durable(Generic[E]):
         now = number("now", now)
         if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
             raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
-        with self._calls:
-            self._check_ready()
-            if self.journal is None:
-                return self.engine.decide(now, time_limit)[0]
-            return self.journal.round(now, time_limit, self.engine.decide)
+        while True:
+            try:
+                with self._calls:
+                    self._check_ready()
+                    if self.journal is None:
+                        return self.engine.decide(now, time_limit)[0]
+                    return self.journal.round(now, time_limit, self.engine.decide)
+            except BeyondScale as found:
+                if found.policy is None:
+                    raise
+                self.policy = found.policy  # the same goals on a larger scale
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Let a round happen, but for deltas that events have overtaken.

@@ -13,8 +13,9 @@ from flowsched.policy.placement import (
     PreferenceCost,
     TaintCost,
 )
-from flowsched.policy.policy import OMEGA, Policy, PreemptionCost
+from flowsched.policy.policy import OMEGA, Policy
 from flowsched.policy.precedence import Precedence
+from flowsched.policy.preemption import PreemptionCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.providers import (
     DRF,
@@ -26,6 +27,7 @@ from flowsched.policy.providers import (
     StaticQuotas,
     WeightedMaxMin,
 )
+from flowsched.policy.utility import Utilities
 
 __all__ = [
     "DRF",
@@ -52,6 +54,7 @@ __all__ = [
     "StaticQuotas",
     "StrictPriority",
     "TaintCost",
+    "Utilities",
     "WaitCost",
     "WeightedMaxMin",
     "WeightedPriority",

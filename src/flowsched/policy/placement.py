@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import Any, Literal, Protocol
 
@@ -11,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 import flowsched._pairs as _pairs
-from flowsched.boundary.validate import number, quoted
+from flowsched.boundary.validate import number, ordered, quoted, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.cluster.shapes import ShapeKey
 from flowsched.exceptions import InputError
+from flowsched.policy.scale import LATER
 
 __all__ = ["CustomCost", "DeviceCost", "LoadCost", "Locality", "PlacementCost", "PreferenceCost", "TaintCost"]
 
@@ -27,10 +29,11 @@ class PlacementCost(Protocol):
     """Cost of one dimension of a placement.
 
     It may have a method ``least(cluster)``: the least difference between two places that matters, as a part of the whole
-    range; by default a hundredth.  `Policy.fitted` goes by it.
+    range; by default a hundredth.  `Policy.fitted` goes by it.  It may have an attribute ``range``, the least and the
+    largest value; by default (0, 1).  Weights compare whole ranges.
 
     Called for the machines that changed, before a round's solve.  It must depend on nothing but the classes and these
-    machines as they are now (other changes are not noticed), and return values in [0, 1].
+    machines as they are now (other changes are not noticed), and return values of its range.
     """
 
     @property
@@ -41,6 +44,12 @@ class PlacementCost(Protocol):
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost of one more task of each class on each machine, shape (classes, rows)."""
         ...
+
+
+def range_of(cost: PlacementCost) -> tuple[float, float]:
+    """Return the least and the largest value of a cost."""
+    low, high = getattr(cost, "range", None) or (0.0, 1.0)
+    return low, high
 
 
 _LEAST, _MOST = 1e-100, 1e100
@@ -92,8 +101,15 @@ class LoadCost:
 class Locality:
     """Run tasks near their data (`Task.data`): on the machine that holds it, else in its rack.
 
-    The cost of a place is the part of a task's data that has to come from other racks, plus `rack` times the part that
-    has to come from other machines of the same rack (Isard et al., "Quincy", SOSP 2009, section 4.2).
+    There are two modes:
+
+    * *By amount*, with `amount` given: the cost of a place is what crosses the core switch, the data in other racks, plus
+      `rack` times what crosses the rack's switch only, the data on other machines of the rack (Isard et al., "Quincy",
+      SOSP 2009, section 4.2).  So a task with much data gets the place near them before a task with little.
+    * *By part*, without: the same of the parts of a task's own data, so each task counts alike.
+
+    A task may have more data than `amount`.  Then `Scheduler.schedule` replaces the policy by one with a larger range and
+    the same price of a unit: `amount`, `weight` and `Policy.resolution` grow together.
 
     Parameters
     ----------
@@ -103,21 +119,30 @@ class Locality:
         From 0 to 1: what data in the same rack costs, data in another rack being 1.
     threshold : float
         Above 0 and up to 1: machines and racks with less than this part of a task's data are as good as any other.
+    amount : float or None
+        So much data in other racks costs as much as the whole range of a placement cost of the same weight; in the unit of
+        `Task.data`.  None for the mode by part.
     """
 
     weight: float = 1.0
     rack: float = 0.5
     threshold: float = 0.1
+    amount: float | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         become_weight(self)
         for name in ("rack", "threshold"):
             object.__setattr__(self, name, number(f"Locality: {name}", getattr(self, name), 0, 1))
         check_weight("Locality: threshold", self.threshold)
+        if self.amount is not None:
+            object.__setattr__(self, "amount", check_weight("Locality: amount", self.amount))
 
-    def cost(self, here: float, in_rack: float) -> float:
-        """Cost in [0, 1] of a place with these parts of the data on the machine and in its rack, itself included."""
-        return 1.0 - in_rack + self.rack * (in_rack - here)
+    def cost(self, here: float, in_rack: float, data: float = 1.0) -> float:
+        """Cost of a place with these parts of the data on the machine and in its rack, itself included.
+
+        From 0 to 1; above 1 by amount, where a task has more `data` than that.
+        """
+        return (1.0 - in_rack + self.rack * (in_rack - here)) * (1.0 if self.amount is None else data / self.amount)
 
 
 def built_in(cost: PlacementCost) -> int | None:
@@ -127,7 +152,7 @@ def built_in(cost: PlacementCost) -> int | None:
     return _pairs.KINDS["devices"] if type(cost) is DeviceCost else None
 
 
-def _shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
+def shapes_of(cluster: Cluster, rows: Ints) -> tuple[list[ShapeKey | None], Ints]:
     """Return the different shapes of machines, None for a row without one, and which of them each row has."""
     keys = cluster.inventory.shapes().keys
     shape, at = np.unique(cluster.inventory.suitability.of[rows], return_inverse=True)
@@ -151,7 +176,7 @@ class PreferenceCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1], shape (classes, rows); 0 for a task that prefers nothing."""
         cost = np.zeros((len(classes), len(rows)))
-        shapes, at = _shapes_of(cluster, rows)
+        shapes, at = shapes_of(cluster, rows)
         labels = [dict(key[1]) if key else {} for key in shapes]
         for i, cls in enumerate(classes.tolist()):
             prefers = cluster.by_class[cls].prefers
@@ -182,7 +207,7 @@ class TaintCost:
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in [0, 1), shape (classes, rows)."""
         cost = np.zeros((len(classes), len(rows)))
-        shapes, at = _shapes_of(cluster, rows)
+        shapes, at = shapes_of(cluster, rows)
         soft = [[taint for taint in key[3] if taint[2] == "PreferNoSchedule"] if key else [] for key in shapes]
         if not any(soft):
             return cost
@@ -200,18 +225,46 @@ class CustomCost:
     Parameters
     ----------
     function : callable
-        Called with the cluster, the indices of classes, and the rows of machines; returns costs in [0, 1] of shape
+        Called with the cluster, the indices of classes, and the rows of machines; returns costs of shape
         (classes, rows).  What it may depend on, see `PlacementCost`.
     weight : float
+    range : (float, float) or None
+        Least and largest cost, of either sign: ``(-7.0, 5.0)``.  None, the default: from 0 to 1.
+    grows : bool
+        The range is the one known so far, and grows.  A cost without a range grows, if it is the policy's only cost: where
+        its answers need more than [0, 1], or more than `Policy.resolution` levels, `Scheduler.schedule` replaces the policy
+        by one of the same goals with a range of powers of two, or a million levels.  Beside other costs no range grows.
     """
 
     function: Callable[[Cluster, Ints, Ints], Floats]
     weight: float = 1.0
+    range: tuple[float, float] | None = field(default=None, metadata=LATER)
+    grows: bool = field(default=False, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise InputError(f"CustomCost: function must be callable, got {quoted(self.function)}")
+        truth("CustomCost: grows", self.grows)
+        if self.range is not None:
+            ends = ordered("CustomCost: range", self.range)
+            if len(ends) != 2:
+                raise InputError(f"CustomCost: range must be (least, largest), got {quoted(self.range)}")
+            low, high = (number(f"CustomCost: range[{i}]", end, -_MOST, _MOST) for i, end in enumerate(ends))
+            if not high - low >= _LEAST:
+                raise InputError(
+                    f"CustomCost: range must go from the least to the largest cost, got {quoted(self.range)}"
+                )
+            object.__setattr__(self, "range", (low, high))
         become_weight(self)
+
+    def wider(self, least: float, largest: float) -> CustomCost | None:
+        """Return the same cost with a range that holds these; None if its range does not grow."""
+        if not (self.range is None or self.grows) or not -_MOST <= least <= largest <= _MOST:
+            return None
+        low, high = range_of(self)
+        low = low if least >= low else -(2.0 ** math.ceil(math.log2(-least)))
+        high = high if largest <= high else 2.0 ** math.ceil(math.log2(largest))
+        return replace(self, range=(low, high), grows=True)
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Return the costs of the function."""

@@ -5,8 +5,9 @@ All costs are whole numbers, and lower ones win.  How strict means strict: see t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -21,21 +22,20 @@ from flowsched.exceptions import CostRangeError, InputError
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.constraint import Constraint, checked_constraints
 from flowsched.policy.fairness import Fairness
-from flowsched.policy.placement import DeviceCost, LoadCost, Locality, PlacementCost, built_in
+from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Locality, PlacementCost, built_in, range_of
 from flowsched.policy.precedence import Precedence, check, fitted
+from flowsched.policy.preemption import PreemptionCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.purity import Witness
-from flowsched.policy.scale import CostScale
+from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
+from flowsched.policy.utility import Utilities
 
 Ints = NDArray[np.int64]
 
-__all__ = ["LATER", "OMEGA", "Policy", "PreemptionCost"]
+__all__ = ["OMEGA", "Policy", "PreemptionCost"]
 
 OMEGA = 1000
 """Cost of one whole dimension by default: the resolution of loads."""
-
-LATER: Mapping[str, bool] = {"later": True}
-"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
 
 _ROUNDING = 1e-9
 """So far beyond 0 and 1 a cost may be by rounding; so much it may differ where it is summed in another order."""
@@ -43,30 +43,8 @@ _ROUNDING = 1e-9
 _MOST = 1 << 59
 """All costs of a policy together are below it."""
 
-
-@dataclass(frozen=True)
-class PreemptionCost:
-    """Running tasks may have to go for waiting ones of strictly better priority.
-
-    Parameters
-    ----------
-    price : float
-        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
-        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
-    window : float
-        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
-        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
-        busy better ones would interrupt again and again, at the expense of strict priority.
-    """
-
-    price: float = 1.0
-    window: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("price", "window"):
-            object.__setattr__(self, name, number(f"PreemptionCost: {name}", getattr(self, name), 0))
-        if not 0 < self.price <= 1e4:
-            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
+_FINE = 1_000_000
+"""Resolution of a policy whose only cost tells more than the default apart."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +81,10 @@ class Policy:
     debug : bool
         Ask all placement costs and constraints several times, and refuse those that break their contract by name; see
         `flowsched.policy.purity`.  Several times as slow.
+    rack_load : float
+        Weight of the load of a rack, the mean of its machines' loads, beside the other costs of a place (the source's cost
+        on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  Each pass of
+        a round looks at all machines for it.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -117,6 +99,7 @@ class Policy:
     constraints: Sequence[Constraint] = field(default=(), metadata=LATER)
     backfill: Literal["easy", "conservative"] | None = field(default="easy", metadata=LATER)
     debug: bool = field(default=False, metadata=LATER)
+    rack_load: float = field(default=0.0, metadata=LATER)
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -140,12 +123,18 @@ class Policy:
         for name in ("resolution", "moves"):
             object.__setattr__(self, name, whole(f"Policy: {name}", getattr(self, name), 1, _MOST - 1))
         truth("Policy: debug", self.debug)
+        object.__setattr__(self, "rack_load", number("Policy: rack_load", self.rack_load, 0, 1e100))
         if self.backfill not in ("easy", "conservative", None):
             raise InputError(f"Policy: backfill must be 'easy', 'conservative' or None, got {quoted(self.backfill)}")
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
         object.__setattr__(self, "step", number("Policy: step", self.step, 0, 1))
         if not self.step:
             raise InputError("Policy: step must be above 0")
+        for i, cost in enumerate(self.placement):
+            if isinstance(cost, Utilities) and (levels := cost.needs(cost.weight / self._weight)) > self.resolution:
+                raise InputError(
+                    f"{self._name(i)}: its utilities need a resolution of at least {levels}, got {self.resolution}"
+                )
 
     @staticmethod
     def named(name: str) -> Policy:
@@ -209,15 +198,13 @@ class Policy:
         if self.recipe is not None:
             return _pairs.prices(cluster.inventory, self.recipe, classes, rows)
         total = np.zeros((len(classes), len(rows)))
-        weight = self._locality_weight
         for i, cost in enumerate(self.placement):
             part = self._asked(i, cluster, classes, rows)
             if self.debug:
                 self._compare(i, part, cluster, classes, rows)
             total += cost.weight * part
-            weight += cost.weight
-        if weight:
-            total *= self.resolution / weight
+        if self._weight:
+            total *= self.resolution / self._weight
         return np.clip(np.rint(total), 0, self.resolution).astype(np.int64)
 
     @cached_property
@@ -229,26 +216,46 @@ class Policy:
         kinds = [built_in(cost) for cost in self.placement]
         if self.debug or len(kinds) > _pairs.MOST_COSTS:
             return None
-        terms, weight = [], self._locality_weight
+        terms, weight = [], self._weight
         for kind, cost in zip(kinds, self.placement, strict=True):
             if kind is None:
                 return None
             terms.append((kind, cost.weight))
-            weight += cost.weight
         return tuple(terms), self.resolution / weight if weight else 1.0, float(self.resolution)
 
     def _asked(self, i: int, cluster: Cluster, classes: Ints, rows: Ints) -> NDArray[Any]:
-        """Ask one placement cost, and check its answer; shape (classes, rows)."""
+        """Ask one placement cost, and check its answer; parts of its range, shape (classes, rows)."""
         part: NDArray[Any] = np.asarray(self.placement[i](cluster, classes, rows))
         shape = (len(classes), len(rows))
         if part.shape != shape:
             raise InputError(f"{self._name(i)} returned shape {part.shape}, expected {shape}: (classes, rows)")
         if part.dtype.kind not in "fiub":
             raise InputError(f"{self._name(i)} returned values of type {part.dtype}, expected numbers")
-        if part.size and not (part.min() >= -_ROUNDING and part.max() <= 1 + _ROUNDING):
-            wrong = part[~((part >= -_ROUNDING) & (part <= 1 + _ROUNDING))][0]
-            raise InputError(f"{self._name(i)} returned {wrong:g}; costs are numbers from 0 to 1")
+        low, high = range_of(self.placement[i])
+        margin = _ROUNDING * (high - low)
+        if part.size and not (part.min() >= low - margin and part.max() <= high + margin):
+            wrong = part[~((part >= low - margin) & (part <= high + margin))][0]
+            raise BeyondScale(
+                f"{self._name(i)} returned {wrong:g}; costs are numbers from {low:g} to {high:g}",
+                self._wider(float(part.min()), float(part.max())),
+            )
+        if (low, high) != (0.0, 1.0):
+            part = (part - low) / (high - low)
+        if (
+            self.resolution < _FINE
+            and self._wider(low, high) is not None
+            and is_coarse(part, self.resolution, _ROUNDING)
+        ):
+            finer = replace(self, resolution=_FINE)
+            raise BeyondScale(f"{self._name(i)} tells more than {self.resolution} levels apart", finer)
         return part
+
+    def _wider(self, least: float, largest: float) -> Policy | None:
+        """Return the same goals with a scale that holds such costs, if the policy consists of a cost that grows."""
+        if len(self.placement) != 1 or self.locality or self.rack_load or not isinstance(self.placement[0], CustomCost):
+            return None
+        cost = self.placement[0].wider(least, largest)
+        return None if cost is None else replace(self, placement=(cost,))
 
     @cached_property
     def _witnesses(self) -> WeakKeyDictionary[Cluster, list[Witness]]:
@@ -256,7 +263,7 @@ class Policy:
         return WeakKeyDictionary()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_witnesses", "recipe")}
+        return {name: value for name, value in vars(self).items() if name not in ("_witnesses", "recipe", "_weight")}
 
     def _name(self, i: int) -> str:
         return f"Policy: placement[{i}] ({quoted(self.placement[i], 200)})"
@@ -273,27 +280,68 @@ class Policy:
 
         witnesses[i].check(ask, part, classes, rows, cluster.inventory.version)
 
-    @property
-    def _locality_weight(self) -> float:
-        return self.locality.weight if self.locality else 0.0
+    @cached_property
+    def _weight(self) -> float:
+        """Sum of the weights of all costs of a place."""
+        local = self.locality.weight if self.locality else 0.0
+        return sum((cost.weight for cost in self.placement), local) + self.rack_load
 
-    def distance(self, here: float, in_rack: float) -> int:
+    def distance(self, here: float, in_rack: float, data: float = 1.0) -> int:
         """Cost of the data that is elsewhere, for a task with these parts of it on its machine and in that one's rack.
 
         Together with `place` it is 0 to `resolution`.
+
+        Parameters
+        ----------
+        data : float
+            All data of the task.
         """
         if self.locality is None:
             return 0
-        weight = self.locality.weight + sum(cost.weight for cost in self.placement)
+        if self.locality.amount is not None and data > self.locality.amount:
+            raise BeyondScale(f"Policy: a task has more data, {data:g}, than the scale holds", self._holding(data))
+        weight = self.locality.weight + sum(cost.weight for cost in self.placement) + self.rack_load
         # Rounded down, as the rest may have been rounded up.
-        return int(self.locality.cost(here, in_rack) * self.locality.weight * self.resolution / weight)
+        return int(self.locality.cost(here, in_rack, data) * self.locality.weight * self.resolution / weight)
+
+    def crowding(self, load: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Cost of racks of these loads, from 0 to 1; together with `place` it is 0 to `resolution`."""
+        if not self.rack_load:
+            return np.zeros(len(load), np.int64)
+        return np.floor(load * (self.rack_load * self.resolution / self._weight)).astype(np.int64)
+
+    def _holding(self, data: float) -> Policy:
+        """Return the same costs of all places, on a scale that holds a task of so much data."""
+        locality = self.locality
+        assert locality is not None and locality.amount is not None
+        times = 2.0 ** math.ceil(math.log2(min(data / locality.amount, 2.0**99)))
+        resolution = math.ceil(self.resolution * (1.0 + (times - 1.0) * locality.weight / self._weight))
+        if resolution >= _MOST:
+            raise CostRangeError(
+                f"Policy: a task's data of {data:g} is too much for exact arithmetic: a larger amount than "
+                f"{locality.amount:g} or a smaller resolution ({self.resolution}) needed"
+            )
+        wider = replace(locality, weight=locality.weight * times, amount=locality.amount * times)
+        return replace(self, locality=wider, resolution=resolution)
 
     @cached_property
     def scale(self) -> CostScale:
         """The scale of all costs."""
         price = self.preemption.price if self.preemption else 0.0
-        waiting = self.waiting
-        return CostScale(self.resolution, self.moves, waiting.buckets, round(price * self.resolution), waiting.patience)
+        return CostScale(
+            self.resolution, self.moves, self.waiting.buckets, round(price * self.resolution), self._patience
+        )
+
+    @property
+    def _patience(self) -> float:
+        """The part of the whole range above which a place is worth less than waiting in the first age bucket."""
+        if not any(isinstance(cost, Utilities) for cost in self.placement):
+            return self.waiting.patience
+        total = (self.locality.weight if self.locality else 0.0) + self.rack_load
+        for cost in self.placement:
+            total += cost.weight * (cost.waits if isinstance(cost, Utilities) else 1.0)
+        # As in `place`, to the last bit: so a place that is worth as much as waiting costs one less.
+        return min(self.waiting.patience, round(total * (self.resolution / self._weight)) / self.resolution)
 
     def wait(self, bucket: int) -> int:
         """Return the cost of waiting in an age bucket, priority apart."""

@@ -19,6 +19,7 @@ from flowsched.exceptions import InputError
 from flowsched.policy.aging import WaitCost
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.placement import CustomCost, Locality
+from flowsched.policy.utility import Utilities
 
 __all__ = ["Goals", "Precedence", "check", "fitted"]
 
@@ -38,6 +39,8 @@ class Goals(Protocol):
     def placement(self) -> Sequence[Any]: ...
     @property
     def locality(self) -> Locality | None: ...
+    @property
+    def rack_load(self) -> float: ...
     @property
     def fair_step(self) -> int: ...
     def levels(self, priorities: Sequence[int]) -> dict[int, int]: ...
@@ -156,7 +159,8 @@ def _goals(policy: Goals, cluster: Cluster) -> list[_Goal]:
 def _parts(policy: Goals) -> list[tuple[str, Any, float]]:
     """The placement costs, the most important first: name, cost, weight."""
     parts = [("locality", policy.locality, policy.locality.weight)] if policy.locality else []
-    return parts + [(_name(cost), cost, cost.weight) for cost in policy.placement]
+    parts += [(_name(cost), cost, cost.weight) for cost in policy.placement]
+    return parts + [("load of racks", None, policy.rack_load)] * (policy.rack_load > 0)
 
 
 def _name(cost: Any) -> str:
@@ -179,11 +183,16 @@ def _scaled(policy: _P, cluster: Cluster, moves: int) -> _P | None:
         weights.insert(0, max(1.0, (moves + 1) * sum(weights) / _least(cost, cluster)))
     if _LEVELS * sum(weights) >= _LARGEST:
         return None
-    resolution = max(policy.resolution, math.ceil(_LEVELS * sum(weights)))
+    total = sum(weights)
     locality = replace(policy.locality, weight=weights.pop(0)) if policy.locality else None
+    rack_load = weights.pop() if policy.rack_load else 0.0
     placement = tuple(_weighted(cost, weight) for cost, weight in zip(policy.placement, weights, strict=True))
+    needs = [cost.needs(cost.weight / total) for cost in placement if isinstance(cost, Utilities)]
+    resolution = max(policy.resolution, math.ceil(_LEVELS * total), *needs)
     known: Any = policy
-    scaled: _P = replace(known, placement=placement, locality=locality, resolution=resolution, moves=moves)
+    scaled: _P = replace(
+        known, placement=placement, locality=locality, resolution=resolution, moves=moves, rack_load=rack_load
+    )
     return scaled
 
 

@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CostScale"]
+from flowsched.exceptions import InputError
+
+__all__ = ["LATER", "BeyondScale", "CostScale", "is_coarse"]
 
 Ints = NDArray[np.int64]
+
+LATER: Mapping[str, bool] = {"later": True}
+"""Marks settings that came with a later version: descriptions leave them out where they are as by default."""
+
+
+class BeyondScale(InputError):
+    """A policy's scale does not hold a cost.
+
+    Attributes
+    ----------
+    policy : Policy
+        The same goals with a scale that does.
+    """
+
+    policy: Any
+
+    def __init__(self, message: str, policy: Any = None) -> None:
+        super().__init__(message)
+        self.policy = policy
+
+
+def is_coarse(part: NDArray[Any], resolution: int, tolerance: float) -> bool:
+    """Return True if two different costs of a class come out as one level; parts of its range, (classes, rows)."""
+    ascending = np.sort(part, axis=1)
+    steps = np.diff(ascending, axis=1) > tolerance
+    return bool((steps & (np.diff(np.rint(ascending * resolution), axis=1) == 0)).any())
 
 
 @dataclass(frozen=True, slots=True)

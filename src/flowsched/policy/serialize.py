@@ -19,9 +19,9 @@ import numpy as np
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import UnknownIdError
-from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers
+from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers, utility
 from flowsched.policy.policy import Policy
-from flowsched.policy.policy import PreemptionCost as _PreemptionCost
+from flowsched.policy.preemption import PreemptionCost as _PreemptionCost
 
 __all__ = ["describe", "difference", "parts", "rebuild"]
 
@@ -30,7 +30,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
-    for module in (fairness, fragmentation, placement, priority, providers, aging)
+    for module in (fairness, fragmentation, placement, priority, providers, aging, utility)
     for name in module.__all__
     if isinstance(getattr(module, name), type)
 }

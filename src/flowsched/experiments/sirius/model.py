@@ -7,17 +7,17 @@ rack are assumptions; waiting times, and the tasks that share a machine, are mea
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import Cluster, Machine, Task
+from flowsched.cluster import Machine, Task
 from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
 from flowsched.cluster.records import Group
-from flowsched.policy import LoadCost, Policy
+from flowsched.policy import LoadCost, Policy, Utilities
 from flowsched.rounds.values import Commit, Place, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Simulation, Workload
@@ -36,12 +36,11 @@ __all__ = [
     "Load",
     "RandomPlacement",
     "Run",
-    "Utility",
     "cores",
     "oldest_first",
     "simulate",
     "sirius",
-    "unbounded",
+    "utilities",
 ]
 
 Ints = NDArray[np.int64]
@@ -77,33 +76,23 @@ class Kind:
 
 def _machines(slots: Callable[[str], int | None]) -> list[Machine]:
     racks = [f"rack{1 + i // 10}" for i in range(20)]
-    return [Machine(f"m{i:02}", {"cpu": CORES}, rack, slots=slots(rack)) for i, rack in enumerate(racks)]
+    return [
+        Machine(f"m{i:02}", {"cpu": CORES}, rack, labels={"rack": rack}, slots=slots(rack))
+        for i, rack in enumerate(racks)
+    ]
 
 
-@dataclass(frozen=True)
-class Utility:
-    """Placement by utility: the speed of a task on a machine, negated and scaled to costs in [0, 1]."""
-
-    weight: float = 1.0
-
-    def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
-        """Cost of one more task of each class on each machine, shape (classes, rows)."""
-        kinds = {cls.index: cls.kind for cls in cluster.waiting}
-        racks = [cluster.by_row[row].rack for row in rows.tolist()]
-        cost = np.zeros((len(classes), len(rows)))
-        for i, cls in enumerate(classes.tolist()):
-            kind = kinds.get(cls)
-            if isinstance(kind, Kind):
-                cost[i] = [1.0 - kind.speed(str(rack)) for rack in racks]
-        return cost
+def utilities(kinds: Iterable[Kind]) -> Utilities:
+    """Placement constraints: the utility of a place is the speed of the program there."""
+    racks = ("rack1", "rack2")
+    return Utilities([(kind, {"rack": (rack,)}, kind.speed(rack)) for kind in dict.fromkeys(kinds) for rack in racks])
 
 
 class RandomPlacement:
-    """Placement of every task at once on a random machine, with at most `slots` tasks each, or any number."""
+    """A queue, first come, first served: each task goes to a random machine that has a free slot."""
 
-    def __init__(self, seed: int, slots: int | None = None) -> None:
+    def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
-        self._slots = slots
         self._free: dict[Hashable, int] = {}
         self._where: dict[Hashable, Hashable] = {}
         self._waiting: dict[Hashable, None] = {}
@@ -112,7 +101,7 @@ class RandomPlacement:
         """Take events."""
         for event in events:
             if isinstance(event, MachineAdded):
-                self._free[event.id] = 1 << 40 if self._slots is None else self._slots
+                self._free[event.id] = 1 << 40 if event.slots is None else event.slots
             elif isinstance(event, JobSubmitted):
                 self._waiting.update(dict.fromkeys(task.id for task in event.tasks))
             elif (task := getattr(event, "task", None)) is not None:
@@ -188,6 +177,11 @@ class Run:
         spent: Floats = self.ends - arrived[self._job]
         return spent
 
+    def full_speed(self) -> float:
+        """The part of the tasks that ran where their program is at full speed."""
+        alone = np.concatenate([seconds for _, _, seconds, _ in self.load.jobs])
+        return float((self.spent - self.waits < 1.01 * alone).mean())
+
     def of(self, name: str, values: Floats) -> float:
         """Mean over the tasks of a program."""
         mine = np.array([kind.name == name for _, kind, _, _ in self.load.jobs])
@@ -216,14 +210,10 @@ def cores(rack: str) -> int | None:
     return CORES
 
 
-def unbounded(rack: str) -> int | None:
-    """Any number of slots."""
-    return None
-
-
-def sirius(**given: Any) -> Scheduler:
-    """A scheduler with the source's costs: utility, load and waiting; `given` are other parts of the policy."""
-    return Scheduler(Policy(placement=(Utility(1.0), LoadCost("spread", 0.2)), **given), resources=RESOURCES)
+def sirius(load: Load, **given: Any) -> Scheduler:
+    """A scheduler with the source's costs for a load: utility, load and waiting; `given` are other parts of the policy."""
+    wishes = utilities(kind for _, kind, _, _ in load.jobs)
+    return Scheduler(Policy(placement=(wishes, LoadCost("spread", 0.2)), **given), resources=RESOURCES)
 
 
 def oldest_first(group: Group, shares: Shares) -> tuple[float, ...]:

@@ -63,11 +63,11 @@ def plot(outcome: Outcome, folder: Path) -> list[Path]:
         "Fairness (fig. 7)",
     )
     counts = list(outcome.gpu["Sirius"])
-    for i, (name, label) in enumerate((("gpu-runtime", "mean run time, s"), ("gpu-wait", "mean wait, s"))):
+    for i, (name, label) in enumerate((("gpu-tasks", "part of the tasks on GPUs"), ("gpu-wait", "mean wait, s"))):
         series: dict[str, Sequence[float]] = {
             scheduler: [values[count][i] for count in counts] for scheduler, values in outcome.gpu.items()
         }
-        bars(name, [f"{count} tasks" for count in counts], series, label, f"Placement (fig. {8 + i})")
+        bars(name, [f"{count} tasks" for count in counts], series, label, f"Placement (for fig. {8 + i})")
     programs = [kind.name for kind in LOADS]
     by_program: dict[str, Sequence[float]] = {
         scheduler: [values[name] for name in programs] for scheduler, values in outcome.priority.items()

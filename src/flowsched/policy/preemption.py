@@ -1,0 +1,35 @@
+"""Price of ending a run before its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowsched.boundary.validate import number, quoted
+from flowsched.exceptions import InputError
+
+__all__ = ["PreemptionCost"]
+
+
+@dataclass(frozen=True)
+class PreemptionCost:
+    """Running tasks may have to go for waiting ones of strictly better priority.
+
+    Parameters
+    ----------
+    price : float
+        What each one costs, in units of a whole load (`OMEGA`): once for a task that has just begun to run, and once
+        more for each age bucket (see `WaitCost`) that it has run through, since its work would be lost.
+    window : float
+        A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
+        itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
+        busy better ones would interrupt again and again, at the expense of strict priority.
+    """
+
+    price: float = 1.0
+    window: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("price", "window"):
+            object.__setattr__(self, name, number(f"PreemptionCost: {name}", getattr(self, name), 0))
+        if not 0 < self.price <= 1e4:
+            raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")
