@@ -44,3 +44,13 @@ def test_the_sequence_keeps_the_proportions_and_rounding_does_not(tmp_path: Path
     for usage in runs.values():
         start, end, size = usage.tasks[:, 1], usage.tasks[:, 1] + usage.tasks[:, 2], usage.tasks[:, 3]
         assert all(size[(start <= at) & (at < end)].sum() <= 100 for at in start[::50])
+
+
+def test_heartbeats_far_apart_let_the_sources_rule_keep_the_proportions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_BEATS", (1.0, 20.0))
+    outcome = experiment._Runs()
+    experiment._beats(outcome, (0,))
+    found = [row.value for row in outcome.rows]
+    assert len(found) == 8 and all(isinstance(value, float) for value in found)
+    ours, source, _, _, rare, rare_source, _, rare_rounding = found
+    assert ours < 10 < source and max(rare, rare_source) < 5 < rare_rounding

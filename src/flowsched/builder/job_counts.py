@@ -128,9 +128,10 @@ class JobCounts(Columns):
         mean = demand / np.maximum(tasks, 1)[:, None]
         wait = (tasks - running)[:, None]
         further = np.where(wait > 0, np.maximum(demand - held, 0.0) / np.maximum(wait, 1), mean)
-        if aside:
-            tasks = np.where([claimant in aside for claimant in ids], running, tasks)
-        claims = Claims(ids, tasks, running, 0, np.array(weight), mean, capacity, held, further)
+        out = np.array([claimant in aside for claimant in ids], np.bool_) if aside else None
+        if out is not None:
+            tasks = np.where(out, running, tasks)
+        claims = Claims(ids, tasks, running, 0, np.array(weight), mean, capacity, held, further, aside=out)
         return replace(claims, units=claims.together())
 
     def narrowed(self, claims: Claims, share: Ints, total: Callable[[NDArray[Any]], NDArray[Any]]) -> Claims:

@@ -61,7 +61,7 @@ class RoundScope:
         self.evictions = evictions
         self.withheld: dict[Group, None] = dict(left_out)
         self.urged: dict[Group, None] = {}
-        self.round_shares = RoundShares()
+        self.round_shares = RoundShares(now=now)
         self.first = True
         self.wake = inf
         self._groups = groups

@@ -18,7 +18,7 @@ Nodes and arcs stay when the policy changes: what it does not use has capacity 0
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +49,16 @@ class RoundShares:
         True if the next update works entitlements out anew.  They hold for one round, so it is True at first.
     aside : dict of hashable
         Claimants that claim no more than what runs, where shares are granted in steps.
+    now : float
+        Time of the round.
+    first : Claims or None
+        Claims at its beginning.
     """
 
     stale: bool = True
     aside: dict[Hashable, None] = field(default_factory=dict)
+    now: float = 0.0
+    first: Claims | None = None
 
 
 class Shares(Columns):
@@ -175,7 +181,9 @@ class Shares(Columns):
             return
         self._stale.update(dict.fromkeys(touched))
         if state.stale:
-            roomy = with_room([cls.index for cls in self.cluster.waiting]) if self._gradual else None
+            # Accounts keep the part of claimants for which there is no room now.
+            by_room = self._gradual and not hasattr(fairness.share, "committed")
+            roomy = with_room([cls.index for cls in self.cluster.waiting]) if by_room else None
             self._stale.update(dict.fromkeys(jobs_with(self._counts.look(roomy), self._claimants.index)))
         changed = bool(self._stale) or self._claims is None or policy is not self._policy
         self._policy = policy
@@ -186,7 +194,7 @@ class Shares(Columns):
             return
         self._claimants.lead_over_users()
         if state.stale:
-            changed |= self._entitle(fairness, changed, state.aside)
+            changed |= self._entitle(fairness, changed, state)
             state.stale = False
         if changed:
             self._bound(fairness, policy)
@@ -312,11 +320,13 @@ class Shares(Columns):
 
     # -- entitlements -------------------------------------------------------------------------------------------
 
-    def _entitle(self, fairness: Fairness, changed: bool, aside: Collection[Hashable]) -> bool:
+    def _entitle(self, fairness: Fairness, changed: bool, state: RoundShares) -> bool:
         """Work entitlements out anew; return False if nothing that they depend on has changed."""
         ids = self._claimants.ids()
         old = self._claims
-        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, aside)
+        claims = self._counts.claims(ids, self._weights(fairness, ids), self._claimants.total, state.aside)
+        state.first = first = state.first or claims
+        claims = replace(claims, now=state.now, reclaim=fairness.reclaim, moved=claims.since(first))
         if (
             not changed
             and old is not None

@@ -14,11 +14,12 @@ before any provider is changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from flowsched.boundary.validate import check_id, ordered, whole
+from flowsched.boundary.validate import check_id, mapping, number, ordered, truth, whole
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.policy.providers import SequenceShare
@@ -27,7 +28,7 @@ from flowsched.sharing.deployment import Deployment
 from flowsched.sharing.deployment_sequence import DeploymentSequence
 from flowsched.sharing.ledger import Ledger
 
-__all__ = ["Account", "accounts", "booked", "keepers"]
+__all__ = ["Account", "accounts", "booked", "completed", "keepers"]
 
 MOST_USERS = 1 << 13
 """A ledger of more users is refused, for it takes their square."""
@@ -68,6 +69,7 @@ def accounts(policy: Policy) -> Iterator[Account]:
     for where, provider in keepers(policy).items():
         described = describe(provider)
         settings = set(described) if isinstance(described, dict) else set()
+        settings |= getattr(type(provider), "later_settings", frozenset())
         kept = {name: value for name, value in vars(provider).items() if name not in settings}
         try:
             yield where, described, {name: _plain(value) for name, value in kept.items()}
@@ -95,7 +97,7 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
         for name in account:
             if not name.isidentifier() or name.startswith("__") or _is_code(getattr(type(provider), name, None)):
                 raise InputError(f"account of fairness.{where}: {name!r} is nothing that it could keep")
-        read = {name: _read(value) for name, value in account.items()}
+        read = completed(provider, {name: _read(value) for name, value in account.items()})
         if type(provider) is SequenceShare:
             _check_deployment(provider, **read)
         inventory.append((provider, read))
@@ -107,8 +109,25 @@ def booked(policy: Policy, kept: Mapping[str, tuple[Any, Any]]) -> Callable[[], 
     return book
 
 
-def _check_deployment(provider: SequenceShare, deployment: Any = None) -> None:
-    made = Deployment({"anybody": 1}, mu=provider.mu)
+def completed(provider: Any, account: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an account with what one of an older version lacks, see `flowsched.policy.ShareProvider`."""
+    return {**getattr(type(provider), "later", {}), **account}
+
+
+def _check_deployment(
+    provider: SequenceShare,
+    deployment: Any = None,
+    grains: Any = True,
+    held: Any = MappingProxyType({}),
+    since: Any = None,
+) -> None:
+    truth("account: SequenceShare: grains", grains)
+    if since is not None:
+        number("account: SequenceShare: since", since)
+    for user, amount in mapping("account: SequenceShare: held", held).items():
+        check_id("account: SequenceShare: held", user)
+        whole("account: SequenceShare: held", amount, 0, _LARGEST)
+    made = Deployment({"anybody": 1}, mu=provider.mu, ticks=provider.ticks)
     if deployment is not None and (
         type(deployment) is not Deployment
         or any(getattr(deployment, name) != getattr(made, name) for name in ("mu", "ticks", "spares"))

@@ -133,7 +133,7 @@ def _check_roles(policy: Policy) -> None:
 
 
 _ROLES = {
-    "priority": ("flowsched.policy.priority",), "fairness": ("flowsched.policy.providers",),
+    "priority": ("flowsched.policy.priority",), "fairness": ("flowsched.policy.providers", "flowsched.policy.sequence_share"),
     "placement": ("flowsched.policy.placement", "flowsched.policy.fragmentation"),
 }  # fmt: skip
 

@@ -57,6 +57,7 @@ from flowsched.cluster import (
 )
 from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
+from flowsched.journal.accounts import completed
 from flowsched.journal.graph_tables import Graph, Schema, stateful
 from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.network.flow_network import FlowNetwork
@@ -311,9 +312,11 @@ def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
         if accounts and len(accounts) != len(keepers):
             raise ValueError("accounts of other share providers")
         for provider, account in zip(keepers, accounts, strict=False):
-            if account.keys() != vars(provider).keys():
+            kept = completed(provider, account)
+            missing = vars(provider).keys() - kept.keys() - getattr(type(provider), "later_settings", set())
+            if missing or kept.keys() - vars(provider).keys():
                 raise TypeError(f"accounts of something else than a {type(provider).__name__}")
-            vars(provider).update(account)
+            vars(provider).update(kept)
     except FlowschedError as error:
         raise InputError(f"image: {error}") from error
     except (AttributeError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:

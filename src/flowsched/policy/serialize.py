@@ -80,7 +80,12 @@ def _settings(value: Any) -> Iterator[tuple[str, Any]]:
             if f.init and not (f.metadata.get("later") and getattr(value, f.name) == f.default)
         ]
     else:
-        names = signature(type(value)).parameters
+        later = getattr(type(value), "later_settings", ())
+        names = [
+            name
+            for name, parameter in signature(type(value)).parameters.items()
+            if not (name in later and getattr(value, name) == parameter.default)
+        ]
     for name in names:
         if hasattr(value, name):
             yield name, getattr(value, name)

@@ -29,7 +29,7 @@ from flowsched.policy import Policy
 from flowsched.rounds.commit import carry_out, happen
 from flowsched.rounds.loop import make_round
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Commit, Delta, Place, Reason, Round
+from flowsched.rounds.values import Commit, Delta, Place, Preempt, Reason, Round
 from flowsched.rounds.verdicts import Verdicts
 
 __all__ = ["RoundEngine", "State"]
@@ -185,10 +185,11 @@ class RoundEngine:
         return True
 
     def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
-        """Tell share providers that keep accounts which tasks started."""
+        """Tell share providers that keep accounts which tasks started, and which stopped."""
         if isinstance(round.shares, ShareReport):
-            started = (delta.task for delta in deltas if isinstance(delta, Place))
-            round.shares.book(self.cluster.task(task).group.job for task in started)
+            started = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Place))
+            stopped = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Preempt))
+            round.shares.book(started, stopped)
 
     # -- questions ----------------------------------------------------------------------------------------------
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.records import JobRecord
+from flowsched.cluster.records import Group
 from flowsched.policy.fairness import Fairness
 from flowsched.policy.providers import Claims
 from flowsched.rounds.values import Share
@@ -65,15 +68,17 @@ class ShareReport(Mapping[Hashable, Share]):
         unused = np.maximum(part - self._running, 0)
         return water_fill(int(borrowed.sum()), unused, unused), borrowed
 
-    def book(self, started: Iterable[JobRecord]) -> None:
-        """Tell the provider, if it keeps accounts, how many tasks of each claimant started."""
+    def book(self, started: Iterable[Group], stopped: Iterable[Group]) -> None:
+        """Tell the provider, if it keeps accounts, which tasks of each claimant started and stopped, by their groups."""
         committed = getattr(self.fairness.share, "committed", None)
         if committed is None:
             return
         index = {one: i for i, one in enumerate(self.claims.ids)}
-        counts = np.zeros(len(self.claims.ids), np.int64)
-        for job in started:
-            i = index.get(job.job.id if self.fairness.over == "job" else job.job.user)
+        counts, booked = np.zeros(len(index), np.int64), np.zeros(len(index))
+        starts, stops = Counter(started), Counter(stopped)
+        for group, count in chain(starts.items(), ((group, -count) for group, count in stops.items())):
+            i = index.get(group.job.job.id if self.fairness.over == "job" else group.job.job.user)
             if i is not None:
-                counts[i] += 1
-        committed(self.claims, counts)
+                counts[i] += max(count, 0)
+                booked[i] += count * self.claims.part_of(group.cls.demand)
+        committed(replace(self.claims, booked=booked), counts)

@@ -262,12 +262,27 @@ class Deployment:
         """
         check_units("units", units)
         check_units("ticks", ticks)
-        more = int(units) * (int(ticks) - self.ticks)
-        i = self.sequence.index([user])[0]
-        part = water_fill(abs(more), np.full(len(self.users), abs(more), np.int64), self._weights)
-        gain = -part if more > 0 else part
-        gain[i] += more
-        self.ledger.balance(gain)
+        used = np.zeros(len(self.users), np.int64)
+        used[self.sequence.index([user])] = int(units) * (int(ticks) - self.ticks)
+        self.charge(used)
+
+    def charge(self, used: Ints) -> None:
+        """Book use beyond what `book` has booked (> 0), or less of it (< 0); the sequence stays where it is.
+
+        Parameters
+        ----------
+        used : ndarray of int64, shape (n,)
+            In units times ticks.  All users together owe it, or are owed it, in proportion to their quotas.
+        """
+        used = whole_vector("used", used, len(self.users))
+        total = int(used.sum())
+        part = water_fill(abs(total), np.full(len(used), abs(total), np.int64), self._weights)
+        self.ledger.balance(used - part if total > 0 else used + part)
+
+    def scale(self, factor: float) -> None:
+        """Multiply all debts, for another unit."""
+        self.ledger.scale(factor)
+        self._carried = self._carried * factor
 
     def _wanted(self, wanted: Mapping[Hashable, int] | Sequence[int] | Ints) -> Ints:
         if isinstance(wanted, Mapping):

@@ -181,6 +181,10 @@ class Ledger:
         for k, n in zip(*np.nonzero(loans), strict=True):
             self._lend(int(k), int(n), int(loans[k, n]))
 
+    def scale(self, factor: float) -> None:
+        """Multiply all debts, for another unit; fractions of a unit are rounded."""
+        self.debt = np.rint(self.debt * factor).astype(np.int64)
+
     def reclaim(
         self, lender: Hashable, units: int, idle: Mapping[Hashable, int], *, fraction: float = 1.0, force: bool = False
     ) -> Reclaimed:

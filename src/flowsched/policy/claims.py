@@ -1,0 +1,142 @@
+"""Claims on the cluster, from which share providers work out how many tasks each claimant may run."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.model import UNLIMITED
+
+__all__ = ["Claims"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Claims:
+    """Claims on the cluster at the beginning of a round.
+
+    Parameters
+    ----------
+    ids : tuple of hashable
+        The claimants, in the order in which they came.
+    tasks, running : ndarray of int64, shape (n,)
+        Tasks that each has (but for waiting ones that no machine could run even if it were empty), and those that run.
+    units : int
+        Tasks of mean size that the cluster can run at once, see `together`.
+    weight : ndarray of float, shape (n,)
+        What each is entitled to, in proportion; 1 for each by default.
+    demand : ndarray of float, shape (n, D)
+        Mean demand of one of its tasks; nothing by default.
+    capacity : ndarray of float, shape (D,)
+        Of all usable machines; where they have limited slots, these are one more resource.
+    held, further : ndarray of float, shape (n, D), optional
+        What those that run take together, and the mean demand of one that may start next; by default as by `demand`.
+    floor : ndarray of int64, shape (n,), optional
+        How many of those that run each keeps in any case (see `Remaining`); by default 0.
+    most : ndarray of float, shape (D,), optional
+        Part of the capacity that may be in use for now: a next claimant that does not fit into it ends the dealing.  By
+        default all of it may be, and a claimant that does not fit lets the others go on.
+    now : float
+        Time of the round.
+    reclaim : bool
+        Whether running tasks may stop for those of claimants below their share, see `Fairness`.
+    aside : ndarray of bool, shape (n,), optional
+        Claimants that have tasks waiting, but claim none in the rest of this round: no machine has taken any.
+    moved : ndarray of float, shape (n,), optional
+        What started in this round before shares are asked for again, as parts of the cluster, less what stopped.
+    booked : ndarray of float, shape (n,), optional
+        At a commit: the largest part of any resource that each task takes, summed over the tasks that started, less those
+        that stopped.
+    """
+
+    ids: tuple[Hashable, ...]
+    tasks: Ints
+    running: Ints
+    units: int
+    weight: Floats = field(default_factory=lambda: np.ones(0))
+    demand: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    capacity: Floats = field(default_factory=lambda: np.zeros(0))
+    held: Floats | None = None
+    further: Floats | None = None
+    floor: Ints | None = None
+    most: Floats | None = None
+    now: float = 0.0
+    reclaim: bool = False
+    aside: NDArray[np.bool_] | None = None
+    moved: Floats | None = None
+    booked: Floats | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.weight) != len(self.tasks):
+            object.__setattr__(self, "weight", np.ones(len(self.tasks)))
+        if len(self.demand) != len(self.tasks):
+            object.__setattr__(self, "demand", np.zeros((len(self.tasks), len(self.capacity))))
+
+    def parts(self) -> Floats:
+        """Return the part of every resource that one task takes; infinite where there is none, shape (n, D)."""
+        return self._parts(self.demand)
+
+    def course(self) -> tuple[Floats, Floats, Floats]:
+        """Beyond its floor, which parts of the resources one has with k tasks more: ``parts + k * further``.
+
+        Returns
+        -------
+        parts, further : ndarray of float, shape (n, D)
+        bound : ndarray of float, shape (D,)
+            Most that all together may have.
+        """
+        bound = np.ones(len(self.capacity)) if self.most is None else self.most
+        if self.floor is None:
+            each = self.parts()
+            return np.zeros_like(each), each, bound
+        held = self.running[:, None] * self.demand if self.held is None else self.held
+        kept = np.divide(self.floor, self.running, out=np.zeros(len(self.tasks)), where=self.running > 0)
+        further = self.demand if self.further is None else self.further
+        # Of what no usable machine has, nothing is left to be dealt, even if a claimant still holds some.
+        return np.where(self.capacity > 0, self._parts(kept[:, None] * held), 0.0), self._parts(further), bound
+
+    def without(self, tasks: Ints) -> Claims:
+        """Return the claims with what so many tasks of each claimant would take withheld from all, shape (n,)."""
+        if not self.capacity.size or not tasks.any():
+            return self
+        bound = np.ones(len(self.capacity)) if self.most is None else self.most
+        withheld = tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0)
+        return replace(self, most=np.maximum(bound - withheld, 0.0))
+
+    def _parts(self, amounts: Floats) -> Floats:
+        capacity = np.broadcast_to(self.capacity, amounts.shape)
+        part: Floats = np.divide(amounts, capacity, out=np.where(amounts > 0, np.inf, 0.0), where=capacity > 0)
+        return part
+
+    def since(self, first: Claims) -> Floats | None:
+        """Return what claimants hold more than in other claims, by the largest part of any resource; None for nothing."""
+        if self is first or self.held is None or first.held is None:
+            return None
+        more = np.where(self.capacity > 0, self.held - first.held, 0.0) / np.maximum(self.capacity, 1e-300)
+        at = np.abs(more).argmax(axis=1) if more.shape[1] else np.zeros(len(more), np.int64)
+        largest: Floats = more[np.arange(len(more)), at] if more.shape[1] else np.zeros(len(more))
+        return largest if largest.any() else None
+
+    def part_of(self, demand: Ints) -> float:
+        """Return the largest part of any resource that a task of this demand takes, shape (resources,); slots are beyond."""
+        asked = np.append(demand, np.ones(len(self.capacity) - len(demand)))
+        return float(
+            np.divide(asked, self.capacity, out=np.zeros(len(asked)), where=self.capacity > 0).max(initial=0.0)
+        )
+
+    def alone(self) -> Ints:
+        """Return how many tasks each could run at once if it were alone; `UNLIMITED` without a limit."""
+        most = self.parts().max(axis=1, initial=0.0)
+        counts: Ints = np.floor(np.minimum(1.0 / np.maximum(most, 1.0 / UNLIMITED) + 1e-6, UNLIMITED)).astype(np.int64)
+        return counts
+
+    def together(self) -> int:
+        """Return how many tasks of mean size run at once, tasks beyond `alone` left aside; `UNLIMITED` without a limit."""
+        tasks = np.minimum(self.tasks, np.maximum(self.alone(), self.running))
+        load = float(np.max(tasks @ np.where(tasks[:, None] > 0, self.parts(), 0.0), initial=0.0))
+        return min(int(int(tasks.sum()) / load + 1e-6), UNLIMITED) if load else UNLIMITED

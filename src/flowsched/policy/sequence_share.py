@@ -1,0 +1,307 @@
+"""The deployment sequence as a share provider: proportions of the cluster over time, by amounts of resources.
+
+Amounts are counted in *grains*.  A grain is a millionth of a unit of the first resource that the cluster has; it is
+coarser where the cluster would have more than 2**36 of them.  A task counts by its dominant resource: one that takes a
+tenth of the memory counts as a tenth of the cores.
+
+1. The sequence divides what is free, and borrowers pay their debts from their parts (`flowsched.sharing.Deployment`).
+2. Each claimant starts tasks as long as they fit into what it has then.
+3. Tasks that need more than that are spares.  They start as long as there is room, at the price of a debt.
+   Where claimants compete for different resources, parts do not sum to what is free.  There the claimant that has used
+   least of its part, for its quota, starts the next task, as under dominant resource fairness.
+4. What no task can use is not booked, which rolls the sequence back.
+
+A lender gets its units back (A) from the parts of its borrowers, (B) from parts that others leave, to which its borrowers
+owe them from then on, and (C) from running tasks of its borrowers, if `Fairness.reclaim` lets these stop.
+
+Source: Wang, Hong and Feng, "Resource deployment strategy for multi-user cluster", sections 2.1 and 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.boundary.validate import number, quoted, whole
+from flowsched.exceptions import InputError
+from flowsched.policy.claims import Claims
+from flowsched.sharing.deployment import Deployment
+from flowsched.sharing.deployment_sequence import LARGEST
+from flowsched.sharing.waterfill import fill
+
+__all__ = ["SequenceShare"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_MOST_GRAINS = 1 << 36
+"""Grains of a cluster; times `_MOST_SECONDS`, they fit into 60 bits."""
+
+_MOST_SECONDS = 1 << 20
+
+_MOST_OWED = float(1 << 58)
+"""Sum of all debts, in grains times ticks, beyond which half of each is forgiven."""
+
+
+class SequenceShare:
+    """The deployment sequence: what runs goes on, and what is free is dealt by the sequence and the ledger.
+
+    Shares are amounts of resources, so a task of four cores counts as four tasks of one.  Accounts are kept of what
+    really started, so what one claimant could not use and others did is paid back in later rounds.
+
+    Parameters
+    ----------
+    mu : float
+        Part of what it could pay back that a borrower with tasks pays per round, see `Deployment`.
+    resolution : int
+        Quotas count in whole multiples of 1 / resolution, up to 2**30 of them.
+    spares : {"owed", "largest"}
+        The next task where each that still waits needs more than its claimant has: of the claimant that would then owe
+        least for its quota, or the largest one of all (the source's rule).
+    seconds : int, optional
+        Share resources times seconds, where a task is expected to run for so many.  Accounts are corrected by the time for
+        which tasks really run, from round to round.  By default a task counts once, when it starts.
+
+    Attributes
+    ----------
+    deployment : Deployment or None
+        The accounts in grains (times seconds), None before the first round.
+    grains : bool
+        False if the accounts, of an older version, count tasks of mean size until the next round.
+    held : mapping of user to int
+        With `seconds`, grains that each had when `since` was booked.
+    since : float or None
+    """
+
+    later: ClassVar[Mapping[str, Any]] = MappingProxyType({"grains": False, "held": {}, "since": None})
+    later_settings: ClassVar[frozenset[str]] = frozenset({"spares", "seconds"})
+
+    gradual: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        mu: float = 1.0,
+        resolution: int = 1,
+        spares: Literal["owed", "largest"] = "owed",
+        seconds: int | None = None,
+    ) -> None:
+        if not 0 < number("SequenceShare: mu", mu) <= 1:
+            raise InputError(f"SequenceShare: mu must be above 0 and at most 1, got {quoted(mu)}")
+        if spares not in ("owed", "largest"):
+            raise InputError(f"SequenceShare: spares must be 'owed' or 'largest', got {quoted(spares)}")
+        self.mu = number("SequenceShare: mu", mu)
+        self.resolution = whole("SequenceShare: resolution", resolution, 1, 1_000_000)
+        self.spares = spares
+        self.seconds = None if seconds is None else whole("SequenceShare: seconds", seconds, 1, _MOST_SECONDS)
+        self.deployment: Deployment | None = None
+        self.grains = True
+        self.held: Mapping[Hashable, int] = {}
+        self.since: float | None = None
+
+    def __repr__(self) -> str:
+        more = "" if self.spares == "owed" else f", spares={self.spares!r}"
+        more += "" if self.seconds is None else f", seconds={self.seconds}"
+        return f"SequenceShare(mu={self.mu}, resolution={self.resolution}{more})"
+
+    @property
+    def ticks(self) -> int:
+        """Ticks for which a grain is expected to be used."""
+        return self.seconds or 1
+
+    def __call__(self, claims: Claims) -> Ints:
+        """See `ShareProvider`."""
+        deployment = self._joined(claims)
+        if deployment is None:
+            return claims.running.copy()
+        twin = deployment.copy()
+        at = twin.sequence.index(claims.ids)
+        if not claims.capacity.size:
+            free = max(0, claims.units - int(claims.running.sum()))
+            wanted = np.zeros(len(twin.users), np.int64)
+            wanted[at] = np.maximum(claims.tasks - claims.running, 0)  # more may run than a limit lets it claim
+            return np.asarray(claims.running + twin.deal(free, wanted).units[at])
+        amounts = _Amounts(claims)
+        self._book_time(twin, claims, amounts)
+        more = self._dealt(twin.copy(), claims, amounts, at)
+        share: Ints = claims.running + more
+        return share + self._taken_back(twin, claims, amounts, at, more) if claims.reclaim else share
+
+    def balance(self, claims: Claims) -> Ints:
+        """Return what each is owed (> 0) or owes (< 0), in tasks of mean size."""
+        deployment = self._joined(claims)
+        if deployment is None:
+            return np.zeros(len(claims.ids), np.int64)
+        net: Ints = deployment.ledger.net()[deployment.sequence.index(claims.ids)]
+        if not claims.capacity.size:
+            return net
+        return np.rint(net / (_Amounts(claims).mean * self.ticks)).astype(np.int64)
+
+    def committed(self, claims: Claims, started: Ints) -> None:
+        """Book what started, and what stopped for others."""
+        deployment = self._joined(claims)
+        if deployment is None:
+            return
+        at = deployment.sequence.index(claims.ids)
+        if claims.capacity.size:
+            amounts = _Amounts(claims)
+            self._book_time(deployment, claims, amounts)
+            booked = started * amounts.size if claims.booked is None else claims.booked * amounts.total
+            if self.seconds is not None:
+                now = np.maximum(np.rint(amounts.held - amounts.moved + booked), 0.0).astype(np.int64)
+                self.held, self.since = dict(zip(claims.ids, now.tolist(), strict=True)), claims.now
+        else:
+            booked = started.astype(np.float64)
+        self._book_moves(deployment, booked, at)
+        if float(deployment.ledger.debt.sum(dtype=np.float64)) > _MOST_OWED:
+            deployment.scale(0.5)
+
+    def _book_moves(self, deployment: Deployment, moved: Floats, at: list[int]) -> None:
+        """Book grains that started, and those that stopped for others."""
+        units = np.zeros(len(deployment.users), np.int64)
+        units[at] = np.rint(np.minimum(moved, _MOST_GRAINS)).astype(np.int64)
+        if units.any():
+            deployment.book(np.maximum(units, 0))
+        if (units < 0).any():
+            deployment.charge(np.minimum(units, 0) * self.ticks)
+
+    def _dealt(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int]) -> Ints:
+        """Return the tasks that each may start; the accounts given are a copy."""
+        weight = np.array([twin.sequence.quotas[user] for user in claims.ids], np.float64)
+        weight = np.maximum(weight, 1e-9)
+        size, part, room = amounts.size, amounts.part, amounts.room
+        pace = size / weight
+
+        def deal(tasks: Ints, stand: Floats, room: Floats) -> Ints:
+            # Of equals, the last one is next, as in max deficit.
+            rows = slice(None, None, -1)
+            stand, go_on = stand[rows, None], claims.most is None
+            return fill(tasks[rows], stand, pace[rows, None], part[rows], room, go_on=go_on)[rows]
+
+        wanted = np.maximum(claims.tasks - claims.running, 0)
+        if claims.aside is not None and claims.aside.any():
+            # What they cannot use now is lent, but not to a claimant that owes as much as a task already.
+            wanted = np.where(twin.ledger.net()[at] > -size * self.ticks, wanted, 0)
+        most = deal(wanted, pace, room)
+        free = max(float(most @ size), float(room[(part > 0).any(axis=0)].min(initial=np.inf)) * amounts.total)
+        free += max(float(amounts.moved.sum()), 0.0)
+        if not np.isfinite(free):
+            return most  # none asks for anything
+        busy = np.zeros(len(twin.users), np.bool_)
+        busy[at] = wanted > 0
+        _, received = twin._entitle(int(min(free, 2.0 * _MOST_GRAINS) + 0.5), busy)
+        have = received[at] / self.ticks - amounts.moved
+        if len(set(part[(size > 0) & (wanted > 0)].argmax(axis=1).tolist())) > 1:
+            return deal(wanted, -have / weight, room)
+        fit = np.divide(have + 0.5, size, out=np.full(len(size), np.inf), where=size > 0)
+        first = deal(np.minimum(wanted, np.floor(np.clip(fit, 0, wanted)).astype(np.int64)), pace - have / weight, room)
+        left = np.maximum(room - _sum(first, part), 0.0)
+        # What a claimant would owe for its quota once it has another task.
+        owes = pace * (first + 1) - (have + twin.ledger.net()[at] / self.ticks) / weight
+        more = np.zeros_like(first)
+        if self.spares == "largest":
+            # Of equals, that of the claimant that is owed more for its quota.
+            merit = pace - owes
+            for i in sorted(np.flatnonzero(first < wanted).tolist(), key=lambda i: (-size[i], -merit[i])):
+                if (part[i] <= left).all():
+                    more[i] = 1
+                    left = left - part[i]
+        more += deal(wanted - first - more, owes + more * pace, left)
+        if claims.aside is not None:
+            # Offered one by one, spares would take a step each: as many as have found no room are offered at once.
+            others = np.flatnonzero((more == 0) & (first < wanted) & (part <= left).all(axis=1))
+            more[others[np.argsort(owes[others], kind="stable")][: int(claims.aside.sum())]] = 1
+        return first + more
+
+    def _taken_back(self, twin: Deployment, claims: Claims, amounts: _Amounts, at: list[int], more: Ints) -> Ints:
+        """Return by how many tasks shares rise or fall where borrowers give back by force what lenders need now."""
+        self._book_moves(twin, amounts.moved + more * amounts.size, at)
+        change, left = np.zeros_like(more), claims.running.copy()
+        index = {user: i for i, user in enumerate(claims.ids)}
+        short = np.where(np.isfinite(amounts.part).all(axis=1), claims.tasks - claims.running - more, 0)
+        owed = twin.ledger.net()[at]
+        for i in sorted(np.flatnonzero((short > 0) & (owed > 0) & (amounts.size > 0)).tolist(), key=lambda i: -owed[i]):
+            need = int(np.ceil(short[i] * amounts.size[i])) * self.ticks
+            forced = twin.ledger.reclaim(claims.ids[i], need, {}, force=True).forced
+            freed, victims = 0.0, np.zeros_like(more)
+            for user, owes in forced.items():
+                j = index.get(user, -1)
+                each = amounts.held[j] / max(int(claims.running[j]), 1) if j >= 0 else 0.0
+                if each > 0:
+                    victims[j] = min(int(owes / self.ticks / each + 1e-9), int(left[j]))
+                    freed += victims[j] * each
+            gain = int(freed / amounts.size[i] + 1e-9)
+            if gain:
+                change[i] += gain
+                change -= victims
+                left -= victims
+        return change
+
+    def _book_time(self, deployment: Deployment, claims: Claims, amounts: _Amounts) -> None:
+        """Book the time since the last commit: what each held counts for it, and what has ended since no longer."""
+        if self.seconds is None or self.since is None:
+            return
+        held = np.array([self.held.get(user, 0) for user in deployment.users], np.float64)
+        now = np.zeros(len(held))
+        now[deployment.sequence.index(claims.ids)] = amounts.held - amounts.moved
+        used = held * max(claims.now - self.since, 0.0) + (now - held) * self.seconds
+        limit = _MOST_OWED / max(len(held), 1)
+        deployment.charge(np.rint(np.clip(used, -limit, limit)).astype(np.int64))
+
+    def _joined(self, claims: Claims) -> Deployment | None:
+        """Return the accounts with all present claimants; others have nothing to run, and stay."""
+        weights = np.minimum(np.rint(claims.weight * self.resolution), LARGEST - 1)  # no event may stop all rounds
+        quotas = dict(zip(claims.ids, weights.astype(np.int64).tolist(), strict=True))
+        if self.deployment is None:
+            if not any(quotas.values()):
+                return None
+            self.deployment = Deployment(quotas, mu=self.mu, ticks=self.ticks)
+        elif not self.grains and claims.capacity.size:
+            self.deployment.scale(_Amounts(claims).mean)
+        self.grains |= claims.capacity.size > 0
+        known = self.deployment.sequence.quotas
+        for who, quota in quotas.items():
+            if who not in known:
+                self.deployment.join(who, quota)
+            elif known[who] != quota:
+                self.deployment.update(who, quota)
+        return self.deployment
+
+
+class _Amounts:
+    """Amounts of claims as parts of the cluster and in grains.
+
+    Attributes
+    ----------
+    total, mean : float
+        Grains of the cluster, and of a task of mean size.
+    part : ndarray of float, shape (n, D)
+        What one task more takes of each resource; infinite where there is none of it.
+    size, held, moved : ndarray of float, shape (n,)
+        Grains of such a task (0 where part is infinite), of what runs, and of that what started in this round.
+    room : ndarray of float, shape (D,)
+        What is free.
+    """
+
+    def __init__(self, claims: Claims) -> None:
+        capacity = claims.capacity
+        self.total = float(min(capacity[capacity > 0][:1].sum(), _MOST_GRAINS))
+        self.mean = max(self.total / max(claims.units, 1), 1.0)
+        held = claims.running[:, None] * claims.demand if claims.held is None else claims.held
+        held = np.asarray(np.where(capacity > 0, held, 0.0) / np.maximum(capacity, 1e-300), np.float64)
+        further = claims.demand if claims.further is None else claims.further
+        there = np.broadcast_to(capacity, further.shape)
+        self.part = np.divide(further, there, out=np.where(further > 0, np.inf, 0.0), where=there > 0)
+        largest = self.part.max(axis=1, initial=0.0)
+        self.size = np.where(np.isfinite(largest), largest, 0.0) * self.total
+        self.held = held.max(axis=1, initial=0.0) * self.total
+        self.moved = np.zeros(len(self.held)) if claims.moved is None else claims.moved * self.total
+        bound = np.ones(len(capacity)) if claims.most is None else claims.most
+        self.room = np.maximum(bound - held.sum(axis=0), 0.0) + 1e-9
+
+
+def _sum(tasks: Ints, part: Floats) -> Floats:
+    return np.asarray(tasks @ np.where(tasks[:, None] > 0, part, 0.0), np.float64)
