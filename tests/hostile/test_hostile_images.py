@@ -17,7 +17,11 @@ from lives import POLICIES, Life, operations
 
 import flowsched as fs
 from flowsched.cluster import Cluster
+from flowsched.cluster.audit import audit
+from flowsched.cluster.shapes import Suitability
 from flowsched.fgm import FineGrained
+from flowsched.fgm.audit import audit as fgm_audit
+from flowsched.fgm.rule import Refused
 from flowsched.journal.graph_tables import Graph, Schema
 from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.journal.record_log import MAGIC, Reader, framed
@@ -339,6 +343,73 @@ def test_more_numbers_of_tasks_than_an_image_has_bytes_take_no_memory() -> None:
     state["_indices"].count = 2**60
     with pytest.raises(ValueError, match="numbers of tasks"):
         Cluster.__new__(Cluster).__setstate__(state)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("gang", (1, 2)), ("gang", 0), ("gang", 1.5), ("priority", None), ("priority", 2**50), ("deadline", "soon")],
+)
+def test_a_job_that_cannot_be_is_refused(name: str, other: object) -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    object.__setattr__(sched.cluster.jobs["j"].job, name, other)
+    with pytest.raises(fs.FlowschedError):
+        audit(sched.cluster)
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("preempted", None), ("preempted", "then"), ("duration", -1.0), ("since", (0,)), ("duration", [])],
+)
+def test_a_task_with_times_that_are_none_is_refused(name: str, other: object) -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
+    setattr(sched.cluster.tasks["t"], name, other)
+    with pytest.raises(fs.FlowschedError):
+        audit(sched.cluster)
+
+
+@pytest.mark.parametrize("other", [2**40, 10**30, -1, None])
+def test_affinity_over_more_rows_than_there_are_is_refused(other: object) -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1}, kind="k", apart=1)]))
+    sched.cluster.inventory.affinity._top = other
+    with pytest.raises(fs.FlowschedError, match="rows"):
+        audit(sched.cluster)
+
+
+@pytest.mark.parametrize("other", [-1, 2, 2**40, 0.5, None])
+def test_a_refusal_for_want_of_an_unknown_resource_is_refused(other: object) -> None:
+    fine = FineGrained(fs.Scheduler(resources=("cpu", "mem")))
+    fine.apply(fs.MachineAdded("m", {"cpu": 2, "mem": 1}))
+    rule = fine.cluster.inventory.rule
+    rule._refused[0] = Refused([], short={0: (0, 1)})
+    fgm_audit(rule, fine.cluster)
+    rule._refused[0].short[0] = 0, other
+    with pytest.raises(fs.FlowschedError, match="unknown resource"):
+        fgm_audit(rule, fine.cluster)
+
+
+@pytest.mark.parametrize("points", [0, 2**40, 1.5, None])
+def test_estimates_at_more_points_than_there_can_be_are_refused(points: object) -> None:
+    fine = FineGrained(fs.Scheduler(resources=("cpu",)))
+    rule = fine.cluster.inventory.rule
+    rule.learner.estimator.points = points
+    with pytest.raises(fs.FlowschedError, match="points"):
+        fgm_audit(rule, fine.cluster)
+
+
+def test_what_can_be_worked_out_is_not_taken_from_an_image() -> None:
+    sched = fs.Scheduler()
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 4})]))
+    sched.schedule(0.0)
+    suitability = sched.cluster.inventory.suitability
+    (index,) = (cls.index for cls in sched.cluster.waiting)
+    right = suitability.now(1).of_row.tolist(), suitability.most(index), suitability.ever(index).tolist()
+    state = {**vars(suitability), "_snapshot": object(), "_most": {index: 7}, "_ever": {index: "all"}}
+    again = Suitability.__new__(Suitability)
+    again.__setstate__(state)
+    assert (again.now(1).of_row.tolist(), again.most(index), again.ever(index).tolist()) == right
 
 
 @pytest.mark.parametrize("other", [None, "text", 2**62, -(2**62), 1.5, object()], ids=repr)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.boundary.validate import number
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.model import UNLIMITED
+from flowsched.cluster.model import UNLIMITED, Job
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
 from flowsched.exceptions import InputError
@@ -114,6 +115,9 @@ def _tasks(cluster: Cluster) -> None:
     running: dict[int, list[TaskRecord]] = {}
     for record in known.values():
         _must(not record.gone, "a task that has left is still there")
+        number("task: preempted", record.preempted, finite=False)
+        number("task: duration", record.duration, 0, finite=False)
+        number("task: since", 0.0 if record.since is None else record.since)
         row, devices, since = record.row, record.devices, record.began
         if row >= 0:
             _must(type(row) is int and type(devices) is tuple and isinstance(since, float | int), "a task runs nowhere")
@@ -148,6 +152,8 @@ def _groups(cluster: Cluster) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: dict[Group, None] = {}
     for job in cluster.jobs.values():
+        of = job.job
+        _must(type(of) is Job and Job(of.id, of.user, of.priority, of.gang, of.deadline) == of, "a job that cannot be")
         for key, group in job.groups.items():
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")
@@ -253,7 +259,7 @@ def _affinity(inventory: Inventory, fresh: Inventory, live: set[int], leaving: b
     if mine._classes.keys() <= live and not leaving:
         for name in ("_on", "_in", "_rack", "_rows", "_spread", "_avoided", "_fussy"):
             _must(getattr(mine, name) == getattr(made, name), f"affinity{name} is not what the records tell")
-    _must(mine._top >= made._top, "affinity has too few rows")
+    _must(type(mine._top) is int and made._top <= mine._top <= inventory.rows, "affinity has too few or too many rows")
 
 
 def _shapes(inventory: Inventory, fresh: Inventory, rows: list[int], live: list[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +77,11 @@ class Suitability:
         self._snapshot: Shapes | None = None
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._most: dict[int, int] = {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Become another one, but for what is worked out anew when it is asked for."""
+        vars(self).update(state)
+        self._snapshot, self._ever, self._most = None, {}, {}
 
     # -- machines -----------------------------------------------------------------------------------------------
 

@@ -9,8 +9,9 @@ import numpy as np
 from flowsched.cluster import Cluster
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
+from flowsched.fgm.estimate import MOST_POINTS
 from flowsched.fgm.needs import Needs
-from flowsched.fgm.rule import StageRule
+from flowsched.fgm.rule import Refused, StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes
 
@@ -29,6 +30,8 @@ def audit(rule: Any, cluster: Cluster) -> None:
     forecast, learner = rule.forecast, rule.learner
     owners = rule._cluster, forecast.cluster, forecast.catalog._cluster, learner._cluster
     _must(all(owner is cluster for owner in owners) and forecast.catalog._source is learner, "parts of several states")
+    points = learner.estimator.points
+    _must(type(points) is int and 1 <= points <= MOST_POINTS, "estimates at more points than there can be")
     _stages(rule)
     lengths = {len(a) for a in (forecast.foreign, forecast.compress, forecast.due, forecast.done, forecast._time)}
     lines = forecast.timelines
@@ -48,6 +51,10 @@ def audit(rule: Any, cluster: Cluster) -> None:
     entry, stage, at = forecast._entry[members], forecast._stage[members], forecast.catalog.stock.classes.at
     _must(((entry >= 0) & (entry < len(at) - 1)).all(), "a task in unknown stages")
     _must(((stage >= 0) & (stage <= np.diff(at)[entry])).all(), "a task in an unknown stage")
+    for refused in rule._refused.values():
+        short = type(refused) is Refused and [resource for _, resource in refused.short.values()]
+        known = short is not False and all(type(resource) is int and 0 <= resource < resources for resource in short)
+        _must(known, "a refusal for want of an unknown resource")
 
 
 def _must(holds: Any, what: str) -> None:

@@ -108,6 +108,10 @@ class Recorder(Protocol):
         ...
 
 
+MOST_POINTS = 100_000
+"""Most points at which an estimate is kept."""
+
+
 class DemandEstimator:
     """Learns what tasks of each kind need.
 
@@ -160,7 +164,7 @@ class DemandEstimator:
         self.resources = ordered("DemandEstimator: resources", resources)
         if not self.resources or len(set(self.resources)) < len(self.resources):
             raise InputError(f"DemandEstimator: resources: names, each once, expected, got {resources!r}")
-        self.points = whole("DemandEstimator: points", points, 1)
+        self.points = whole("DemandEstimator: points", points, 1, MOST_POINTS)
         self.limit = number("DemandEstimator: limit", limit, 0)
         if not 0 < limit < 1:
             raise InputError(f"DemandEstimator: limit must lie between 0 and 1, got {limit!r}")
