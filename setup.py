@@ -9,6 +9,7 @@ Free-threaded Pythons up to 3.14 have no limited API: a build by one of them is 
 """
 
 import os
+import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -59,6 +60,8 @@ else:
     compile_flags = ["-O1", "-g"] if debug else ["-O2", "-g0"]
     compile_flags.append("-ffp-contract=off")  # costs are the same on every processor: aarch64 fuses otherwise
     compile_flags += ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]  # of use to C++ alone
+    if sys.platform == "linux":
+        compile_flags.append("-fno-ipa-profile")  # what cold functions alone call is not cold
     link_flags = ["-s"] if sys.platform == "linux" and not debug else []
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}
@@ -80,8 +83,25 @@ def extension(name: str, suffix: str) -> Extension:
     )
 
 
+TALKS_TO_PYTHON = re.compile(
+    r"^static (?:CYTHON_INLINE )?(?=PyObject \*__pyx_(?:pw|pf|f)_|int __pyx_(?:pw|pf)_)", re.MULTILINE
+)
+"""The beginning of a function that takes or returns objects, in Cython's C."""
+
+
 class Build(build_ext):
-    """Builds in place leave no older file that would be imported before the new one."""
+    """Functions that talk to Python are compiled for size, beside loops that are compiled for speed: a quarter less.
+
+    Builds in place leave no older file that would be imported before the new one.
+    """
+
+    def build_extension(self, ext: Extension) -> None:
+        """See `setuptools.command.build_ext`."""
+        if sys.platform != "win32":
+            for source in map(Path, ext.sources):
+                code = source.read_text(encoding="utf-8")
+                source.write_text(TALKS_TO_PYTHON.sub("static __attribute__((cold)) ", code), encoding="utf-8")
+        super().build_extension(ext)
 
     def copy_extensions_to_source(self) -> None:
         """See `setuptools.command.build_ext`."""
