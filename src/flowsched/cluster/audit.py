@@ -152,8 +152,9 @@ def _groups(cluster: Cluster) -> None:
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: dict[Group, None] = {}
     for job in cluster.jobs.values():
-        of = job.job
-        _must(type(of) is Job and Job(of.id, of.user, of.priority, of.gang, of.deadline) == of, "a job that cannot be")
+        told = job.job
+        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline)
+        _must(made == told, "a job that cannot be")
         for key, group in job.groups.items():
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")
