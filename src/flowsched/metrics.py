@@ -47,7 +47,7 @@ class PrometheusCollector:
     >>> from prometheus_client import CollectorRegistry
     >>> registry = CollectorRegistry()
     >>> registry.register(PrometheusCollector(fs.Scheduler(), {"pool": "a"}))
-    >>> registry.get_sample_value("flowsched_rounds_total", {"pool": "a"})
+    >>> float(registry.get_sample_value("flowsched_rounds_total", {"pool": "a"}))
     0.0
     """
 

@@ -35,9 +35,10 @@ def read_machines(text: str | Path) -> list[Machine]:
 
     Examples
     --------
-    >>> read_machines("2xcpu=4,gpu=1")
-    [Machine(id='m0', capacity={'cpu': 4.0, 'gpu': 1.0}, rack=None, labels={}, slots=None), \
-Machine(id='m1', capacity={'cpu': 4.0, 'gpu': 1.0}, rack=None, labels={}, slots=None)]
+    >>> for machine in read_machines("2xcpu=4,gpu=1"):
+    ...     print(machine.id, dict(machine.capacity))
+    m0 {'cpu': 4.0, 'gpu': 1.0}
+    m1 {'cpu': 4.0, 'gpu': 1.0}
     """
     if isinstance(text, Path) or not _PART.fullmatch(text):
         path = Path(text)
