@@ -54,7 +54,7 @@ def test_tutorials_and_guides_have_examples_that_print() -> None:
 def shown() -> set[str]:
     """The full names of everything that the reference shows."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted((DOCS / "reference").glob("*.md")))
-    return set(re.findall(r"^\.\. auto(?:class|exception|function|data):: (\S+)$", text, re.MULTILINE))
+    return set(re.findall(r"^\.\. (?:auto(?:class|exception|function|data)|py:data):: (\S+)$", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("module", PUBLIC)
