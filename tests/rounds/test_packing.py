@@ -172,3 +172,18 @@ def test_priority_and_age_come_before_arrival_and_packing(better: int) -> None:
     sched.apply(fs.JobSubmitted("old", [fs.Task("old", {"cpu": 3})], time=0.0, priority=2 - better))
     sched.apply(fs.JobSubmitted("new", [fs.Task("new", {"cpu": 4})], time=500.0, priority=better))
     assert dict(sched.schedule(501.0).placements) == {("new" if better == 0 else "old"): "m"}
+
+
+def test_a_machine_that_came_and_went_between_two_rounds_is_no_machine() -> None:
+    """Its row counts as used, and no round has heard of it: arrays that were made for exactly 19 rows are one too short."""
+    sched = fs.Scheduler(resources=("cpu", "mem"))
+    sched.apply(*(fs.MachineAdded(i, {"cpu": 4, "mem": 4}, labels={"zone": "ab"[i > 3]}) for i in range(19)))
+    sched.apply(*(fs.JobSubmitted((0, cpu), _alike((0, cpu), 20, cpu)) for cpu in (2, 3)))
+    sched.schedule(0.0)
+    sched.apply(fs.MachineAdded("late", {"cpu": 4, "mem": 4}), fs.MachineRemoved("late"))
+    placed = sched.commit(sched.schedule(1.0)).accepted
+    assert len(placed) >= 4
+
+
+def _alike(job: object, count: int, cpu: int) -> list[fs.Task]:
+    return [fs.Task((job, i), {"cpu": cpu, "mem": 5 - cpu}, {"zone": ("a",)}) for i in range(count)]

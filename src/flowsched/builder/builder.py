@@ -201,6 +201,9 @@ class Builder:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
+        rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
+        self.machines.grow(rows=rows)
+        self.classes.grow(rows=rows)
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
@@ -289,8 +292,6 @@ class Builder:
         """Add machines that are new, and lead machines that moved to another rack by that."""
         if not rows:
             return
-        self.machines.grow(rows=max(rows) + 1)
-        self.classes.grow(rows=max(rows) + 1)
         for row in rows:
             if self.machines.knows(row):
                 gates = self.classes.leave_rack(row)
