@@ -59,8 +59,8 @@ class Launcher:
                 if cgroups is not None:
                     cgroups.prepare(unit)
             self._selector = selectors.DefaultSelector()
-            # A descriptor to give way, so that containers can be ended when there are none left.
-            self._spare = os.open(os.devnull, os.O_RDONLY)
+            # Descriptors that give way, so that containers can be ended when there are none left.
+            self._spares = _spares()
         except BaseException:
             self._custody.close()
             raise
@@ -170,8 +170,13 @@ class Launcher:
                 with suppress(OSError):
                     self._cgroups.remove(unit)
         self._selector.close()
-        os.close(self._spare)
+        self._close_spares()
         self._custody.close()
+
+    def _close_spares(self) -> None:
+        spares, self._spares = self._spares, []
+        for descriptor in spares:
+            os.close(descriptor)
 
     def _end(self, families: Sequence[Family], patience: float = 30.0) -> None:
         try:
@@ -179,11 +184,11 @@ class Launcher:
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
-            os.close(self._spare)
+            self._close_spares()
             try:
                 end(families, patience)
             finally:
-                self._spare = os.open(os.devnull, os.O_RDONLY)
+                self._spares = _spares()
 
     def _has_ended(self, id: str) -> bool:
         try:
@@ -208,3 +213,8 @@ class Launcher:
             os.close(fd)
         with suppress(OSError):
             self._custody.remove(family)
+
+
+def _spares() -> list[int]:
+    """Return two descriptors: as many as it takes at once to look at a process and to signal it."""
+    return [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
