@@ -242,8 +242,13 @@ def room(inventory, classes, rows, bint ruled):
 # The table of a row: n, then s(d) for each resource, then the load without the newcomer.  Where n is negative the rest is not known yet.
 
 
-cdef object new_table(const World *w, Py_ssize_t rows):
-    return matrix(rows, w.resources + 2, np.float64)
+cdef double *new_table(Views views, const World *w, Py_ssize_t rows) except NULL:
+    """Tables of so many rows, of which nothing is known yet."""
+    cdef Py_ssize_t j, none = -1, width = -1
+    cdef double *table = <double *> views.take(matrix(rows, w.resources + 2, np.float64), 8, 2, &none, &width)
+    for j in range(rows):
+        table[j * width] = -1.0
+    return table
 
 
 cdef double *tabulated(const World *w, double *table, Py_ssize_t j, int64_t r) noexcept nogil:
@@ -332,16 +337,14 @@ def costs(inventory, int kind, classes, rows):
     cdef Views views = Views()
     cdef World w
     cdef Grid grid
-    cdef Py_ssize_t i, j, none = -1, wide = -1, lines = -1, width = -1
+    cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef double *table
     cdef double *out
     open_world(views, inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
-    kept, found = new_table(&w, grid.rows), matrix(grid.classes, grid.rows, np.float64)
-    table = <double *> views.take(kept, 8, 2, &lines, &width)
+    table = new_table(views, &w, grid.rows)
+    found = matrix(grid.classes, grid.rows, np.float64)
     out = <double *> views.take(found, 8, 2, &none, &wide)
-    for j in range(grid.rows):
-        table[j * width] = -1.0
     for i in range(grid.classes):
         for j in range(grid.rows):
             out[i * grid.rows + j] = cost_of(&w, kind, grid.cls[i], grid.row[j], tabulated(&w, table, j, grid.row[j]))
@@ -354,17 +357,15 @@ def prices(inventory, recipe, classes, rows):
     cdef World w
     cdef Grid grid
     cdef Recipe of
-    cdef Py_ssize_t i, j, none = -1, wide = -1, lines = -1, width = -1
+    cdef Py_ssize_t i, j, none = -1, wide = -1
     cdef double *table
     cdef int64_t *out
     open_world(views, inventory, &w)
     open_grid(views, &w, classes, rows, &grid)
     read_recipe(recipe, &of)
-    kept, found = new_table(&w, grid.rows), matrix(grid.classes, grid.rows, np.int64)
-    table = <double *> views.take(kept, 8, 2, &lines, &width)
+    table = new_table(views, &w, grid.rows)
+    found = matrix(grid.classes, grid.rows, np.int64)
     out = <int64_t *> views.take(found, 8, 2, &none, &wide)
-    for j in range(grid.rows):
-        table[j * width] = -1.0
     for i in range(grid.classes):
         for j in range(grid.rows):
             out[i * grid.rows + j] = price(&w, &of, grid.cls[i], grid.row[j], tabulated(&w, table, j, grid.row[j]))
@@ -488,7 +489,7 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
     cdef World w
     cdef Grid grid
     cdef Recipe of
-    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, width = -1, mirrored = -1, span = -1, least = -1
+    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, mirrored = -1, span = -1, least = -1
     cdef Py_ssize_t moved = 0, dearer = 0, new = 0
     cdef int64_t c, r, fit, capacity, cost, arc
     cdef uint32_t why
@@ -520,16 +521,12 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
         given = <const int64_t *> views.take(prices, 8, 2, &lines, &wide)
     else:
         read_recipe(recipe, &of)
-        kept = new_table(&w, grid.rows)
-        table = <double *> views.take(kept, 8, 2, &least, &width)
-        for j in range(grid.rows):
-            table[j * width] = -1.0
+        table = new_table(views, &w, grid.rows)
     if lines != grid.classes:
         raise ValueError("arrays of different lengths")
     if displacing:
         level = levels_of(views, inventory, &w)
     found = matrix(5, pairs, np.int64)
-    least = -1
     out = <int64_t *> views.take(found, 8, 2, &least, &span)
     for i in range(grid.classes):
         c = grid.cls[i]

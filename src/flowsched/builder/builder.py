@@ -290,8 +290,6 @@ class Builder:
 
     def _add_machines(self, rows: Sequence[int]) -> None:
         """Add machines that are new, and lead machines that moved to another rack by that."""
-        if not rows:
-            return
         for row in rows:
             if self.machines.knows(row):
                 gates = self.classes.leave_rack(row)

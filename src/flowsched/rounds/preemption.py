@@ -76,9 +76,7 @@ def victims(cluster: Cluster, scope: RoundScope, cls: TaskClass, row: int) -> li
     if preemption is None or worst is None or worst <= cls.priority:
         return None
     worse = [
-        task
-        for task in cluster.by_row[row].tasks
-        if task.group.cls.priority > cls.priority and not (preemption.window and scope.spares(task))
+        task for task in cluster.by_row[row].tasks if task.group.cls.priority > cls.priority and not scope.spares(task)
     ]
     worse.sort(key=lambda task: (-task.group.cls.priority, -task.turn))
     return least_victims(cluster, cls, row, worse)
