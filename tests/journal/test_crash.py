@@ -19,6 +19,7 @@ from mortals import BORN
 
 import flowsched as fs
 from flowsched.fgm import FineGrained
+from flowsched.policy.serialize import describe
 
 RUNS = 200 if FUZZ else 12
 CALLS = 150
@@ -56,7 +57,8 @@ def killed(mortals: subprocess.Popen, who: str, seed: int, folder: Path) -> list
 
 
 def state_of(sched: fs.Scheduler | FineGrained) -> tuple:
-    return world_of(sched), flow_of(sched), known_of(sched) if isinstance(sched, FineGrained) else None
+    known = known_of(sched) if isinstance(sched, FineGrained) else None
+    return world_of(sched), flow_of(sched), describe(sched.policy), known
 
 
 @pytest.mark.parametrize(

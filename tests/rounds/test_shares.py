@@ -9,7 +9,9 @@ import pytest
 from effort import effort
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lives import POLICIES, operations
 
+import flowsched as fs
 from flowsched import (
     JobRemoved,
     JobSubmitted,
@@ -442,3 +444,11 @@ def test_no_quota_is_so_large_or_small_that_it_stops_all_rounds(share: object) -
     for quota in (1e-300, 1e12, 1e300):
         sched = fair(*slots(4), UserAdded("a", quota), job("a", 3, "a"), job("b", 3, "b"), over="user", share=share)
         assert sum(running(sched.schedule(0.0)).values()) == 4
+
+
+@pytest.mark.parametrize("seed", [23, *range(100, 100 + effort(0, 60))])
+def test_victims_that_come_back_count_in_the_share(seed: int) -> None:
+    """The flow sends a victim back to where it ran, its share is used up by then, and it has to leave again."""
+    sched = fs.Scheduler(POLICIES[4]())
+    assert len(list(operations(seed, sched, 330, [POLICIES[4]]))) == 330
+    sched.network.certify()

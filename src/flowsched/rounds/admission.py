@@ -6,7 +6,7 @@ number, so a flow may propose more than fits together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -21,7 +21,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import untouched
-from flowsched.cluster.records import Group, TaskRecord
+from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
 from flowsched.rounds.fair_order import Route, progressive_fill
@@ -51,7 +51,8 @@ class AdmissionCheck:
     Attributes
     ----------
     evicted_for : dict of TaskRecord to TaskRecord
-        Victims, each with the task for which it left the machine where it ran before the round.
+        Victims, each with the task for which it left the machine where it ran before the round.  One that is back there
+        keeps its entry, since it may have to leave again.
     """
 
     def __init__(self, builder: Builder, scope: RoundScope, transaction: Transaction) -> None:
@@ -97,31 +98,55 @@ class AdmissionCheck:
         for _, alike in groupby(proposals, attrgetter("standing")):
             yield list(alike)
 
-    def keep_shares(self, started: Sequence[TaskRecord]) -> bool:
-        """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop."""
+    def keep_shares(self, started: Sequence[TaskRecord], restored: Iterable[TaskRecord] = ()) -> bool:
+        """Stop the worst tasks of claimants that run too many, for their better ones; return True if any must stop.
+
+        A claimant may run more than its share of tasks that ran before the round.
+
+        Parameters
+        ----------
+        started : sequence of TaskRecord
+            Tasks that this pass has started.  One that is back where it ran before the round counts among them, since the
+            flow would propose it again.
+        restored : iterable of TaskRecord
+            Tasks that stay where they ran.
+        """
         if self.builder.policy.fairness is None:
             return False
-        jobs = dict.fromkeys(task.group.job for task in started)
+        jobs, fresh = dict.fromkeys(task.group.job for task in (*started, *restored)), dict.fromkeys(started)
         again = False
-        while excess := self.builder.shares.excess(jobs):
-            members, count = excess[0]
-            mine = dict.fromkeys(members)
-            newcomers = [task for task in started if task.place is not None and task.group.job in mine]
-            newcomers.sort(key=lambda task: (task.group.cls.priority, task.turn))
-            new = dict.fromkeys(newcomers)
-            running = [task for job in members for task in job.tasks if task.place is not None and task not in new]
+        while self._shrink(self.builder.shares.excess(jobs), fresh):
+            jobs = dict.fromkeys(task.group.job for task in self.transaction.before)  # victims may be back as well
+            again = True
+        return again
+
+    def _shrink(self, excess: Iterable[tuple[list[JobRecord], int]], fresh: Mapping[TaskRecord, None]) -> bool:
+        """Stop tasks of the first claimant that this round may stop any of; return False if there is none."""
+        for members, count in excess:
+            running = [task for job in members for task in job.tasks if task.place is not None]
             running.sort(key=lambda task: (task.group.cls.priority, task.turn))
-            for _ in range(count):
-                again = True
+            newcomers = [task for task in running if task in fresh]
+            if newcomers:
+                running = [task for task in running if task not in fresh]
+            else:  # victims have come back after the claimant's other tasks had started
+                newcomers, running = [task for task in running if self._moved(task)], []
+            if not newcomers:
+                continue
+            for _ in range(min(count, len(newcomers))):
                 if running and self._gives_way(running[-1], newcomers[0]):
                     victim, task = running.pop(), newcomers.pop(0)
-                    self.transaction.stop(victim)
-                    jobs[victim.group.job] = None
-                    self._note_victim(victim, task)
-                    self._reassign([victim], task)
+                    cause = task if self._moved(task) else self.evicted_for[task]
+                    self.evict(victim, cause)
+                    self._reassign([victim], cause)
                 else:
                     self._withdraw(newcomers.pop())
-        return again
+            return True
+        return False
+
+    def _moved(self, task: TaskRecord) -> bool:
+        """Return True if the task does not run where it ran before the round."""
+        before = self.transaction.before.get(task)
+        return before is not None and before.turn != task.turn
 
     def _gives_way(self, victim: TaskRecord, task: TaskRecord) -> bool:
         preemption = self.builder.policy.preemption
@@ -207,7 +232,6 @@ class AdmissionCheck:
             and inventory.admits(before.place.row, cls.index, before.place.devices)
         ):
             self.transaction.restore(task)  # a victim need not go after all
-            del self.evicted_for[task]
             return True
         devices = inventory.pick(row, cls.index)
         if devices is not None:
@@ -224,22 +248,17 @@ class AdmissionCheck:
     def replace(self, task: TaskRecord, row: int, chosen: Sequence[TaskRecord]) -> None:
         """Stop victims, and start the task on their machine."""
         for victim in chosen:
-            self.transaction.stop(victim)
-            self._note_victim(victim, task)
+            self.evict(victim, task)
         devices = self.cluster.inventory.pick(row, task.group.cls.index)
         assert devices is not None, "victims are chosen so that the task fits"
         self.transaction.start([task], row, devices)
         self._reassign(chosen, task)
 
-    def _note_victim(self, victim: TaskRecord, task: TaskRecord) -> None:
-        """Note for which task a victim left the machine where it ran before the round, if it ran."""
-        if self.transaction.before[victim].place is not None:
-            self.evicted_for.setdefault(victim, task)
-
-    def stop_with(self, task: TaskRecord, cause: TaskRecord) -> None:
-        """Stop a running task for the same cause as others of its gang."""
-        self.transaction.stop(task)
-        self.evicted_for.setdefault(task, cause)
+    def evict(self, victim: TaskRecord, task: TaskRecord) -> None:
+        """Stop a task for another one; that is noted if the victim runs where it ran before the round."""
+        if not self._moved(victim):
+            self.evicted_for[victim] = task
+        self.transaction.stop(victim)
 
     def _reassign(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
         """Restore the victims of tasks that stop before they ran; those in the way go for the newcomer instead."""
@@ -249,10 +268,13 @@ class AdmissionCheck:
 
     def restore_unneeded(self) -> None:
         """At the end, restore victims of tasks that do not start after all, where no other task is in the way."""
+        restored: list[TaskRecord] = []
         for task in dict.fromkeys(self.evicted_for.values()):
-            before = self.transaction.before.get(task)
-            if task.place is None or before is None or task.turn == before.turn:
+            if task.place is None or not self._moved(task):
+                victims = [victim for victim, cause in self.evicted_for.items() if cause is task]
                 self._restore_victims(task)
+                restored += victims
+        self.keep_shares((), restored)
 
     def _restore_victims(self, task: TaskRecord) -> list[TaskRecord]:
         """Restore the victims of a task where no other task is in the way; return the others."""

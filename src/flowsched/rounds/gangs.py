@@ -169,7 +169,7 @@ class Gangs:
         cause = self.check.evicted_for[self._victims(job)[0]]
         for task in list(job.tasks):
             if task.place is not None:
-                self.check.stop_with(task, cause)
+                self.check.evict(task, cause)
         for group in _groups(job):
             self.scope.withhold(group)
 
