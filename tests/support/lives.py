@@ -141,9 +141,10 @@ def world_of(sched: fs.Scheduler) -> tuple:
     cluster = sched.cluster
     return (
         [(m, r.machine, r.failed, r.drained, [t.id for t in r.tasks]) for m, r in cluster.machines.items()],
-        [(t, r.place, r.turn, r.since, r.preempted, r.index) for t, r in cluster.tasks.items()],
+        [(t, r.place, r.turn, r.since, r.preempted, r.index, r.run) for t, r in cluster.tasks.items()],
         [(j, r.job, r.serial, r.most) for j, r in cluster.jobs.items()],
         list(cluster.users.items()),
+        cluster.runs,
     )
 
 
@@ -157,7 +158,7 @@ def operations(
         if rnd is not None and life.random.random() < 0.8:
             only = life.only(rnd)
             done, rnd = sched.commit(rnd, only), None
-            yield f"commit {done.accepted}"
+            yield f"commit {done.accepted} {done.runs}"
         elif life.random.random() < 0.4:
             rnd = sched.schedule(life.later())
             yield "schedule"

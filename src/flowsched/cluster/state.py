@@ -58,6 +58,9 @@ class Cluster(Views):
         See `Views`.
     events : int
         How many have happened.
+    runs : int
+        How many runs have begun, so the number of the last one (`TaskRecord.run`).  Every start that happens begins one:
+        that of a delta of a commit, or of `TaskStarted`.  What is tried and taken back begins none.
     midway : bool
         In the middle of a change.
     """
@@ -72,7 +75,7 @@ class Cluster(Views):
         self._classes: dict[tuple[Any, ...], TaskClass] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
         self._indices = IdPool()
-        self.events = 0
+        self.events = self.runs = 0
         self.midway = False
         self._serial = 0
 
@@ -362,6 +365,8 @@ class Cluster(Views):
         if devices is None or not self.inventory.has_room(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
         self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
+        self.runs += 1
+        task.run = self.runs
 
     def _running(self, task: Hashable) -> TaskRecord:
         record = self.task(task)

@@ -202,7 +202,7 @@ class StageEngine:
             done = self.inner.carry_out(rest, only)
         if not ours:
             return done
-        return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
+        return replace(done, accepted=(*accepted, *done.accepted), conflicts={**conflicts, **done.conflicts})
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Let the deltas happen that a commit of this round had; False if they cannot."""

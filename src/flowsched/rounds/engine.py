@@ -26,7 +26,7 @@ from flowsched.cluster.records import Group
 from flowsched.exceptions import UnknownIdError
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.rounds.commit import carry_out, happen
+from flowsched.rounds.commit import begun, carry_out, happen
 from flowsched.rounds.loop import make_round
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Commit, Delta, Place, Preempt, Reason, Round
@@ -181,6 +181,7 @@ class RoundEngine:
         """Let the deltas happen that a commit of this round had, all or none; False if they cannot.  For recovery."""
         if happen(self.cluster, deltas, round.now) is not None:
             return False
+        begun(self.cluster, deltas)
         self._book(round, deltas)
         return True
 

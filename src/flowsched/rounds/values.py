@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from itertools import count
 from math import inf
 from types import MappingProxyType
 
@@ -243,7 +245,16 @@ class Commit:
         Deltas that have happened, in the order in which they happened.
     conflicts : mapping of task to Reason
         Tasks with a delta that was refused because the cluster had changed, code `CONFLICT`.
+    first_run : int
+        Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.
     """
 
     accepted: tuple[Delta, ...]
     conflicts: Mapping[Hashable, Reason]
+    first_run: int = 1
+
+    @cached_property
+    def runs(self) -> Mapping[Hashable, int]:
+        """The run of each task that starts or migrates: a number that no other run of the scheduler's life has."""
+        starts = (delta.task for delta in self.accepted if not isinstance(delta, Preempt))
+        return dict(zip(starts, count(self.first_run)))
