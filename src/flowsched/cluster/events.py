@@ -1,6 +1,10 @@
 """Events: immutable values, each of which `to_dict` turns into JSON and `from_dict` back.
 
 `time` is the caller's clock (any unit, only differences count).  None means "at the time of the next round".
+`run` of an answer (the task started, ended, was measured) is the number of the run that it tells of: see `Commit.runs`.  An
+answer about a run that is over is *stale*.  It changes nothing and raises nothing, and `Cluster.stale_events` counts it.
+None means the present run.
+
 Ids are the caller's hashables; only ids that JSON can carry (str, int, float, bool, None, and tuples of them)
 survive `to_dict`.
 """
@@ -114,11 +118,12 @@ class TaskSubmitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(Event):
-    """A task already runs on a machine (adopted: the scheduler did not place it)."""
+    """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start."""
 
     task: Hashable
     machine: Hashable
     devices: Sequence[int] | None = None
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,7 @@ class TaskCompleted(Event):
     """A running task is done and leaves."""
 
     task: Hashable
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +140,7 @@ class TaskFailed(Event):
 
     task: Hashable
     retry: bool = True
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,7 @@ class UsageSampled(Event):
     task: Hashable
     usage: Mapping[str, float]
     progress: float | None = None
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,9 @@ class Rebuild:
     ----------
     cluster : Cluster
         Empty; with a fit rule, resources other than devices may be asked for beyond what there is.
-    events, turn, serial, runs : int
-        How many events have happened, the last turn and serial given, and how many runs have begun.
+    events, turn, serial, runs, stale : int
+        How many events have happened, the last turn and serial given, how many runs have begun, and how many of the
+        events were stale.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class Rebuild:
         By the number that the rows give them.
     """
 
-    def __init__(self, cluster: Cluster, events: int, turn: int, serial: int, runs: int = 0) -> None:
+    def __init__(self, cluster: Cluster, events: int, turn: int, serial: int, runs: int = 0, stale: int = 0) -> None:
         if cluster.events or cluster.tasks or cluster.machines:
             raise InputError("cluster: an empty one expected")
         self.cluster = cluster
@@ -65,6 +66,7 @@ class Rebuild:
         self._turn = whole("turn", turn, 0, _LAST)
         self._serial = whole("serial", serial, 0, _LAST)
         self._runs = whole("runs", runs, 0, _LAST)
+        self._stale = whole("stale", stale, 0, self._events)
         self._numbers: set[int] = set()
         self._turns: set[int] = set()
         self._serials: set[int] = set()
@@ -315,7 +317,7 @@ class Rebuild:
                 cluster._idle[key] = None
         cluster._timeless += [task for task in cluster.tasks.values() if task.since is None]
         cluster.events, cluster._turn, cluster._serial = self._events, self._turn, self._serial
-        cluster.runs = self._runs
+        cluster.runs, cluster.stale_events = self._runs, self._stale
         for task in sorted(task for task in cluster.tasks.values() if task.row >= 0 and not task.run):
             cluster.runs += 1  # of a file that does not number them
             task.run = cluster.runs

@@ -61,6 +61,8 @@ class Cluster(Views):
     runs : int
         How many runs have begun, so the number of the last one (`TaskRecord.run`).  Every start that happens begins one:
         that of a delta of a commit, or of `TaskStarted`.  What is tried and taken back begins none.
+    stale_events : int
+        How many of the events told of a run that was over, and so changed nothing.
     midway : bool
         In the middle of a change.
     """
@@ -75,7 +77,7 @@ class Cluster(Views):
         self._classes: dict[tuple[Any, ...], TaskClass] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
         self._indices = IdPool()
-        self.events = self.runs = 0
+        self.events = self.runs = self.stale_events = 0
         self.midway = False
         self._serial = 0
 
@@ -177,6 +179,26 @@ class Cluster(Views):
                 raise
             self.events += 1  # before the mark goes: the journal counts by it
             self.midway = False
+
+    def is_stale(self, event: ev.Event) -> bool:
+        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
+        run = getattr(event, "run", None)
+        if run is None:
+            return False
+        try:
+            record = self.tasks.get(cast(ev.TaskCompleted, event).task)
+        except TypeError:  # no hash: it is refused, not stale
+            return False
+        return record is None or record.row < 0 or not isinstance(run, int | np.integer) or record.run != int(run)
+
+    def _stale(self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.UsageSampled) -> bool:
+        """Count an event that is stale."""
+        if event.run is None:
+            return False
+        whole(f"{type(event).__name__}: run", event.run, 0)
+        stale = self.is_stale(event)
+        self.stale_events += stale
+        return stale
 
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""
@@ -350,6 +372,8 @@ class Cluster(Views):
         return group
 
     def _task_started(self, event: ev.TaskStarted) -> None:
+        if self._stale(event):
+            return
         task, machine = self.task(event.task), self.machine(event.machine)
         what = f"task {event.task!r}: devices"
         given = None if event.devices is None else tuple(whole(what, i, 0) for i in ordered(what, event.devices))
@@ -375,9 +399,12 @@ class Cluster(Views):
         return record
 
     def _task_completed(self, event: ev.TaskCompleted) -> None:
-        self._remove(self._running(event.task))
+        if not self._stale(event):
+            self._remove(self._running(event.task))
 
     def _task_failed(self, event: ev.TaskFailed) -> None:
+        if self._stale(event):
+            return
         record = self._running(event.task)
         retry = truth(f"task {event.task!r}: retry", event.retry)
         self.stop(record, event.time)
@@ -410,6 +437,8 @@ class Cluster(Views):
         del self.users[event.id]
 
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
+        if self._stale(event):
+            return
         self.task(event.task)
         self.resources.usage(f"task {event.task!r}: usage", event.usage)
         what = f"task {event.task!r}: progress"

@@ -66,11 +66,15 @@ class Observer:
             event, now = events[start], self._time(events[start])
             stop = start + 1
             if isinstance(event, ev.UsageSampled):
+                stale = self._cluster.is_stale(event)
                 self._inner.apply_batch((event,))
-                self._task_sampled(event, now)
+                if not stale:
+                    self._task_sampled(event, now)
             elif isinstance(event, ev.MachineSampled):
                 self._inner.apply_batch((event,))
                 self._machine_sampled(event, now)
+            elif self._cluster.is_stale(event):
+                self._inner.apply_batch((event,))
             else:
                 # What happens at one time is one step for the machines concerned.
                 while stop < len(events) and self._time(events[stop]) == now and not _is_sample(events[stop]):
@@ -134,6 +138,8 @@ class Observer:
         """Rows of machines whose tasks or capacity an event may change."""
         cluster = self._cluster
         tasks: Collection[TaskRecord] = ()
+        if cluster.is_stale(event):
+            return []
         if isinstance(event, ev.TaskStarted | _OfMachines):
             machine = _found(cluster.machines, event.machine if isinstance(event, ev.TaskStarted) else event.id)
             return [] if machine is None else [machine.row]
@@ -145,6 +151,9 @@ class Observer:
 
     def _tell(self, event: ev.Event, now: float) -> None:
         """Pass an event on, and note which runs it ends."""
+        if self._cluster.is_stale(event):
+            self._inner.apply_batch((event,))
+            return
         over: list[tuple[TaskRecord, int, float | None]] = []
         if isinstance(event, _Ends) and (task := _found(self._cluster.tasks, event.task)) is not None:
             completed = isinstance(event, ev.TaskCompleted) and task.place is not None

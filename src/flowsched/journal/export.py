@@ -18,7 +18,7 @@ flowsched  ``format``: [major, minor], here [1, 3]; another major version is ref
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
-           ``runs`` [0]: how many runs have begun.
+           ``runs`` [0]: how many runs have begun.  ``stale`` [0]: how many of the events told of a run that was over.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
            [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
@@ -68,7 +68,7 @@ What is not in it
 
 Versions
 --------
-* 1.3: ``runs``, and ``run`` of a task.
+* 1.3: ``runs``, ``stale``, and ``run`` of a task.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
@@ -198,7 +198,7 @@ def _head(engine: Engine, cluster: Cluster, builder: Builder) -> Line:
         "is": "flowsched", "format": list(FORMAT), "version": header.version, "resources": list(header.resources),
         "device": header.device, "seed": header.seed, "policy": header.policy, "adapter": header.adapter,
         "events": cluster.events, "turn": cluster.turn, "serial": cluster.serial, "levels": builder.levels,
-        "runs": cluster.runs,
+        "runs": cluster.runs, "stale": cluster.stale_events,
     }  # fmt: skip
 
 

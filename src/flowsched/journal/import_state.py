@@ -144,7 +144,7 @@ class _Reading:
     """The state so far, line by line."""
 
     def __init__(self, cluster: Cluster, head: Line) -> None:
-        counts = [head.get(name, 0) for name in ("events", "turn", "serial", "runs")]
+        counts = [head.get(name, 0) for name in ("events", "turn", "serial", "runs", "stale")]
         self.rebuild = Rebuild(cluster, *counts)
         self.levels = [Job(None, priority=level).priority for level in head.get("levels", [])]
         self.accounts: dict[str, tuple[Any, Any]] = {}
