@@ -98,6 +98,7 @@ class Books:
     letters: list[fs.Event] = field(default_factory=list)
     begun: int = 0
     stale: int = 0
+    ended: list[fs.EndedRun] = field(default_factory=list)
 
     def committed(self, done: fs.Commit) -> None:
         """Take deltas to the workers: each start is answered once or twice, now or much later, or never."""
@@ -129,21 +130,31 @@ class Books:
         if self.present.get(task, (0,))[0] != event.run:
             self.stale += 1
         elif isinstance(event, fs.TaskCompleted | fs.TaskFailed):
-            del self.present[task]
+            self._end(task, type(event).__name__)
             if isinstance(event, fs.TaskFailed) and event.retry:
                 self.waiting.add(task)
         return event
 
-    def lose(self, machine: str) -> None:
+    def apply(self, sched, *events: fs.Event) -> None:
+        """Let booked events happen: they end the runs that the books say."""
+        told = sched.apply(*events)
+        assert sorted(told) == sorted(self.ended)
+        self.ended.clear()
+
+    def _end(self, task: str, why: str) -> None:
+        if task in self.present:
+            self.ended.append(fs.EndedRun(task, *self.present.pop(task), why))
+
+    def lose(self, machine: str, why: str) -> None:
         """Book that what runs on a machine waits again."""
         for task in [task for task, (_, at) in self.present.items() if at == machine]:
-            del self.present[task]
+            self._end(task, why)
             self.waiting.add(task)
 
-    def remove(self, tasks: list[str]) -> None:
+    def remove(self, tasks: list[str], why: str) -> None:
         """Book that tasks are gone."""
         for task in tasks:
-            self.present.pop(task, None)
+            self._end(task, why)
             self.waiting.discard(task)
 
     def check(self, sched) -> None:
@@ -168,10 +179,11 @@ def history(sched, seed: int, steps: int) -> Books:
                 tasks = [f"t{step}.{i}" for i in range(random.randint(1, 5))]
                 books.waiting.update(tasks)
                 books.jobs.update(dict.fromkeys(tasks, f"j{step}"))
-                sched.apply(
+                books.apply(
+                    sched,
                     fs.JobSubmitted(
                         f"j{step}", [fs.Task(t, [1, 1, 0]) for t in tasks], None, random.randrange(3), time=now
-                    )
+                    ),
                 )
             case 2 | 3 | 4:
                 rounds.append(sched.schedule(now))
@@ -182,25 +194,26 @@ def history(sched, seed: int, steps: int) -> Books:
             case 6 if random.random() < 0.5 and len(up) > 1:
                 machine = up.pop(random.randrange(len(up)))
                 down.append(machine)
-                books.lose(machine)
-                sched.apply(fs.MachineFailed(machine, time=now))
+                kind = random.choice([fs.MachineFailed, fs.MachineRemoved])
+                books.lose(machine, kind.__name__)
+                books.apply(sched, kind(machine, time=now))
             case 6 if down:
                 up.append(down.pop())
-                sched.apply(fs.MachineAdded(up[-1], [4, 4, 0], time=now))
+                books.apply(sched, fs.MachineAdded(up[-1], [4, 4, 0], time=now))
             case 7 if books.jobs and random.random() < 0.3:
                 task, job = random.choice(list(books.jobs.items()))
-                if task in books.present or task in books.waiting:
-                    books.remove([task])
-                    sched.apply(fs.TaskRemoved(task, time=now))
+                if random.random() < 0.5 and (task in books.present or task in books.waiting):
+                    books.remove([task], "TaskRemoved")
+                    books.apply(sched, fs.TaskRemoved(task, time=now))
                 else:
                     gone = [t for t, j in books.jobs.items() if j == job]
-                    books.remove(gone)
+                    books.remove(gone, "JobRemoved")
                     for one in gone:
                         del books.jobs[one]
-                    sched.apply(fs.JobRemoved(job, time=now))
+                    books.apply(sched, fs.JobRemoved(job, time=now))
             case _ if books.letters:
                 events = [books.delivered() for _ in range(random.randint(1, min(4, len(books.letters))))]
-                sched.apply(*(replace(event, time=now) for event in events))
+                books.apply(sched, *(replace(event, time=now) for event in events))
         books.check(sched)
     return books
 
@@ -241,3 +254,26 @@ def test_books_are_recovered_from_a_journal(tmp_path_factory: pytest.TempPathFac
     books.check(again)
     check_books(again)
     books.check(fs.Scheduler.import_state(text(again)))
+
+
+@pytest.mark.parametrize("kept", ["alone", "journal", "fgm"])
+def test_a_refusal_tells_what_the_events_before_it_have_ended(kept: str, tmp_path: Path) -> None:
+    journal = tmp_path / "journal" if kept == "journal" else None
+    inner = fs.Scheduler(resources=("cpu",), journal=journal)
+    sched = FineGrained(inner) if kept == "fgm" else inner
+    sched.apply(fs.MachineAdded("a", {"cpu": 4}), fs.JobSubmitted("j", [fs.Task(i, {"cpu": 1}) for i in range(4)]))
+    sched.commit(sched.schedule(0.0))
+    with pytest.raises(fs.UnknownTaskError) as refused:
+        sched.apply(
+            fs.TaskCompleted(0, 1, time=1.0),
+            fs.TaskCompleted(0, 1, time=1.0),
+            fs.TaskRemoved(1, time=1.0),
+            fs.TaskRemoved("no"),
+        )
+    assert refused.value.ended == ((0, 1, "a", "TaskCompleted"), (1, 2, "a", "TaskRemoved"))
+    with pytest.raises(fs.FlowschedError) as refused:
+        sched.apply(
+            fs.JobSubmitted("k", [fs.Task("k")]), fs.MachineFailed("a"), fs.UserAdded(frozenset([1]) if journal else [])
+        )
+    assert refused.value.ended == ((2, 3, "a", "MachineFailed"), (3, 4, "a", "MachineFailed"))
+    assert sched.apply() == () and sched.apply(fs.TaskRemoved("k")) == ()

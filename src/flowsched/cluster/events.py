@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
 
 __all__ = [
+    "EndedRun",
     "Event",
     "JobRemoved",
     "JobSubmitted",
@@ -42,6 +43,26 @@ __all__ = [
 ]
 
 _EMPTY: Mapping[str, Any] = {}
+
+
+class EndedRun(NamedTuple):
+    """A run that an event has ended.
+
+    Parameters
+    ----------
+    task : hashable
+    run : int
+    machine : hashable
+        Where it ran.
+    why : str
+        Kind of the event: ``"TaskCompleted"`` and ``"TaskFailed"`` told of the end themselves; a worker has to stop the
+        run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"MachineFailed"`` and ``"MachineRemoved"``, if it still can.
+    """
+
+    task: Hashable
+    run: int
+    machine: Hashable
+    why: str
 
 
 @dataclass(frozen=True, slots=True)

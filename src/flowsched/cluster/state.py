@@ -9,7 +9,7 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -144,16 +144,31 @@ class Cluster(Views):
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def apply(self, *events: ev.Event) -> None:
+    def apply(self, *events: ev.Event) -> tuple[ev.EndedRun, ...]:
         """Let events happen, one after the other.
+
+        Returns
+        -------
+        tuple of EndedRun
+            The runs that they ended, in that order.
 
         Raises
         ------
         FlowschedError
             An event names something unknown, a duplicate, or something impossible.  It then did nothing; the events
-            before it stand, those after it did not happen.
+            before it stand, those after it did not happen.  ``error.ended`` are the runs that those before it ended.
         """
         self.check_whole()
+        ended: list[ev.EndedRun] = []
+        try:
+            self._apply(events, ended)
+        except FlowschedError as error:
+            error.ended = tuple(ended)
+            raise
+        return tuple(ended)
+
+    def _apply(self, events: Sequence[ev.Event], ended: list[ev.EndedRun]) -> None:
+        """Let events happen; note the runs that they end."""
         rest = 0  # events before it have happened together
         for position, event in enumerate(events):
             if position < rest:
@@ -173,12 +188,14 @@ class Cluster(Views):
                     event = replace(event, time=time)
             self.midway = True
             try:
-                handler(self, event)
+                over = handler(self, event)
             except FlowschedError:
                 self.midway = False  # it was refused, and had not changed anything
                 raise
             self.events += 1  # before the mark goes: the journal counts by it
             self.midway = False
+            if over is not None:
+                ended += over
 
     def is_stale(self, event: ev.Event) -> bool:
         """Return True for an event that tells of another run than its task's present one; it will change nothing."""
@@ -277,24 +294,27 @@ class Cluster(Views):
         record.drained = True
         self._unusable(record)
 
-    def _machine_failed(self, event: ev.MachineFailed) -> None:
+    def _machine_failed(self, event: ev.MachineFailed | ev.MachineRemoved) -> list[ev.EndedRun]:
         record = self.machine(event.id)
+        over = self._over(record.tasks, event)
         for task in record.tasks:
             self.stop(task, event.time)
         record.failed = True
         self._unusable(record)
+        return over
 
     def _unusable(self, record: MachineRecord) -> None:
         self.inventory.usable[record.row] = False
         self.inventory.touch(record.row)
 
-    def _machine_removed(self, event: ev.MachineRemoved) -> None:
-        self._machine_failed(ev.MachineFailed(event.id, time=event.time))
+    def _machine_removed(self, event: ev.MachineRemoved) -> list[ev.EndedRun]:
+        over = self._machine_failed(event)
         record = self.machines.pop(event.id)
         del self.by_row[record.row]
         self._changes.machines.pop(record.row, None)
         self._changes.gone.append(record.row)
         self.inventory.arranged = self.inventory.clock
+        return over
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
         described = Job(event.id, event.user, event.priority, event.gang, event.deadline)
@@ -398,26 +418,43 @@ class Cluster(Views):
             raise InputError(f"task {task!r} waits, it does not run")
         return record
 
-    def _task_completed(self, event: ev.TaskCompleted) -> None:
-        if not self._stale(event):
-            self._remove(self._running(event.task))
+    def _over(self, tasks: Iterable[TaskRecord], event: ev.Event) -> list[ev.EndedRun]:
+        """Tell the runs of those tasks that run, which an event is about to end."""
+        why, machines = type(event).__name__, self.by_row
+        return [ev.EndedRun(task.id, task.run, machines[task.row].id, why) for task in tasks if task.row >= 0]
 
-    def _task_failed(self, event: ev.TaskFailed) -> None:
+    def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
         if self._stale(event):
-            return
+            return []
+        record = self._running(event.task)
+        over = self._over((record,), event)
+        self._remove(record)
+        return over
+
+    def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
+        if self._stale(event):
+            return []
         record = self._running(event.task)
         retry = truth(f"task {event.task!r}: retry", event.retry)
+        over = self._over((record,), event)
         self.stop(record, event.time)
         if not retry:
             self._remove(record)
+        return over
 
-    def _task_removed(self, event: ev.TaskRemoved) -> None:
-        self._remove(self.task(event.task))
+    def _task_removed(self, event: ev.TaskRemoved) -> list[ev.EndedRun]:
+        record = self.task(event.task)
+        over = self._over((record,), event)
+        self._remove(record)
+        return over
 
-    def _job_removed(self, event: ev.JobRemoved) -> None:
-        for task in found(self.jobs, event.job, UnknownIdError, "job").tasks:
+    def _job_removed(self, event: ev.JobRemoved) -> list[ev.EndedRun]:
+        tasks = found(self.jobs, event.job, UnknownIdError, "job").tasks
+        over = self._over(tasks, event)
+        for task in tasks:
             self._remove(task)
         del self.jobs[event.job]
+        return over
 
     def _user_added(self, event: ev.UserAdded) -> None:
         user = User(event.id, event.quota)
@@ -472,7 +509,7 @@ class Cluster(Views):
             self._idle[group.cls.key] = None
 
 
-_HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {
+_HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | None]] = {
     ev.MachineAdded: Cluster._machine_added,
     ev.MachineUpdated: Cluster._machine_updated,
     ev.MachineDrained: Cluster._machine_drained,

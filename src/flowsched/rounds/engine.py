@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group
 from flowsched.exceptions import UnknownIdError
 from flowsched.network.flow_network import FlowNetwork
@@ -148,9 +148,9 @@ class RoundEngine:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def apply_batch(self, events: Sequence[Event]) -> None:
-        """Let events happen in their order; see `Cluster.apply`."""
-        self.cluster.apply(*events)
+    def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        """Let events happen in their order; return the runs that they ended.  See `Cluster.apply`."""
+        return self.cluster.apply(*events)
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         """Decide a round; True if the time limit had a part in it.  Nothing happens yet.
