@@ -156,8 +156,8 @@ def _groups(cluster: Cluster) -> None:
     groups: dict[Group, None] = {}
     for job in cluster.jobs.values():
         told = job.job
-        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline)
-        _must(made == told, "a job that cannot be")
+        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline, told.closed)
+        _must(made == told and (job.tasks or not told.closed), "a job that cannot be")
         for key, group in job.groups.items():
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")

@@ -119,7 +119,7 @@ class MachineRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
-    """A job arrives with its tasks; lower `priority` is better."""
+    """A job arrives with its tasks; lower `priority` is better.  A `closed` one takes no more, and leaves with its last task."""
 
     id: Hashable
     tasks: Sequence[Task] = ()
@@ -127,6 +127,7 @@ class JobSubmitted(Event):
     priority: int = 0
     gang: int | None = None
     deadline: float | None = None
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ class TaskRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRemoved(Event):
-    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then: more may be submitted."""
+    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then, unless it is closed."""
 
     job: Hashable
 

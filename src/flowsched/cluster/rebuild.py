@@ -307,6 +307,8 @@ class Rebuild:
             group.waiting.sort()
         for job in cluster.jobs.values():
             job.most = max(job.most, len(job.tasks))
+            if job.job.closed and not job.tasks:
+                raise InputError(f"job {job.job.id!r} is closed and has no tasks")
         ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]
         for group in dict.fromkeys([*ranked, *self.groups.values()]):
             cluster._changes.groups.setdefault(group, {})

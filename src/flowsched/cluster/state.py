@@ -317,11 +317,13 @@ class Cluster(Views):
         return over
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
-        described = Job(event.id, event.user, event.priority, event.gang, event.deadline)
+        described = Job(event.id, event.user, event.priority, event.gang, event.deadline, event.closed)
         old = self.jobs.get(event.id)
         if old is not None and old.tasks:
             raise DuplicateIdError(f"job {event.id!r} is already there")
         tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
+        if described.closed and not tasks:
+            raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
         runs = self._runs(event.id, tasks)
         self._serial += 1
         job = self.jobs[event.id] = JobRecord(described, self._serial)
@@ -332,6 +334,8 @@ class Cluster(Views):
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
+        if job.job.closed:
+            raise InputError(f"job {event.job!r} is closed: it takes no more tasks")
         for run, demand in self._runs(event.job, (event.task,)):
             self._add_tasks(job, run, demand, event.time)
 
@@ -453,7 +457,7 @@ class Cluster(Views):
         over = self._over(tasks, event)
         for task in tasks:
             self._remove(task)
-        del self.jobs[event.job]
+        self.jobs.pop(event.job, None)  # a closed one has left with its last task
         return over
 
     def _user_added(self, event: ev.UserAdded) -> None:
@@ -507,6 +511,9 @@ class Cluster(Views):
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None
+        job = group.job
+        if job.job.closed and not job.tasks:
+            del self.jobs[job.job.id]
 
 
 _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | None]] = {

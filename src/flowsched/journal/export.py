@@ -32,7 +32,7 @@ class      Demand and wishes of like tasks: ``class``: a number of its own.  ``d
            that has these tasks, where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
            groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
-           [null].  ``most`` [0]: the most tasks that it has had at a time.
+           [null].  ``most`` [0]: the most tasks that it has had at a time.  ``closed`` [false]: it leaves with its last task.
 group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]:
            pairs of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
@@ -68,7 +68,7 @@ What is not in it
 
 Versions
 --------
-* 1.3: ``runs``, ``stale``, and ``run`` of a task.
+* 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
@@ -240,7 +240,7 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
             "priority": job.priority,
             "most": record.most,
         }
-        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline)
+        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline) | _wanted(closed=job.closed)
     groups = [group for record in cluster.jobs.values() for group in record.groups.values()]
     for group in sorted(groups, key=lambda group: group.serial):
         line = {

@@ -205,6 +205,7 @@ class _Reading:
             line.get("priority", 0),
             line.get("gang"),
             line.get("deadline"),
+            line.get("closed", False),
         )
         self.rebuild.job(job, line["serial"], line.get("most", 0))
 
