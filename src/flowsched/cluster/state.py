@@ -9,7 +9,7 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
@@ -197,17 +197,6 @@ class Cluster(Views):
             if over is not None:
                 ended += over
 
-    def is_stale(self, event: ev.Event) -> bool:
-        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
-        run = getattr(event, "run", None)
-        if run is None:
-            return False
-        try:
-            record = self.tasks.get(cast(ev.TaskCompleted, event).task)
-        except TypeError:  # no hash: it is refused, not stale
-            return False
-        return record is None or record.row < 0 or not isinstance(run, int | np.integer) or record.run != int(run)
-
     def _stale(self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.UsageSampled) -> bool:
         """Count an event that is stale."""
         if event.run is None:
@@ -296,7 +285,7 @@ class Cluster(Views):
 
     def _machine_failed(self, event: ev.MachineFailed | ev.MachineRemoved) -> list[ev.EndedRun]:
         record = self.machine(event.id)
-        over = self._over(record.tasks, event)
+        over = self.runs_of(record.tasks, event)
         for task in record.tasks:
             self.stop(task, event.time)
         record.failed = True
@@ -422,16 +411,11 @@ class Cluster(Views):
             raise InputError(f"task {task!r} waits, it does not run")
         return record
 
-    def _over(self, tasks: Iterable[TaskRecord], event: ev.Event) -> list[ev.EndedRun]:
-        """Tell the runs of those tasks that run, which an event is about to end."""
-        why, machines = type(event).__name__, self.by_row
-        return [ev.EndedRun(task.id, task.run, machines[task.row].id, why) for task in tasks if task.row >= 0]
-
     def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
         if self._stale(event):
             return []
         record = self._running(event.task)
-        over = self._over((record,), event)
+        over = self.runs_of((record,), event)
         self._remove(record)
         return over
 
@@ -440,7 +424,7 @@ class Cluster(Views):
             return []
         record = self._running(event.task)
         retry = truth(f"task {event.task!r}: retry", event.retry)
-        over = self._over((record,), event)
+        over = self.runs_of((record,), event)
         self.stop(record, event.time)
         if not retry:
             self._remove(record)
@@ -448,13 +432,13 @@ class Cluster(Views):
 
     def _task_removed(self, event: ev.TaskRemoved) -> list[ev.EndedRun]:
         record = self.task(event.task)
-        over = self._over((record,), event)
+        over = self.runs_of((record,), event)
         self._remove(record)
         return over
 
     def _job_removed(self, event: ev.JobRemoved) -> list[ev.EndedRun]:
         tasks = found(self.jobs, event.job, UnknownIdError, "job").tasks
-        over = self._over(tasks, event)
+        over = self.runs_of(tasks, event)
         for task in tasks:
             self._remove(task)
         self.jobs.pop(event.job, None)  # a closed one has left with its last task

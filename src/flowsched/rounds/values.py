@@ -246,15 +246,18 @@ class Commit:
     conflicts : mapping of task to Reason
         Tasks with a delta that was refused because the cluster had changed, code `CONFLICT`.
     first_run : int
-        Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.
+        Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.  0
+        from a scheduler that numbers none.
     """
 
     accepted: tuple[Delta, ...]
     conflicts: Mapping[Hashable, Reason]
-    first_run: int = 1
+    first_run: int = 0
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
         """The run of each task that starts or migrates: a number that no other run of the scheduler's life has."""
+        if not self.first_run:
+            return {}
         starts = (delta.task for delta in self.accepted if not isinstance(delta, Preempt))
         return dict(zip(starts, count(self.first_run)))
