@@ -102,8 +102,11 @@ class Books:
 
     def committed(self, done: fs.Commit) -> None:
         """Take deltas to the workers: each start is answered once or twice, now or much later, or never."""
+        ended = []
         for delta in done.accepted:
             task = delta.task
+            if not isinstance(delta, fs.Place):
+                ended.append((task, *self.present[task], type(delta).__name__))
             if isinstance(delta, fs.Preempt):
                 assert self.present.pop(task)[1] == delta.machine
                 self.waiting.add(task)
@@ -114,6 +117,7 @@ class Books:
             self.waiting.discard(task)
             self.present[task] = self.begun, delta.machine
             self._answer(task, self.begun, delta.machine)
+        assert list(done.ended) == ended
 
     def _answer(self, task: str, run: int, machine: str) -> None:
         end = self.random.choice(

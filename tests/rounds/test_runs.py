@@ -60,6 +60,7 @@ def test_a_task_that_moves_begins_a_run_and_one_that_stops_keeps_its_last() -> N
     done = sched.commit(sched.schedule(1e6))
     assert [type(delta) for delta in done.accepted] == [fs.Preempt, fs.Place]
     assert done.runs == {"y": 2} and numbers(sched) == {"x": 1, "y": 2}
+    assert done.ended == (("x", 1, "a", "Preempt"),)
     moved = fs.Commit((fs.Migrate("x", "a", "b", (), "y"), fs.Place("y", "a", ())), {}, 7)
     assert moved.runs == {"x": 7, "y": 8}
 

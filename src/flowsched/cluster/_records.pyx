@@ -487,15 +487,19 @@ def starts(dict records not None, tuple kinds not None):
 
 
 def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None):
-    """Number the runs that deltas have begun, in their order, behind this one; return the last."""
+    """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
+    cdef list ended = []
     cdef TaskRecord record
-    _, preempt = kinds
+    place, preempt = kinds
     for delta in deltas:
-        if not isinstance(delta, preempt):
-            record = tasks[delta.task]
-            run += 1
-            record.run = run
-    return run
+        record = tasks[delta.task]
+        if not isinstance(delta, place):
+            ended.append(record.run)
+            if isinstance(delta, preempt):
+                continue
+        run += 1
+        record.run = run
+    return run, ended
 
 
 def moved(dict before not None, dict machines not None, tuple kinds not None, out):

@@ -46,7 +46,7 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 class EndedRun(NamedTuple):
-    """A run that an event has ended.
+    """A run that an event or a commit has ended.
 
     Parameters
     ----------
@@ -55,8 +55,9 @@ class EndedRun(NamedTuple):
     machine : hashable
         Where it ran.
     why : str
-        Kind of the event: ``"TaskCompleted"`` and ``"TaskFailed"`` told of the end themselves; a worker has to stop the
-        run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"MachineFailed"`` and ``"MachineRemoved"``, if it still can.
+        Kind of the event or delta: ``"TaskCompleted"`` and ``"TaskFailed"`` told of the end themselves; a worker has to
+        stop the run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"Preempt"`` and ``"Migrate"``, and after
+        ``"MachineFailed"`` and ``"MachineRemoved"`` if it still can.
     """
 
     task: Hashable

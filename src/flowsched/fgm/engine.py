@@ -202,7 +202,15 @@ class StageEngine:
             done = self.inner.carry_out(rest, only)
         if not ours:
             return done
-        return replace(done, accepted=(*accepted, *done.accepted), conflicts={**conflicts, **done.conflicts})
+        ended = [
+            ev.EndedRun(delta.task, self.cluster.task(delta.task).run, delta.machine, "Preempt") for delta in accepted
+        ]
+        return replace(
+            done,
+            accepted=(*accepted, *done.accepted),
+            conflicts={**conflicts, **done.conflicts},
+            ended=(*ended, *done.ended),
+        )
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Let the deltas happen that a commit of this round had; False if they cannot."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import begin_runs, concerned, starts
+from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
@@ -26,7 +27,7 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
     # Starts of single tasks are units in this order; nearly always all of them can happen.
     single = only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas)
     if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None):
-        return Commit(round.deltas, {}, begun(cluster, round.deltas))
+        return Commit(round.deltas, {}, *begun(cluster, round.deltas))
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
@@ -42,14 +43,19 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
         accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
         units = [unit for unit, _ in refused]
     deltas = tuple(delta for delta in round.deltas if delta.task in accepted)
-    return Commit(deltas, conflicts, begun(cluster, deltas))
+    return Commit(deltas, conflicts, *begun(cluster, deltas))
 
 
-def begun(cluster: Cluster, deltas: Sequence[Delta]) -> int:
-    """Number the runs that deltas have begun; return the number of the first one."""
+def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRun, ...]]:
+    """Number the runs that deltas have begun; return the number of the first one, and the runs that deltas have ended."""
     first = cluster.runs + 1
-    cluster.runs = begin_runs(cluster.tasks, deltas, cluster.runs, KINDS)
-    return first
+    cluster.runs, over = begin_runs(cluster.tasks, deltas, cluster.runs, KINDS)
+    if not over:
+        return first, ()
+    stops = [delta for delta in deltas if not isinstance(delta, Place)]
+    places = [delta.old if isinstance(delta, Migrate) else delta.machine for delta in stops]
+    ended = zip(stops, over, places, strict=True)
+    return first, tuple(EndedRun(delta.task, run, at, type(delta).__name__) for delta, run, at in ended)
 
 
 def happen(

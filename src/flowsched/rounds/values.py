@@ -10,6 +10,8 @@ from itertools import count
 from math import inf
 from types import MappingProxyType
 
+from flowsched.cluster.events import EndedRun
+
 __all__ = [
     "Commit",
     "Delta",
@@ -248,11 +250,14 @@ class Commit:
     first_run : int
         Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.  0
         from a scheduler that numbers none.
+    ended : tuple of EndedRun
+        Runs of the tasks that stop or migrate.
     """
 
     accepted: tuple[Delta, ...]
     conflicts: Mapping[Hashable, Reason]
     first_run: int = 0
+    ended: tuple[EndedRun, ...] = ()
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
