@@ -12,6 +12,8 @@ from portable_files import check_books, text
 
 import flowsched as fs
 
+DATA = Path(__file__).parents[1] / "data"
+
 
 def small(journal: Path | None = None) -> fs.Scheduler:
     sched = fs.Scheduler(resources=("cpu",), journal=journal)
@@ -105,8 +107,7 @@ def test_an_export_keeps_runs_and_an_older_one_gets_some() -> None:
     again = fs.Scheduler.import_state(text(sched))
     assert numbers(again) == numbers(sched) and again.cluster.runs == 3
     assert again.commit(again.schedule(1.0)).runs == {"t1": 4}
-    data = Path(__file__).parents[1] / "data" / "state-1.0.jsonl"
-    old = fs.Scheduler.import_state(data.read_bytes())
+    old = fs.Scheduler.import_state((DATA / "state-1.0.jsonl").read_bytes())
     running = [record for record in old.cluster.tasks.values() if record.place]
     assert sorted(record.run for record in running) == list(range(1, len(running) + 1))
     assert old.cluster.runs == len(running)
@@ -136,3 +137,13 @@ def test_a_recovery_numbers_as_before_where_a_round_comes_out_otherwise(tmp_path
     again = fs.Scheduler(policy, ("cpu",), journal=tmp_path / "journal")
     assert again.recovery.differences
     assert numbers(again) == numbers(sched) and again.cluster.runs == sched.cluster.runs
+
+
+def test_a_journal_from_before_there_were_runs_reads_for_ever() -> None:
+    """It begins with a compacted state; all that ran there, and all that starts behind it, gets numbers."""
+    sched = fs.Scheduler.restore(DATA / "before-runs.journal")
+    check_books(sched)
+    assert numbers(sched) == {"t0": 1, "t1": 2, "t3": 4, "t4": 0, "t5": 5, "x": 6}
+    assert {task for task in sched.cluster.tasks if sched.cluster.placement(task)} == {"t3", "t5", "x"}
+    assert (sched.cluster.runs, sched.cluster.stale_events) == (6, 0)
+    assert sched.apply(fs.TaskCompleted("x", 1), fs.TaskCompleted("x", 6)) == (("x", 6, "a", "TaskCompleted"),)
