@@ -6,17 +6,22 @@ processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask clu
 
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Stopped, Told
+from flowsched.run.local import Command, ExitStatusError, LocalExecutor, capacity_here
 from flowsched.run.work import TaskCancelledError, TaskLostError
 
 __all__ = [
+    "Command",
     "Driver",
     "Ended",
     "Executor",
+    "ExitStatusError",
     "Failed",
+    "LocalExecutor",
     "Run",
     "Started",
     "Stopped",
     "TaskCancelledError",
     "TaskLostError",
     "Told",
+    "capacity_here",
 ]

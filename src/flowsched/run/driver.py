@@ -65,6 +65,19 @@ class Driver:
         The last round; `waiting` has the reasons of the tasks that wait.
     on_round : callable or None
         Called after each round that was carried out.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> import flowsched as fs
+    >>> from flowsched.run import Driver, LocalExecutor
+    >>> async def main():
+    ...     async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 2})) as driver:
+    ...         job = fs.JobSubmitted("hello", [fs.Task(f"hello-{i}", {"cpu": 1}) for i in range(3)])
+    ...         done = driver.submit(job, {task.id: ["true"] for task in job.tasks})
+    ...         return await asyncio.gather(*done.values())
+    >>> asyncio.run(main())
+    [0, 0, 0]
     """
 
     def __init__(
