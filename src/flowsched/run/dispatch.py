@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from heapq import heappop, heappush
 from itertools import count
 from math import inf
@@ -67,6 +67,8 @@ class Dispatcher:
     losses : int
         So many losses of a task are followed by another run.  A loss says nothing against a task, but a task that kills
         its workers would go on for ever.
+    on_end : callable, optional
+        See `flowsched.run.Driver`.
 
     Attributes
     ----------
@@ -78,8 +80,14 @@ class Dispatcher:
         Tasks that have not ended.
     """
 
-    def __init__(self, scheduler: Scheduler, executor: Executor, losses: int = 10) -> None:
-        self.scheduler, self.executor = scheduler, executor
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        losses: int = 10,
+        on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
+    ) -> None:
+        self.scheduler, self.executor, self._on_end = scheduler, executor, on_end
         self.losses = whole("losses", losses, 0)
         self.stats: Counter[str] = Counter()
         self.dirty = False
@@ -436,6 +444,8 @@ class Dispatcher:
         """Let a task end, and its job with the last one."""
         self._events.append(event)
         if work is not None:
+            if self._on_end is not None:
+                self._on_end(work.task, value, error)
             del self.work[work.task]
             self._left[work.job] -= 1
             self._outcomes.append((work, value, error))

@@ -54,6 +54,9 @@ class Driver:
         So many times a task whose worker or machine died under it runs again, beside its retries.
     round_limit : float, optional
         Seconds of computing for one round.
+    on_end : callable, optional
+        Called with each task that ends, its result and its error, before the scheduler's journal has the end.  So no end is
+        left out when a driver is killed, but its successor may tell of one again.
     clock : callable, optional
         The time of the scheduler, in seconds; it must go on over the lives of a journal.  By default the time of day when
         the driver was made, and steady from then on.
@@ -64,7 +67,7 @@ class Driver:
     last : Round or None
         The last round; `waiting` has the reasons of the tasks that wait.
     on_round : callable or None
-        Called after each round that was carried out.
+        Called with each round, after it was carried out.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class Driver:
         interval: float = 0.005,
         losses: int = 10,
         round_limit: float | None = None,
+        on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.scheduler, self.executor = scheduler, executor
@@ -95,7 +99,7 @@ class Driver:
         self.on_round: Callable[[Round], object] | None = None
         self._interval = number("interval", interval, 0)
         self._round_limit, self._clock = round_limit, steady() if clock is None else clock
-        self._dispatch = Dispatcher(scheduler, executor, losses)
+        self._dispatch = Dispatcher(scheduler, executor, losses, on_end)
         self._inbox: list[Told] = []
         self._news = asyncio.Event()
         self._futures: dict[Hashable, asyncio.Future[Any]] = {}
@@ -109,7 +113,7 @@ class Driver:
     def submit(
         self,
         job: JobSubmitted,
-        payloads: Mapping[Hashable, Any],
+        payloads: Mapping[Any, Any],
         *,
         retries: int = 0,
         time_limit: float | None = None,
@@ -143,7 +147,7 @@ class Driver:
         return self._promised(work)
 
     def attach(
-        self, payloads: Mapping[Hashable, Any], *, retries: int = 0, time_limit: float | None = None
+        self, payloads: Mapping[Any, Any], *, retries: int = 0, time_limit: float | None = None
     ) -> dict[Hashable, asyncio.Future[Any]]:
         """Give the payloads of tasks that a recovered scheduler knows, before the driver begins.
 
@@ -167,7 +171,7 @@ class Driver:
         return self._promised(work)
 
     def _work(
-        self, jobs: Mapping[Hashable, Hashable], payloads: Mapping[Hashable, Any], retries: int, limit: float | None
+        self, jobs: Mapping[Hashable, Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
     ) -> list[Work]:
         whole("retries", retries, 0)
         if limit is not None and not number("time_limit", limit) > 0:
@@ -205,8 +209,12 @@ class Driver:
 
     def _cancelled(self, task: Hashable, future: asyncio.Future[Any]) -> None:
         if future.cancelled() and self._futures.get(task) is future:
-            self._dispatch.cancel(task, self._clock())
-            self._news.set()
+            self.cancel(task)
+
+    def cancel(self, task: Hashable) -> None:
+        """Cancel a task, as the cancellation of its future does."""
+        self._dispatch.cancel(task, self._clock())
+        self._news.set()
 
     def tell(self, *events: Event) -> None:
         """Tell events of machines beside those of the executor: `MachineDrained`, `MachineUpdated`, `MachineFailed` ..."""

@@ -102,6 +102,15 @@ class Command:
             *checked(str(task), line),
         ]
 
+    def call(self) -> int:
+        """Run it here, for the workers of other executors; return 0, or raise `ExitStatusError`."""
+        with tempfile.NamedTemporaryFile(prefix="flowsched-") as file:
+            arguments = self.arguments("command", Path(file.name))
+            status = subprocess.run(arguments, env={**os.environ, **self.environment}, check=False).returncode
+        if status:
+            raise ExitStatusError(f"exit status {status}", status)
+        return 0
+
 
 @dataclass(eq=False, slots=True)
 class _Process:
@@ -145,6 +154,7 @@ class LocalExecutor:
         self._folder = None if folder is None else Path(folder).absolute()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._processes: dict[int, _Process] = {}
+        self._hurried = asyncio.Event()
         self._ends: set[asyncio.Task[None]] = set()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
@@ -208,6 +218,10 @@ class LocalExecutor:
             process.stopped = True
             self._later(self._stop(process))
 
+    def hurry(self) -> None:
+        """Spare no run the SIGKILL from now on."""
+        self._hurried.set()
+
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
         self._processes.pop(run.number, None)
@@ -254,7 +268,8 @@ class LocalExecutor:
         family = process.family
         if start_time(family.pid) == family.start:
             signal_group(family.pid, signal.SIGTERM)
-        await asyncio.sleep(self.grace)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurried.wait(), self.grace)
         if process.fd >= 0:
             await self._end(process)
 
