@@ -17,7 +17,7 @@ from typing import Any
 
 from flowsched.boundary.validate import amounts, mapping, number, quoted, text, whole
 from flowsched.cluster.events import JobSubmitted
-from flowsched.cluster.model import Job, Task
+from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.run.local import Command
 
@@ -132,7 +132,9 @@ class _Reader:
         environment = self._take("environment", _texts, {})
         retries = self._take("retries", lambda what, value: whole(what, value, 0), 0)
         time_limit = self._take("time_limit", _positive, None)
-        given = {key: self._keys[key] for key in ("priority", "user", "gang") if key in self._keys}
+        priority = self._take("priority", lambda what, value: whole(what, value, -(2**40), 2**40), 0)
+        user = self._take("user", text, None)
+        gang = self._take("gang", lambda what, value: whole(what, value, 1, count), None)
         constraints = self._take("constraints", mapping, {})
         tasks, commands = [], {}
         for i in range(count):
@@ -141,10 +143,7 @@ class _Reader:
             log = self._output / f"{id}.log"
             commands[id] = Command(command, own, directory, log, log)
             tasks.append(self._made("constraints", partial(Task, id, demand, constraints)))
-        gang = given.get("gang")
-        if isinstance(gang, int) and gang > count:
-            raise self._error("gang", f"a whole number from 1 to {count} expected (count), got {gang}")
-        submitted = self._made("", lambda: _checked(JobSubmitted(name, tasks, **given)))
+        submitted = JobSubmitted(name, tasks, user=user, priority=priority, gang=gang)
         return JobOfFile(submitted, commands, retries, time_limit)
 
     def _table(self, what: str, table: dict[str, Any], known: set[str]) -> None:
@@ -180,11 +179,6 @@ class _Reader:
         return found[index] if index < len(found) else 0
 
 
-def _checked(job: JobSubmitted) -> JobSubmitted:
-    Job(job.id, job.user, job.priority, job.gang)
-    return job
-
-
 def _tables(what: str, value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
         raise InputError(f"{what}: tables [[job]] expected")
@@ -210,7 +204,7 @@ def _demand(what: str, value: Any) -> dict[str, float]:
     for name, amount in mapping(what, value).items():
         if name not in RESOURCES:
             raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(RESOURCES)}")
-        amounts(f"{what}.{name}", amount)
+        amounts(f"{what}: {name}", amount)
     return dict(value)
 
 
