@@ -115,6 +115,22 @@ def test_results_errors_and_constraints() -> None:
     within(100, main)
 
 
+def test_tasks_wait_at_the_worker_and_its_threads_bound_them(tmp_path: Path) -> None:
+    async def main(cluster: Any, client: Client) -> None:
+        for i in range(3):  # one driver after the other, over the same client
+            scheduler = fs.Scheduler(resources=("cpu",))
+            async with Driver(scheduler, DaskExecutor(client, ("cpu",), ahead=3)) as driver:
+                names = [f"{i}.{k}" for k in range(60)]
+                job = fs.JobSubmitted(i, [fs.Task(name, {"cpu": 1}) for name in names])
+                futures = driver.submit(job, {name: partial(logged, name, str(tmp_path), 0.01) for name in names})
+                await asyncio.sleep(0.02)
+                assert len(driver.running()) <= 32
+                assert await asyncio.gather(*futures.values()) == names
+
+    within(100, main)
+    assert max(map(levels, tmp_path.iterdir())) <= 4
+
+
 def test_a_worker_that_leaves_and_one_that_comes() -> None:
     async def main(cluster: Any, client: Client) -> None:
         scheduler = fs.Scheduler(resources=("cpu",))

@@ -17,6 +17,7 @@ from uuid import uuid4
 
 from distributed import Client, Future
 
+from flowsched.boundary.validate import whole
 from flowsched.cluster.events import MachineAdded, MachineRemoved
 from flowsched.exceptions import InputError
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
@@ -39,10 +40,14 @@ class DaskExecutor:
     resources : sequence of str
         Those of the flowsched scheduler.  A worker has as much ``cpu`` as threads, its memory limit as ``mem`` in MiB, and
         of others what Dask calls the resources of a worker.
+    ahead : int
+        So many tasks for each thread wait at the worker, beside the one that runs, so that short ones follow without a
+        round in between: a worker has ``1 + ahead`` of ``cpu`` for each thread.  For tasks that ask for one; a task with a
+        better priority does not overtake those that wait there.
     """
 
-    def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu")) -> None:
-        self._cluster, self._resources = cluster, tuple(resources)
+    def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu"), *, ahead: int = 0) -> None:
+        self._cluster, self._resources, self._ahead = cluster, tuple(resources), whole("ahead", ahead, 0)
         self._client: Any = None
         self._futures: dict[int, Future[Any]] = {}
         self._workers: set[str] = set()
@@ -50,6 +55,7 @@ class DaskExecutor:
         self._done: list[tuple[int, Future[Any]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
+        self._closed = False
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
@@ -90,9 +96,11 @@ class DaskExecutor:
 
     async def close(self) -> None:
         """See `Executor.close`."""
+        self._closed = True  # a call to Dask may end otherwise than by its cancellation
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
         self._futures.clear()
         if self._mine:
             await self._client.close()
@@ -137,7 +145,7 @@ class DaskExecutor:
             self._tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
 
     async def _follow(self) -> None:
-        while True:
+        while not self._closed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _POLL)
             self._changed.clear()
@@ -151,7 +159,11 @@ class DaskExecutor:
             self._tell(MachineRemoved(address))
         for address in workers.keys() - self._workers:
             info = workers[address]
-            has = {"cpu": info["nthreads"], "mem": info["memory_limit"] / 2**20, **info["resources"]}
+            has = {
+                "cpu": info["nthreads"] * (1 + self._ahead),
+                "mem": info["memory_limit"] / 2**20,
+                **info["resources"],
+            }
             capacity = {name: has[name] for name in self._resources if name in has}
             self._tell(MachineAdded(address, capacity, rack=info["host"], labels={"name": str(info["name"])}))
         self._workers = set(workers)

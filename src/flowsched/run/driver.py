@@ -88,7 +88,7 @@ class Driver:
         scheduler: Scheduler,
         executor: Executor,
         *,
-        interval: float = 0.005,
+        interval: float = 0.01,
         losses: int = 10,
         round_limit: float | None = None,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
