@@ -36,6 +36,8 @@ class ReasonCode(StrEnum):
     """Machines are large enough, but not now beside what runs there."""
     SPREAD = "SPREAD"
     """Machines have room, but too many tasks of its kind run in their racks already."""
+    DEADLINE = "DEADLINE"
+    """Machines have room, but there a deadline would be missed: its own, or that of a task that it would slow down."""
     CONSTRAINT = "CONSTRAINT"
     """Machines have room, but constraints of the policy forbid them; the reason's detail names them."""
     OUTBID = "OUTBID"
@@ -68,7 +70,7 @@ class Reason:
     detail : mapping of str to mapping of str to int
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
         "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
-        "rack" (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
+        "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", and the names of the policy's constraints.
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str
