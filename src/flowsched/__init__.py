@@ -239,7 +239,7 @@ __all__ = [
     "write_dimacs",
 ]
 
-_LAZY = ("experiments", "fgm", "hrm", "metrics", "sharing", "sim")
+_LAZY = ("experiments", "fgm", "hrm", "metrics", "run", "sharing", "sim")
 """Loaded at the first use, because they need more than NumPy or are not needed for every use."""
 
 

@@ -25,9 +25,10 @@ PUBLIC = (
     "flowsched.fgm",
     "flowsched.hrm",
     "flowsched.metrics",
+    "flowsched.run",
     "flowsched.sharing",
 )
-OPTIONAL = {"sqlalchemy", "simpy"}
+OPTIONAL = {"sqlalchemy", "simpy", "distributed"}
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

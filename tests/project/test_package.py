@@ -57,6 +57,8 @@ PATHS = {
     "flowsched.metrics": "METRICS Metric PrometheusCollector RoundSpans",
     "flowsched.hrm.schedulers": "Worker run_processes run_ray",
     "flowsched.hrm.agent": "Agent",
+    "flowsched.run": "Command Driver Ended Executor ExitStatusError Failed LocalExecutor Run Started Stopped TaskCancelledError TaskLostError Told "
+    "capacity_here",
     "flowsched.sim": "QOS_PRIORITY UNDECIDED Arrival AuditError Execution ForeignLoad Load Metrics Percentiles Progress Schedules Simulation Trace Usage "
     "Workload load_trace report write_report SYNTHETIC TRACE_FORMATS TraceFormat TraceOptions TraceSource read_machines synthetic write_trace",
     "flowsched.sim.baselines": "",
@@ -119,7 +121,7 @@ def test_the_core_needs_numpy_alone() -> None:
         sched.apply(fs.MachineAdded("m", {"cpu": 1}), fs.JobSubmitted("j", [fs.Task("t", {"cpu": 1})]))
         print(dict(sched.schedule(0.0).placements))
         loaded = {name for name in sys.modules if name.startswith("flowsched.")}
-        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "experiments", "metrics", "nx_backend")}))
+        print(*sorted(loaded & {f"flowsched.{name}" for name in ("sim", "cli", "fgm", "hrm", "experiments", "metrics", "nx_backend", "run")}))
         try:
             fs.sim
         except ImportError as error:

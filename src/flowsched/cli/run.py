@@ -1,0 +1,289 @@
+"""``flowsched run``: the jobs of a file, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Hashable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any
+
+import click
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from flowsched.boundary.files import replace
+from flowsched.boundary.validate import quoted
+from flowsched.cli import endings
+from flowsched.cli.endings import BadInput
+from flowsched.exceptions import FlowschedError
+from flowsched.journal.journal import Journal
+from flowsched.policy import Policy
+from flowsched.rounds.values import ReasonCode
+from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
+from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
+from flowsched.run.local import Command
+from flowsched.scheduler import Scheduler
+
+__all__ = ["run"]
+
+_REFRESH = 0.5
+
+_FAILED = 1
+
+
+@click.command("run", cls=endings.Command)
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--on", "on", metavar="WHERE", default="local", show_default=True, help="local, or dask://HOST:PORT of a scheduler."
+)
+@click.option(
+    "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
+)
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Where the output of each task goes, as TASK.log.  [default: FILE's name, with .out]",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Keep a journal there: the same command goes on where it was interrupted or killed.",
+)
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def run(file: Path, on: str, policy: str, output: Path | None, state: Path | None, quiet: bool) -> None:
+    """Run the jobs of FILE, each task where and when the scheduler says.
+
+    FILE has TOML:
+
+    \b
+      [machine]                  # optional: the part of this machine that is used
+      cpu = 4
+      [[job]]
+      name = "train"
+      command = "./train.sh"     # for the shell; or a list: program and arguments
+      count = 8                  # tasks; FLOWSCHED_INDEX is 0 to 7
+      demand = {cpu = 2, mem = 500, gpu = 1}
+
+    Others of its keys: priority (lower is better), user, gang, constraints, retries, time_limit, environment, directory.
+
+    \b
+    Examples:
+      flowsched run jobs.toml
+      flowsched run jobs.toml --state today        after a kill, the same again goes on
+      flowsched run jobs.toml --on dask://10.0.0.1:8786
+
+    \b
+    Exit status:
+      0    every task has ended well
+      1    a task failed for good
+      2    the command line or FILE is wrong
+      130  interrupted: all processes were stopped (a second Ctrl-C does not wait for them to end by themselves)
+      74, 141  as `flowsched --help` says
+    """
+    output = Path(f"{file.stem}.out") if output is None else output
+    try:
+        jobs = read_jobs(file, output)
+        session = _Session(jobs, on, policy, state, endings.Words(quiet))
+        output.mkdir(parents=True, exist_ok=True)
+        if state is not None:
+            session.begin(file.read_bytes(), state)
+        try:
+            asyncio.run(session.main())
+        finally:
+            session.end()
+    except FlowschedError as error:
+        raise BadInput(str(error)) from None
+    if not quiet:
+        endings.Out().print(session.table())
+    if session.interrupted:
+        click.echo(f"Interrupted: {session.stopped} running tasks were stopped.", err=True)
+        sys.exit(endings.INTERRUPTED)
+    sys.exit(_FAILED if session.failed else 0)
+
+
+class _Session:
+    """One run of a file.
+
+    Attributes
+    ----------
+    ends : dict of task to str
+        "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
+    interrupted : bool
+    stopped : int
+        Tasks that ran when it was interrupted.
+    """
+
+    def __init__(self, jobs: JobFile, on: str, policy: str, state: Path | None, words: endings.Words) -> None:
+        self.ends: dict[Hashable, str] = {}
+        self.interrupted, self.stopped = False, 0
+        self._jobs, self._words, self._state = jobs, words, state
+        self._job_of = {task: job for job in jobs.jobs for task in job.commands}
+        self._refused: dict[Hashable, str] = {}
+        self._ended: IO[str] | None = None
+        self._driver: Driver | None = None
+        self._stop = asyncio.Event()
+        self._executor = self._executor_of(on)
+        self._policy = Policy.named(policy)
+
+    @property
+    def failed(self) -> bool:
+        """A task failed for good."""
+        return any(self.ends.values())
+
+    def _executor_of(self, on: str) -> Executor:
+        if on == "local":
+            capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
+            folder = None if self._state is None else self._state / "runs"
+            return LocalExecutor(capacity, machine="local", folder=folder)
+        if on.startswith("dask://"):
+            try:
+                from flowsched.run.dask import DaskExecutor
+            except ImportError as missing:
+                raise BadInput("--on dask://... needs distributed: pip install 'flowsched[dask]'") from missing
+            executor: Executor = DaskExecutor(on.replace("dask://", "tcp://"))
+            return executor
+        raise BadInput(f"--on: local or dask://HOST:PORT expected, got {quoted(on)}")
+
+    def begin(self, content: bytes, state: Path) -> None:
+        """Begin a state, or go on with one, which must be of the same file."""
+        state.mkdir(parents=True, exist_ok=True)
+        copy = state / "jobs.toml"
+        if copy.exists() and copy.read_bytes() != content:
+            raise BadInput(f"{state}: this is the state of another file, see {copy}")
+        replace(copy, content)
+        ended = state / "ended.jsonl"
+        if ended.exists():
+            for line in ended.read_text().splitlines():
+                with suppress(ValueError):  # the line that was being written when the driver was killed
+                    record = json.loads(line)
+                    self.ends[record["task"]] = record["error"]
+        self._ended = ended.open("a", buffering=1)
+        self._ended.write("\n")
+
+    def end(self) -> None:
+        """Close the files."""
+        if self._ended is not None:
+            self._ended.close()
+
+    async def main(self) -> None:
+        """Run the jobs to their ends, or until Ctrl-C."""
+        journal = None if self._state is None else Journal(self._state / "journal")
+        scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
+        driver = self._driver = Driver(scheduler, self._executor, on_end=self._note)
+        handled = callable(signal.getsignal(signal.SIGINT))
+        loop = asyncio.get_running_loop()
+        try:
+            known = scheduler.cluster.tasks
+            for job in self._jobs.jobs:
+                there = {task: self._payload(command) for task, command in job.commands.items() if task in known}
+                driver.attach(there, retries=job.retries, time_limit=job.time_limit)
+            async with driver:
+                if handled:
+                    loop.add_signal_handler(signal.SIGINT, self._interrupt)
+                for job in self._jobs.jobs:
+                    if not any(task in known or task in self.ends for task in job.commands):
+                        payloads = {task: self._payload(command) for task, command in job.commands.items()}
+                        driver.submit(job.submitted, payloads, retries=job.retries, time_limit=job.time_limit)
+                await self._watch(driver)
+                self.stopped = len(driver.running())
+        finally:
+            if handled:
+                loop.remove_signal_handler(signal.SIGINT)
+            if journal is not None:
+                journal.close()
+
+    def _payload(self, command: Command) -> Any:
+        return command if isinstance(self._executor, LocalExecutor) else command.call
+
+    async def _watch(self, driver: Driver) -> None:
+        """Show the table until all have ended, or Ctrl-C."""
+        drained, stop = asyncio.create_task(driver.drained()), asyncio.create_task(self._stop.wait())
+        live = Live(console=self._words, auto_refresh=False, transient=True)
+        shown = self._words.is_terminal and not self._words.quiet
+        try:
+            if shown:
+                live.start()
+            while not drained.done() and not self.interrupted:
+                await asyncio.wait([drained, stop], timeout=_REFRESH, return_when=asyncio.FIRST_COMPLETED)
+                self._give_up(driver)
+                if shown:
+                    live.update(self.table(), refresh=True)
+            if drained.done():
+                drained.result()
+        finally:
+            live.stop()
+            drained.cancel()
+            stop.cancel()
+
+    def _give_up(self, driver: Driver) -> None:
+        """Cancel what can never run here, and what is left of a gang of which a task has failed."""
+        if isinstance(self._executor, LocalExecutor) and driver.last is not None:
+            for task, reason in driver.last.waiting.items():
+                if reason.code in (ReasonCode.NEVER_FITS, ReasonCode.FILTERED) and task not in self._refused:
+                    shapes = "; ".join(f"{shape}: {', '.join(blockers)}" for shape, blockers in reason.detail.items())
+                    self._refuse(driver, task, f"it never fits here ({shapes})")
+        for job in self._jobs.jobs:
+            if job.submitted.gang is not None and any(self.ends.get(task) for task in job.commands):
+                for task in job.commands:
+                    if task not in self.ends and task not in self._refused:
+                        self._refuse(driver, task, "another task of its gang failed")
+
+    def _refuse(self, driver: Driver, task: Hashable, why: str) -> None:
+        self._refused[task] = why
+        driver.cancel(task)
+
+    def _interrupt(self) -> None:
+        if self.interrupted and isinstance(self._executor, LocalExecutor):
+            self._executor.hurry()
+        self.interrupted = True
+        self._stop.set()
+
+    def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:
+        """Take note of the end of a task."""
+        said = (
+            ""
+            if error is None
+            else self._refused.get(task, "")
+            if isinstance(error, TaskCancelledError)
+            else str(error)
+        )
+        said = said or ("" if error is None else type(error).__name__)
+        self.ends[task] = said
+        if self._ended is not None:
+            self._ended.write(json.dumps({"task": task, "error": said}) + "\n")
+        if said:
+            self._words.print(f"{task} failed: {endings.shortened(said)}", style="red")
+
+    def table(self) -> Table:
+        """Return the table of jobs."""
+        running = Counter[Hashable]()
+        why: dict[Hashable, Counter[str]] = {}
+        if self._driver is not None:
+            running.update(
+                self._job_of[run.task].submitted.id for run in self._driver.running() if run.task in self._job_of
+            )
+            for task, reason in self._driver.last.waiting.items() if self._driver.last is not None else ():
+                if task in self._job_of and task not in self.ends:
+                    why.setdefault(self._job_of[task].submitted.id, Counter())[reason.code.value] += 1
+        table = Table(box=None, pad_edge=False, header_style="dim")
+        for column in ("job", "tasks", "done", "failed", "running", "waiting", "why"):
+            table.add_column(column, justify="left" if column in ("job", "why") else "right")
+        for job in self._jobs.jobs:
+            id = job.submitted.id
+            ends = [self.ends[task] for task in job.commands if task in self.ends]
+            failed = sum(map(bool, ends))
+            waiting = max(len(job.commands) - len(ends) - running[id], 0)
+            reasons = (
+                ", ".join(f"{count} {code}" for code, count in why.get(id, Counter()).most_common(2)) if waiting else ""
+            )
+            counts = (len(job.commands), len(ends) - failed, failed, running[id], waiting)
+            table.add_row(Text(str(id)), *(f"{count:,}" for count in counts), Text(reasons))
+        return table

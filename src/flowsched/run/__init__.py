@@ -1,0 +1,27 @@
+"""Decisions that run: a driver carries out what a scheduler decides, through an executor, and tells it what happens.
+
+`Driver` is an asyncio loop around a `flowsched.Scheduler`.  An `Executor` starts and stops runs: `LocalExecutor`
+processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster.
+"""
+
+from flowsched.run.driver import Driver
+from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Stopped, Told
+from flowsched.run.local import Command, ExitStatusError, LocalExecutor, capacity_here
+from flowsched.run.work import TaskCancelledError, TaskLostError
+
+__all__ = [
+    "Command",
+    "Driver",
+    "Ended",
+    "Executor",
+    "ExitStatusError",
+    "Failed",
+    "LocalExecutor",
+    "Run",
+    "Started",
+    "Stopped",
+    "TaskCancelledError",
+    "TaskLostError",
+    "Told",
+    "capacity_here",
+]

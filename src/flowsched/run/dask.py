@@ -1,0 +1,174 @@
+"""Calls on the workers of a Dask cluster: flowsched decides which worker, Dask executes there.
+
+A run is a key of its own that is pinned to its worker.  Dask neither retries nor moves it.  A worker is a machine; one that
+restarts under its nanny has a new address, so it is another machine.
+
+Dask cannot stop a thread.  A run that is stopped while its call is under way is told as stopped at once, and its call goes
+on to its end in a thread of the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import uuid4
+
+from distributed import Client, Future
+
+from flowsched.boundary.validate import whole
+from flowsched.cluster.events import MachineAdded, MachineRemoved
+from flowsched.exceptions import InputError
+from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+
+__all__ = ["DaskExecutor"]
+
+_POLL = 5.0
+"""Seconds after which the workers are asked for, also where Dask has told of no change."""
+
+_TOGETHER = 0.005
+"""Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
+
+
+class DaskExecutor:
+    """Runs calls on Dask workers; a payload is a callable without parameters, such as a `functools.partial`.
+
+    Runs of a driver that died end with its client, so a successor starts them again.
+
+    Parameters
+    ----------
+    cluster : str, Client or cluster
+        Address of the scheduler, a client made with ``asynchronous=True``, or what such a client is made of.
+    resources : sequence of str
+        Those of the flowsched scheduler.  A worker has as much ``cpu`` as threads, its memory limit as ``mem`` in MiB, and
+        of others what Dask calls the resources of a worker.
+    ahead : int
+        So many tasks for each thread wait at the worker, beside the one that runs, so that short ones follow without a
+        round in between: a worker has ``1 + ahead`` of ``cpu`` for each thread.  For tasks that ask for one; a task with a
+        better priority does not overtake those that wait there.
+    """
+
+    def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu"), *, ahead: int = 0) -> None:
+        self._cluster, self._resources, self._ahead = cluster, tuple(resources), whole("ahead", ahead, 0)
+        self._client: Any = None
+        self._futures: dict[int, Future[Any]] = {}
+        self._workers: set[str] = set()
+        self._life = uuid4().hex[:8]
+        self._done: list[tuple[int, Future[Any]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self._next = 0.0
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        """See `Executor.open`."""
+        self._tell, self._loop = tell, asyncio.get_running_loop()
+        given = isinstance(self._cluster, Client)
+        make: Any = Client
+        self._client = self._cluster if given else await make(self._cluster, asynchronous=True)
+        self._mine = not given
+        await self._look()
+        self._client.subscribe_topic("all", lambda event: self._changed.set())
+        self._later(self._follow())
+        return ()
+
+    def start(self, run: Run) -> None:
+        """See `Executor.start`."""
+        if not callable(run.payload):
+            raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
+        future = self._futures[run.number] = self._client.submit(
+            run.payload,
+            key=f"flowsched-{self._life}-{run.number}",
+            workers=[run.machine],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._over, run.number, done))
+
+    def stop(self, run: Run) -> None:
+        """See `Executor.stop`."""
+        future: Any = self._futures.pop(run.number, None)
+        if future is not None and not future.done():
+            self._later(self._cancel(future))
+        self._tell(Stopped(run.number))
+
+    def release(self, run: Run) -> None:
+        """See `Executor.release`."""
+        self._futures.pop(run.number, None)
+
+    async def close(self) -> None:
+        """See `Executor.close`."""
+        self._closed = True  # a call to Dask may end otherwise than by its cancellation
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
+        self._futures.clear()
+        if self._mine:
+            await self._client.close()
+        else:
+            self._client.unsubscribe_topic("all")
+
+    async def _cancel(self, future: Future[Any]) -> None:
+        await self._client.cancel([future], force=True)
+
+    def _later(self, act: Any) -> None:
+        task = asyncio.create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _over(self, number: int, future: Future[Any]) -> None:
+        """Take note of a future that is done; the results of all that are done by now are fetched together."""
+        if number in self._futures:
+            self._done.append((number, future))
+            if len(self._done) == 1:
+                self._next = max(self._next + _TOGETHER, self._loop.time())
+                self._loop.call_at(self._next, lambda: self._later(self._fetch()))
+
+    async def _fetch(self) -> None:
+        done, self._done = self._done, []
+        good = [(number, future) for number, future in done if future.status == "finished"]
+        try:
+            values = await self._client.gather([future for _, future in good])
+        except (Exception, asyncio.CancelledError):  # a worker died with its results
+            values = None
+        for (number, _), value in zip(good, values or (), strict=False):
+            self._tell(Ended(number, value))
+        for number, future in done:
+            if values is None or future.status != "finished":
+                self._later(self._ask(number, future))
+
+    async def _ask(self, number: int, future: Future[Any]) -> None:
+        """Tell the end of one run; where the worker is gone with it, `MachineRemoved` tells."""
+        try:
+            self._tell(Ended(number, await future))
+        except asyncio.CancelledError:
+            self._tell(Stopped(number))
+        except Exception as error:
+            self._tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
+
+    async def _follow(self) -> None:
+        while not self._closed:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), _POLL)
+            self._changed.clear()
+            with suppress(OSError):  # the scheduler does not answer now
+                await self._look()
+
+    async def _look(self) -> None:
+        """Tell which workers have come and gone."""
+        workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+        for address in self._workers - workers.keys():
+            self._tell(MachineRemoved(address))
+        for address in workers.keys() - self._workers:
+            info = workers[address]
+            has = {
+                "cpu": info["nthreads"] * (1 + self._ahead),
+                "mem": info["memory_limit"] / 2**20,
+                **info["resources"],
+            }
+            capacity = {name: has[name] for name in self._resources if name in has}
+            self._tell(MachineAdded(address, capacity, rack=info["host"], labels={"name": str(info["name"])}))
+        self._workers = set(workers)

@@ -1,0 +1,331 @@
+"""The driver: an asyncio task that owns a scheduler, and carries its decisions out.
+
+One task of the event loop makes all rounds, so the scheduler is never called twice at a time.  A round is made when
+something has happened, or at the time that the last round named, and never sooner than a least interval after it: what
+is told meanwhile is decided together.  Nothing waits for a clock while the cluster is quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Mapping
+from functools import partial
+from math import inf
+from types import TracebackType
+from typing import Any, Self
+
+from flowsched.boundary.validate import mapping, number, whole
+from flowsched.cluster.events import Event, JobSubmitted
+from flowsched.exceptions import InputError
+from flowsched.rounds.values import Round
+from flowsched.run.dispatch import Dispatcher
+from flowsched.run.executor import Executor, Run, Told
+from flowsched.run.work import TaskCancelledError, Work
+from flowsched.scheduler import Scheduler
+
+__all__ = ["Driver"]
+
+CLOSING = 30.0
+"""Seconds in which the runs have to end when the driver closes."""
+
+
+def steady() -> Callable[[], float]:
+    """Return a clock that begins at the time of day, and is never set."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+class Driver:
+    """Runs tasks where a scheduler says.
+
+    An asynchronous context manager: it begins with the machines and runs that the executor has, and stops all runs at its
+    end.  All calls are made in the thread of its event loop.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        The driver's own from now on.  With a journal, a driver that is killed is followed by another one over the same
+        journal: see `attach`.
+    executor : Executor
+    interval : float
+        Least time between two rounds, in seconds.
+    losses : int
+        So many times a task whose worker or machine died under it runs again, beside its retries.
+    round_limit : float, optional
+        Seconds of computing for one round.
+    on_end : callable, optional
+        Called with each task that ends, its result and its error, before the scheduler's journal has the end.  So no end is
+        left out when a driver is killed, but its successor may tell of one again.
+    clock : callable, optional
+        The time of the scheduler, in seconds; it must go on over the lives of a journal.  By default the time of day when
+        the driver was made, and steady from then on.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+    last : Round or None
+        The last round; `waiting` has the reasons of the tasks that wait.
+    on_round : callable or None
+        Called with each round, after it was carried out.
+
+    Examples
+    --------
+    >>> import asyncio
+    >>> import flowsched as fs
+    >>> from flowsched.run import Driver, LocalExecutor
+    >>> async def main():
+    ...     async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 2})) as driver:
+    ...         job = fs.JobSubmitted("hello", [fs.Task(f"hello-{i}", {"cpu": 1}) for i in range(3)])
+    ...         done = driver.submit(job, {task.id: ["true"] for task in job.tasks})
+    ...         return await asyncio.gather(*done.values())
+    >>> asyncio.run(main())
+    [0, 0, 0]
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        executor: Executor,
+        *,
+        interval: float = 0.01,
+        losses: int = 10,
+        round_limit: float | None = None,
+        on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.scheduler, self.executor = scheduler, executor
+        self.last: Round | None = None
+        self.on_round: Callable[[Round], object] | None = None
+        self._interval = number("interval", interval, 0)
+        self._round_limit, self._clock = round_limit, steady() if clock is None else clock
+        self._dispatch = Dispatcher(scheduler, executor, losses, on_end)
+        self._inbox: list[Told] = []
+        self._news = asyncio.Event()
+        self._futures: dict[Hashable, asyncio.Future[Any]] = {}
+        self._owner: asyncio.Task[None] | None = None
+        self._closing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # -- tasks --------------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        job: JobSubmitted,
+        payloads: Mapping[Any, Any],
+        *,
+        retries: int = 0,
+        time_limit: float | None = None,
+    ) -> dict[Hashable, asyncio.Future[Any]]:
+        """Submit a job; return the futures of its tasks.
+
+        Parameters
+        ----------
+        job : JobSubmitted
+            It goes with its last task, so that its id may be used again.
+        payloads : mapping of task to object
+            What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
+        retries : int
+            So many failures of a task are followed by another run.
+        time_limit : float, optional
+            Seconds after which a run is stopped, and has failed with `TimeLimitError`.
+
+        Returns
+        -------
+        dict of task to Future
+            Its result is what the executor told, its exception the error of the last run.  To cancel it cancels the task.
+
+        Raises
+        ------
+        FlowschedError
+            The scheduler refuses the job, or a task has no payload.  Nothing was submitted.
+        """
+        work = self._work({task.id: job.id for task in job.tasks}, payloads, retries, time_limit)
+        self._check_open()
+        self._dispatch.submit(job, work)
+        return self._promised(work)
+
+    def attach(
+        self, payloads: Mapping[Any, Any], *, retries: int = 0, time_limit: float | None = None
+    ) -> dict[Hashable, asyncio.Future[Any]]:
+        """Give the payloads of tasks that a recovered scheduler knows, before the driver begins.
+
+        Parameters
+        ----------
+        payloads : mapping of task to object
+            Tasks that the scheduler does not know have ended; they are left out.
+        retries, time_limit
+            See `submit`.
+
+        Returns
+        -------
+        dict of task to Future
+        """
+        if self._owner is not None:
+            raise InputError("attach: tasks are attached before the driver begins")
+        known = self.scheduler.cluster.tasks
+        jobs = {task: known[task].group.job.job.id for task in mapping("payloads", payloads) if task in known}
+        work = self._work(jobs, payloads, retries, time_limit)
+        self._dispatch.attach(work)
+        return self._promised(work)
+
+    def _work(
+        self, jobs: Mapping[Hashable, Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
+    ) -> list[Work]:
+        whole("retries", retries, 0)
+        if limit is not None and not number("time_limit", limit) > 0:
+            raise InputError("time_limit: a positive number of seconds expected")
+        for task in jobs:
+            if task not in mapping("payloads", payloads):
+                raise InputError(f"payloads: task {task!r} has none")
+        return [Work(task, job, payloads[task], self._settler(task), retries, limit) for task, job in jobs.items()]
+
+    def _settler(self, task: Hashable) -> Callable[[Any, BaseException | None], None]:
+        def settle(value: Any, error: BaseException | None) -> None:
+            future = self._futures.pop(task)
+            if not self._futures:
+                self._idle.set()
+            if future.done():
+                return
+            if error is None:
+                future.set_result(value)
+            elif isinstance(error, TaskCancelledError):
+                future.cancel()
+            else:
+                future.set_exception(error)
+                future.exception()  # a future that is not asked is no mistake: the task's end is in the statistics
+
+        return settle
+
+    def _promised(self, work: list[Work]) -> dict[Hashable, asyncio.Future[Any]]:
+        loop, futures = asyncio.get_running_loop(), dict[Hashable, asyncio.Future[Any]]()
+        for one in work:
+            future = futures[one.task] = self._futures[one.task] = loop.create_future()
+            future.add_done_callback(partial(self._cancelled, one.task))
+            self._idle.clear()
+        self._news.set()
+        return futures
+
+    def _cancelled(self, task: Hashable, future: asyncio.Future[Any]) -> None:
+        if future.cancelled() and self._futures.get(task) is future:
+            self.cancel(task)
+
+    def cancel(self, task: Hashable) -> None:
+        """Cancel a task, as the cancellation of its future does."""
+        self._dispatch.cancel(task, self._clock())
+        self._news.set()
+
+    def tell(self, *events: Event) -> None:
+        """Tell events of machines beside those of the executor: `MachineDrained`, `MachineUpdated`, `MachineFailed` ..."""
+        for event in events:
+            self._hear(event)
+
+    def running(self) -> list[Run]:
+        """Return the runs that the executor was told to start, but for those that are stopping."""
+        return self._dispatch.running()
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counts: rounds, and runs that were started, have ended, failed, were lost or stopped; answers that were stale."""
+        return dict(self._dispatch.stats)
+
+    async def drained(self) -> None:
+        """Wait until no task is left, cancelled ones that are still being stopped included."""
+        self._check_open()
+        assert self._owner is not None
+        idle = asyncio.create_task(self._idle.wait())
+        try:
+            await asyncio.wait([idle, self._owner], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+        self._check_open()
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        told: list[Told] = []
+        hear = told.append
+        runs = await self.executor.open(lambda one: hear(one))
+        self._dispatch.recover(told, runs, self._clock())
+        hear = self._hear
+        self._owner = asyncio.create_task(self._own())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop all runs, wait for their ends, and release the executor.  Futures that are left are cancelled."""
+        if self._owner is None or self._closing:
+            return
+        self._closing = True
+        try:
+            if not self._owner.done():
+                self._dispatch.stop_all(self._clock())
+                self._news.set()
+                await asyncio.wait([self._owner], timeout=CLOSING)
+                self._owner.cancel()
+            await asyncio.wait([self._owner])
+        finally:
+            futures, self._futures = self._futures, {}
+            for future in futures.values():
+                future.cancel()
+            await self.executor.close()
+        if not self._owner.cancelled():
+            self._owner.result()
+
+    def _check_open(self) -> None:
+        if self._owner is None or self._closing:
+            raise InputError("driver: it has not begun, or is closed; use 'async with'")
+        if self._owner.done():
+            self._owner.result()
+
+    def _hear(self, told: Told) -> None:
+        self._inbox.append(told)
+        self._news.set()
+
+    async def _own(self) -> None:
+        try:
+            await self._loop()
+        except Exception as error:
+            for future in list(self._futures.values()):
+                if not future.done():
+                    future.set_exception(error)
+            raise
+
+    async def _loop(self) -> None:
+        dispatch, earliest = self._dispatch, -inf
+        while True:
+            self._news.clear()
+            now = self._clock()
+            inbox, self._inbox = self._inbox, []
+            for told in inbox:
+                dispatch.hear(told, now)
+            dispatch.overdue(now)
+            dispatch.flush()
+            if self._closing and not dispatch.active:
+                return
+            if not self._closing and (dispatch.dirty or dispatch.wake <= now) and now >= earliest:
+                self.last = dispatch.round(now, self._round_limit)
+                earliest = self._clock() + self._interval
+                if self.on_round is not None:
+                    self.on_round(self.last)
+            if self._inbox:
+                await asyncio.sleep(0)
+                continue
+            wake = earliest if dispatch.dirty and not self._closing else max(dispatch.wake, earliest)
+            await self._sleep(wake)
+
+    async def _sleep(self, wake: float) -> None:
+        """Sleep until something is told, or until a time of the clock."""
+        if wake == inf:
+            await self._news.wait()
+            return
+        try:
+            async with asyncio.timeout(max(wake - self._clock(), 0.0)):
+                await self._news.wait()
+        except TimeoutError:
+            pass

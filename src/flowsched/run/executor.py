@@ -1,0 +1,109 @@
+"""What carries out decisions: the protocol, and what an executor tells.
+
+Rules of every executor:
+
+* A run is named by its number, which no other run has.  A task that starts again has a new run.
+* `start` and `stop` return at once; what comes of them is told later.  Any number of answers may come late, twice or never.
+* Each run that was started ends with one of `Ended`, `Failed` and `Stopped`.  Nothing of it is left on the machine by then.
+* The end of a run is kept until `release`.  A driver that dies before has its successor told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from flowsched.cluster.events import Event
+
+__all__ = ["Ended", "Executor", "Failed", "Run", "Started", "Stopped", "Told"]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution of a task.
+
+    Parameters
+    ----------
+    number : int
+        No other run has it.
+    task : hashable
+    machine : hashable
+    devices : tuple of int
+    payload : object
+        What is to be executed.  The scheduler never sees it.  None in a run that an executor reports.
+    """
+
+    number: int
+    task: Hashable
+    machine: Hashable
+    devices: tuple[int, ...] = ()
+    payload: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The run has begun, so its time limit counts from here.  An executor need not tell it."""
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run is done, with a result."""
+
+    run: int
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The run is over without a result.
+
+    Parameters
+    ----------
+    run : int
+    error : BaseException
+    lost : bool
+        The worker or the connection died under it, which says nothing against the task.
+    """
+
+    run: int
+    error: BaseException
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """The run was stopped, and nothing of it is left; or there is no such run."""
+
+    run: int
+
+
+Told = Started | Ended | Failed | Stopped | Event
+"""What an executor tells; of the events, those of machines: they come, change, are drained, and go."""
+
+
+class Executor(Protocol):
+    """Starts and stops runs on machines, and tells what becomes of them.
+
+    All methods are called in the thread of the driver's event loop, and `tell` has to be called there.
+    """
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        """Begin; tell of the machines, and return the runs of an earlier driver that are not released.
+
+        Those that have ended meanwhile are among them, and their ends are told after this.
+        """
+
+    def start(self, run: Run) -> None:
+        """Start a run; an exception is a failure of the run."""
+
+    def stop(self, run: Run) -> None:
+        """Stop a run and all that it has started; a run that is over, or unknown, is told as `Stopped`."""
+
+    def release(self, run: Run) -> None:
+        """Forget a run: the driver has taken note of its end."""
+
+    async def close(self) -> None:
+        """Release what `open` took.  Runs that are left over are left as they are, for the next driver."""

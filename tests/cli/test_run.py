@@ -1,0 +1,299 @@
+"""`flowsched run`: files of jobs, their errors, and their ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import calm, ended, invoke, started
+
+import flowsched
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
+
+GOOD = """
+[machine]
+cpu = 2
+[[job]]
+name = "a"
+command = "echo $FLOWSCHED_TASK $FLOWSCHED_INDEX $X; echo odd >&2"
+count = 3
+environment = {X = "y z"}
+[[job]]
+name = "b"
+command = ["sh", "-c", "pwd"]
+directory = "sub"
+demand = {cpu = 2}
+"""
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(flowsched.__file__).parents[1]))  # of the programs that tests start
+    (tmp_path / "sub").mkdir()
+    return tmp_path / "jobs.toml"
+
+
+def rows(out: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def wait(path: Path, lines: int = 1) -> list[str]:
+    for _ in range(1000):
+        if path.exists() and len(found := path.read_text().splitlines()) >= lines:
+            return found
+        time.sleep(0.01)
+    raise AssertionError(f"{path}: no {lines} lines")
+
+
+def test_jobs_run_and_their_output_is_kept(jobs: Path) -> None:
+    jobs.write_text(GOOD)
+    result = invoke("run", jobs)
+    assert result.exit_code == 0, result.output
+    assert rows(result.stdout) == {
+        "job": ["tasks", "done", "failed", "running", "waiting", "why"],
+        "a": ["3", "3", "0", "0", "0"],
+        "b": ["1", "1", "0", "0", "0"],
+    }
+    assert Path("jobs.out/a.2.log").read_text() == "a.2 2 y z\nodd\n"
+    assert Path("jobs.out/b.log").read_text() == f"{jobs.parent}/sub\n"
+    assert invoke("run", jobs, "--quiet", "--output", "x/y").stdout == ""
+    assert Path("x/y/a.0.log").exists()
+
+
+def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
+    jobs.write_text(
+        """
+        [machine]
+        cpu = 4
+        [[job]]
+        name = "good"
+        command = "true"
+        [[job]]
+        name = "twice"
+        command = "test -e mark || { touch mark; exit 3; }"
+        retries = 1
+        [[job]]
+        name = "bad"
+        command = ["/no/such"]
+        [[job]]
+        name = "slow"
+        command = "sleep 1000"
+        time_limit = 0.3
+        [[job]]
+        name = "huge"
+        command = "true"
+        demand = {cpu = 5}
+        [[job]]
+        name = "nowhere"
+        command = "true"
+        constraints = {zone = ["moon"]}
+        [[job]]
+        name = "gang"
+        command = "sleep $((1000 * FLOWSCHED_INDEX)); exit 1"
+        count = 2
+        gang = 2
+        demand = {cpu = 0.5}
+        """
+    )
+    result = invoke("run", jobs)
+    assert result.exit_code == 1
+    found = rows(result.stdout)
+    assert {job: row[:3] for job, row in found.items()} == {
+        "job": ["tasks", "done", "failed"],
+        "good": ["1", "1", "0"],
+        "twice": ["1", "1", "0"],
+        "bad": ["1", "0", "1"],
+        "slow": ["1", "0", "1"],
+        "huge": ["1", "0", "1"],
+        "nowhere": ["1", "0", "1"],
+        "gang": ["2", "0", "2"],
+    }
+    said = result.stderr
+    assert "bad failed: task 'bad' ended with exit status 127" in said
+    assert "slow failed: task 'slow' ran longer than its time limit" in said
+    assert "huge failed: it never fits here" in said and "nowhere failed: it never fits here" in said
+    assert "gang.1 failed: another task of its gang failed" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: job: no [[job]] in the file"),
+        ("x = [", "(at end of document)"),
+        ("[[job]]\nname = 'a'\ncommand = b\n", "(at line 3, column 11)"),
+        ("machine = 3\n[[job]]\n", "line 1: machine: must be a mapping"),
+        ("[machine]\ncpu = -1\n[[job]]\nname='a'\ncommand='b'\n", "line 1: machine: cpu: finite numbers"),
+        ("[machine]\nfpga = 1\n", "line 1: machine: unknown resource 'fpga'; known: cpu, mem, gpu"),
+        ("colour = 'red'\n[[job]]\n", "line 1: colour: unknown; known: job, machine"),
+        ("[job]\nname = 'a'\n", "line 1: job: tables [[job]] expected"),
+        ("[[job]]\ncommand = 'a'\n", "line 1: job 1: name: is missing"),
+        ("[[job]]\nname = 'a'\n", "line 1: job 1: command: is missing"),
+        ("[[job]]\nname = 'a/b'\ncommand = 'a'", "line 2: job 1: name: letters, digits"),
+        ("[[job]]\nname = 'a'\ncommand = []", "line 3: job 'a': command: a line for the shell, or a list"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'b'\ncommand='y'\ncount = 0",
+            "line 7: job 'b': count: must be",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ncounts = 2",
+            "line 4: job 1: counts: unknown; known: command, constraints",
+        ),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpus = 2}", "line 4: job 'a': demand: unknown resource 'cpus'"),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpu = 'two'}", "line 4: job 'a': demand: cpu: numbers"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 0",
+            "line 4: job 'a': time_limit: a number of seconds above 0",
+        ),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5", "line 4: job 'a': priority: must be a whole number"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ngang = 2",
+            "line 4: job 'a': gang: must be a whole number from 1 to 1, got 2",
+        ),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\nretries = true", "line 4: job 'a': retries: must be a whole number"),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\nenvironment = {A = 1}", "line 4: job 'a': environment: texts by name"),
+        ("[[job]]\nname = 'a'\ncommand = 'x'\n\n[[job]]\ncommand = 'x'\nname = 'a'", "'a' is the name of another job"),
+    ],
+)
+def test_mistakes_are_one_line(jobs: Path, text: str, message: str) -> None:
+    jobs.write_text(text)
+    result = invoke("run", jobs)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"Error: {jobs}") and message in line, line
+    assert not Path("jobs.out").exists()
+
+
+def test_other_mistakes(jobs: Path) -> None:
+    assert invoke("run", "none.toml").exit_code == 74
+    jobs.write_text(GOOD)
+    assert "--on: local or dask://HOST:PORT expected" in invoke("run", jobs, "--on", "moon").stderr
+    assert invoke("run", jobs, "--policy", "best").exit_code == 2
+    assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
+    jobs.write_text(GOOD + "\n")
+    result = invoke("run", jobs, "--state", "s")
+    assert result.exit_code == 2 and "this is the state of another file" in result.stderr
+
+
+LONG = """
+[machine]
+cpu = 2
+[[job]]
+name = "long"
+command = "trap : TERM; echo $$ >> pids; while :; do sleep 1000; done"
+count = 3
+"""
+
+
+def test_ctrl_c_stops_all_processes_and_says_so(jobs: Path) -> None:
+    jobs.write_text(LONG)
+    process = started("run", jobs)
+    pids = [int(pid) for pid in wait(jobs.parent / "pids", 2)]
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)  # do not wait for those that do not heed SIGTERM
+    begin = time.monotonic()
+    code, out, err = ended(process)
+    assert code == 130 and time.monotonic() - begin < 4
+    calm(err)
+    assert "Interrupted: 2 running tasks were stopped." in err
+    assert rows(out)["long"][:4] == ["3", "0", "0", "0"]
+    assert not any(map(alive, pids))
+
+
+STATE = """
+[machine]
+cpu = 3
+[[job]]
+name = "t"
+command = "echo $FLOWSCHED_TASK >> begun; sleep 0.3; echo $FLOWSCHED_TASK >> done; exit $((FLOWSCHED_INDEX == 4))"
+count = 18
+[[job]]
+name = "last"
+command = "true"
+priority = 1
+"""
+
+
+def test_after_a_kill_the_same_command_goes_on(jobs: Path) -> None:
+    jobs.write_text(STATE)
+    for lines in (2, 8, 14):
+        process = started("run", jobs, "--state", "s")
+        wait(jobs.parent / "done", lines)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    code, out, err = ended(started("run", jobs, "--state", "s"))
+    assert code == 1, err
+    calm(err)
+    assert {job: row[:3] for job, row in rows(out).items() if job != "job"} == {
+        "t": ["18", "17", "1"],
+        "last": ["1", "1", "0"],
+    }
+    names = sorted(f"t.{i}" for i in range(18))
+    assert sorted(Path("begun").read_text().split()) == names
+    assert sorted(Path("done").read_text().split()) == names
+    records: list[dict[str, Any]] = [json.loads(line) for line in Path("s/ended.jsonl").read_text().split("\n") if line]
+    assert {record["task"] for record in records} == {*names, "last"}
+    assert not list(Path("s/runs").iterdir())
+    assert ended(started("run", jobs, "--state", "s"))[0] == 1, "all has ended"
+    assert len(Path("begun").read_text().split()) == 18
+
+
+def test_ctrl_c_keeps_the_state(jobs: Path) -> None:
+    jobs.write_text(STATE)
+    process = started("run", jobs, "--state", "s")
+    wait(jobs.parent / "done", 5)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[0] == 130
+    code, out, _ = ended(started("run", jobs, "--state", "s"))
+    assert code == 1 and rows(out)["t"][:3] == ["18", "17", "1"]
+    done = Path("done").read_text().split()
+    assert len(set(done)) == 18 == len(done)
+
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+
+with LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=None, silence_logs=50) as cluster:
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_on_a_dask_cluster(jobs: Path) -> None:
+    pytest.importorskip("distributed")
+    jobs.write_text(GOOD.replace('directory = "sub"', "").replace("pwd", "exit 7"))
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        CLUSTER.replace("processes=False", 'processes=False, protocol="tcp"'),
+    ]
+    streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, text=True, **streams) as cluster:
+        try:
+            assert cluster.stdout is not None
+            address = cluster.stdout.readline().strip().replace("tcp://", "dask://")
+            code, out, err = ended(started("run", jobs, "--on", address, preexec_fn=None))
+        finally:
+            cluster.kill()
+    assert code == 1, err
+    assert rows(out)["a"][:3] == ["3", "3", "0"] and rows(out)["b"][:3] == ["1", "0", "1"]
+    assert "b failed: exit status 7" in err
+    assert Path("jobs.out/a.2.log").read_text() == "a.2 2 y z\nodd\n"

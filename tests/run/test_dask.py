@@ -1,0 +1,190 @@
+"""Calls on a Dask cluster of this machine: results, machines, and workers that are killed again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("distributed")
+
+from distributed import Client, Nanny, Scheduler, SpecCluster, get_worker
+
+import flowsched as fs
+from flowsched.run import Command, Driver, ExitStatusError
+from flowsched.run.dask import DaskExecutor
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # of distributed, and of what it leaves open where workers are killed
+]
+
+
+@pytest.fixture(autouse=True)
+def silent() -> Iterator[None]:
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+def within(seconds: float, main: Callable[[Any, Client], Coroutine[Any, Any, None]], workers: int = 2) -> None:
+    """Run a coroutine with a cluster whose workers have four threads and two slots."""
+    spec = {
+        f"n{i}": {
+            "cls": Nanny,
+            "options": {"nthreads": 4, "memory_limit": "1GiB", "name": f"n{i}", "resources": {"slot": 2}},
+        }
+        for i in range(workers)
+    }
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": None, "port": 0}}
+
+    async def run() -> None:
+        async with (
+            asyncio.timeout(seconds),
+            SpecCluster(scheduler=scheduler, workers=spec, asynchronous=True, silence_logs=logging.CRITICAL) as cluster,
+            Client(cluster, asynchronous=True) as client,
+        ):
+            await main(cluster, client)
+
+    asyncio.run(run())
+
+
+def square(i: int) -> tuple[int, str]:
+    return i * i, get_worker().address
+
+
+def fail() -> None:
+    raise ZeroDivisionError("by zero")
+
+
+def logged(task: str, folder: str, seconds: float) -> str:
+    """Leave marks of its begin and end, by process."""
+    with open(f"{folder}/{os.getpid()}", "a") as file:
+        file.write(f"+ {time.monotonic()}\n")
+    time.sleep(seconds)
+    with open(f"{folder}/{os.getpid()}", "a") as file:
+        file.write(f"- {time.monotonic()}\n")
+    return task
+
+
+def levels(path: Path) -> int:
+    """The most calls that a process had under way at a time."""
+    marks = sorted((float(at), sign) for sign, at in (line.split() for line in path.read_text().splitlines()))
+    level = most = 0
+    for _, sign in marks:
+        level += 1 if sign == "+" else -1
+        most = max(most, level)
+    return most
+
+
+def test_results_errors_and_constraints() -> None:
+    async def main(cluster: Any, client: Client) -> None:
+        scheduler = fs.Scheduler(resources=("cpu", "mem", "slot"))
+        async with Driver(scheduler, DaskExecutor(client, ("cpu", "mem", "slot"))) as driver:
+            machines = scheduler.cluster.machines
+            assert len(machines) == 2
+            tasks = [fs.Task(f"a{i}", {"cpu": 1, "slot": 1}, {"name": ("n1",)}) for i in range(6)]
+            futures = driver.submit(fs.JobSubmitted("a", tasks), {f"a{i}": partial(square, i) for i in range(6)})
+            values = await asyncio.gather(*futures.values())
+            assert [value for value, _ in values] == [0, 1, 4, 9, 16, 25]
+            (where,) = {address for _, address in values}
+            assert machines[where].labels["name"] == "n1"
+            bad = driver.submit(fs.JobSubmitted("b", [fs.Task("b", {"cpu": 1})]), {"b": fail}, retries=2)
+            with pytest.raises(ZeroDivisionError, match="by zero"):
+                await bad["b"]
+            assert driver.stats["failed"] == 3
+            job = fs.JobSubmitted("c", [fs.Task("c", {"cpu": 1}), fs.Task("d", {"cpu": 1}), fs.Task("e", {"cpu": 1})])
+            ends = driver.submit(job, {"c": Command("exit 3").call, "d": Command(["true"]).call, "e": 5})
+            c, d, e = await asyncio.gather(*ends.values(), return_exceptions=True)
+            assert isinstance(c, ExitStatusError) and c.status == 3
+            assert d == 0
+            assert isinstance(e, fs.InputError)
+            await driver.drained()
+
+    within(100, main)
+
+
+def test_tasks_wait_at_the_worker_and_its_threads_bound_them(tmp_path: Path) -> None:
+    async def main(cluster: Any, client: Client) -> None:
+        for i in range(3):  # one driver after the other, over the same client
+            scheduler = fs.Scheduler(resources=("cpu",))
+            async with Driver(scheduler, DaskExecutor(client, ("cpu",), ahead=3)) as driver:
+                names = [f"{i}.{k}" for k in range(60)]
+                job = fs.JobSubmitted(i, [fs.Task(name, {"cpu": 1}) for name in names])
+                futures = driver.submit(job, {name: partial(logged, name, str(tmp_path), 0.01) for name in names})
+                await asyncio.sleep(0.02)
+                assert len(driver.running()) <= 32
+                assert await asyncio.gather(*futures.values()) == names
+
+    within(100, main)
+    assert max(map(levels, tmp_path.iterdir())) <= 4
+
+
+def test_a_worker_that_leaves_and_one_that_comes() -> None:
+    async def main(cluster: Any, client: Client) -> None:
+        scheduler = fs.Scheduler(resources=("cpu",))
+        async with Driver(scheduler, DaskExecutor(client, ("cpu",))) as driver:
+            job = fs.JobSubmitted("a", [fs.Task(f"a{i}", {"cpu": 1}) for i in range(12)])
+            futures = driver.submit(job, {f"a{i}": partial(time.sleep, 0.3) for i in range(12)})
+            await asyncio.sleep(0.1)
+            await cluster.workers["n0"].close()
+            assert await asyncio.gather(*futures.values()) == [None] * 12
+            while len(scheduler.cluster.machines) > 1:
+                await asyncio.sleep(0.05)
+            assert driver.stats["lost"] >= 1
+
+    within(100, main)
+
+
+def test_workers_are_killed_at_random(tmp_path: Path) -> None:
+    """Every task ends exactly once in its caller's eyes, and no worker is above capacity."""
+    count, kills, random_ = 300, 8, random.Random(1)
+
+    async def kill(cluster: Any) -> int:
+        done = 0
+        while done < kills:
+            await asyncio.sleep(random_.uniform(0.3, 0.9))
+            nanny = random_.choice(list(cluster.workers.values()))
+            process = nanny.process and nanny.process.process
+            if process is not None and process.pid:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, signal.SIGKILL)
+                    done += 1
+        return done
+
+    async def main(cluster: Any, client: Client) -> None:
+        ends: list[Any] = []
+        scheduler = fs.Scheduler(resources=("cpu", "slot"))
+        executor = DaskExecutor(client, ("cpu", "slot"))
+        async with Driver(scheduler, executor, losses=1000, on_end=lambda *end: ends.append(end)) as driver:
+            killer = asyncio.create_task(kill(cluster))
+            futures: dict[Any, asyncio.Future[Any]] = {}
+            for j in range(count // 10):
+                names = [f"{j}.{i}" for i in range(10)]
+                job = fs.JobSubmitted(j, [fs.Task(name, {"slot": 1}) for name in names])
+                seconds = 0.01 * (1 + j % 5)
+                futures |= driver.submit(job, {name: partial(logged, name, str(tmp_path), seconds) for name in names})
+            values = await asyncio.gather(*futures.values())
+            assert values == list(futures)
+            await killer
+            await driver.drained()
+            assert sorted(task for task, _, _ in ends) == sorted(futures)
+            assert all(error is None for _, _, error in ends)
+            assert driver.stats["ended"] == count
+            assert driver.stats["started"] == count + driver.stats.get("lost", 0) + driver.stats.get("stopped", 0)
+            assert not scheduler.cluster.tasks
+        print(driver.stats)
+
+    within(200, main)
+    assert max(map(levels, tmp_path.iterdir())) <= 2

@@ -1,0 +1,372 @@
+"""Histories of late, doubled and lost answers, machines that go and come: no task is lost, none ends or runs twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+from effort import FUZZ
+from executors import FakeExecutor
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import flowsched as fs
+from flowsched.run import Ended, Failed, Run, Started, Stopped, TaskCancelledError, TaskLostError, Told
+from flowsched.run.dispatch import PATIENCE, Dispatcher
+from flowsched.run.work import Work
+
+
+class World:
+    """A dispatcher over a fake executor, and what its callers are told."""
+
+    def __init__(self, policy: fs.Policy | None = None, losses: int = 1000) -> None:
+        self.demand: dict[Hashable, float] = {}
+        self.executor = FakeExecutor(self.demand)
+        self.dispatch = Dispatcher(fs.Scheduler(policy, resources=("cpu",)), self.executor, losses)
+        self.late: list[Told] = []
+        self.executor.tell = self.late.append
+        self.now = 0.0
+        self.ends: dict[Hashable, list[Any]] = {}
+        self.tasks: list[Hashable] = []
+        self.jobs = 0
+
+    def machine(self, name: str, cpus: float = 4) -> None:
+        self.executor.machines[name] = cpus
+        self.dispatch.hear(fs.MachineAdded(name, {"cpu": cpus}), self.now)
+
+    def submit(
+        self, count: int, cpu: float = 1, retries: int = 0, time_limit: float | None = None, **job: Any
+    ) -> list[str]:
+        self.jobs += 1
+        names = [f"{self.jobs}.{i}" for i in range(count)]
+        self.demand.update(dict.fromkeys(names, cpu))
+        self.tasks += names
+        work = []
+        for name in names:
+            ends = self.ends[name] = []
+            done = lambda value, error, ends=ends: ends.append(error if error is not None else value)  # noqa: E731
+            work.append(Work(name, self.jobs, f"do {name}", done, retries, time_limit))
+        tasks = [fs.Task(name, {"cpu": cpu}) for name in names]
+        self.dispatch.submit(fs.JobSubmitted(self.jobs, tasks, **job), work)
+        return names
+
+    def hear(self, told: Told) -> None:
+        self.dispatch.hear(told, self.now)
+        self.check()
+
+    def round(self) -> None:
+        self.dispatch.overdue(self.now)
+        self.dispatch.round(self.now)
+        self.check()
+
+    def runs_of(self, task: str) -> list[int]:
+        return [number for number, run in self.executor.running.items() if run.task == task]
+
+    def check(self) -> None:
+        """The books agree with each other, and with what the callers know."""
+        dispatch, cluster = self.dispatch, self.dispatch.scheduler.cluster
+        dispatch.flush()
+        assert all(len(ends) <= 1 for ends in self.ends.values())
+        assert {task for task, ends in self.ends.items() if not ends} == set(dispatch.work) == set(cluster.tasks)
+        placed = {task: cluster.placement(task) for task in cluster.tasks if cluster.placement(task) is not None}
+        assert {task: active.run.machine for task, active in dispatch._of.items()} == placed
+        assert set(dispatch._runs) == {n for runs in dispatch._on.values() for n in runs}
+        started = {n for n in dispatch._runs if n not in dispatch._held}
+        assert len(started) == dispatch.active
+        assert {r.number for r in dispatch.running()} <= started
+        busy = {active.run.machine for active in dispatch._runs.values() if not active.counted}
+        for active in dispatch._held.values():
+            assert active.run.machine in busy or active.run.task in dispatch._stopping
+        assert set(cluster.jobs) == {work.job for work in dispatch.work.values()}
+
+    def finish(self) -> None:
+        """All that runs ends, all machines are there: every task ends."""
+        self.machine("m0"), self.machine("m1")
+        for _ in range(200):
+            self.now += PATIENCE
+            self.round()
+            while self.late:
+                self.hear(self.late.pop(0))
+            for number in list(self.executor.running):
+                self.hear(self.executor.end(number, "stopped" if number in self.executor.asked else "ended"))
+            if not self.dispatch.work and not self.dispatch.active:
+                break
+        self.check()
+        assert all(len(self.ends[task]) == 1 for task in self.tasks)
+        assert not self.dispatch.active and not self.dispatch._held and not self.executor.over
+
+
+STEP = st.tuples(
+    st.sampled_from(
+        "submit submit urgent gang limited cancel round round round machine remove fail vanish begin end end failed lost stopped "
+        "swallow late repeat unknown refuse wait".split()
+    ),
+    st.integers(0, 7),
+)
+
+
+@settings(max_examples=2000 if FUZZ else 300)
+@given(st.lists(STEP, min_size=5, max_size=60))
+def test_histories(steps: list[tuple[str, int]]) -> None:
+    world = World(fs.Policy(preemption=fs.PreemptionCost(), waiting=fs.WaitCost(first=5)))
+    executor, told = world.executor, list[Told]()
+    world.machine("m0")
+    for what, i in steps:
+        world.now += 0.5
+        running = list(executor.running)
+        number = running[i % len(running)] if running else 0
+        match what:
+            case "submit":
+                world.submit(1 + i % 3, 1 + i % 2, retries=i % 2, priority=5)
+            case "urgent":
+                world.submit(1, 3, priority=0)
+            case "gang":
+                world.submit(2, 2, retries=9, priority=1, gang=2)
+            case "limited":
+                world.submit(2, 1, retries=1, time_limit=2.0, priority=5)
+            case "cancel" if world.tasks:
+                world.dispatch.cancel(world.tasks[i % len(world.tasks)], world.now)
+            case "round":
+                world.round()
+            case "machine" if f"m{i % 3}" not in executor.machines:
+                world.machine(f"m{i % 3}")
+            case "machine":  # told twice
+                world.hear(fs.MachineAdded(f"m{i % 3}", {"cpu": executor.machines[f"m{i % 3}"]}))
+            case "remove" | "fail":
+                executor.lose(f"m{i % 3}")
+                world.hear((fs.MachineRemoved if what == "remove" else fs.MachineFailed)(f"m{i % 3}"))
+            case "vanish" if (
+                f"m{i % 3}" in executor.machines
+            ):  # it went and came back smaller, and its going was not told
+                executor.lose(f"m{i % 3}")
+                executor.machines[f"m{i % 3}"] = 2
+                world.hear(fs.MachineRemoved(f"m{i % 3}"))
+                world.hear(fs.MachineAdded(f"m{i % 3}", {"cpu": 2}))
+            case "begin" if running:
+                world.hear(Started(number))
+            case "end" | "failed" | "lost" | "stopped" if running:
+                told.append(executor.end(number, "ended" if what == "end" else what))
+                world.hear(told[-1])
+            case "swallow" if (
+                number in executor.asked
+            ):  # the end of a run that was to stop is never told: it is asked again
+                executor.end(number, "stopped")
+            case "late" if world.late:
+                told.append(world.late.pop(i % len(world.late)))
+                world.hear(told[-1])
+            case "repeat" if told:
+                stale = world.dispatch.stats["stale"]
+                world.hear(told[i % len(told)])
+                assert world.dispatch.stats["stale"] == stale + 1
+            case "unknown":
+                world.hear((Ended, Stopped, Started)[i % 3](10**9 + i))
+            case "refuse":
+                executor.refuses = i % 2 == 0
+            case "wait":
+                world.now += PATIENCE
+                world.dispatch.overdue(world.now)
+        world.check()
+    executor.refuses = False
+    world.finish()
+
+
+def test_a_task_that_makes_way_is_stopped_before_the_other_starts() -> None:
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 4)
+    low = world.submit(4, priority=5)
+    world.round()
+    urgent = world.submit(1, 4, priority=0)
+    world.round()
+    assert len(world.executor.asked) == 4 and not world.runs_of(urgent[0])
+    for number in world.executor.asked[:3]:
+        world.hear(world.executor.end(number, "stopped"))
+    assert not world.runs_of(urgent[0])
+    world.hear(world.executor.end(world.executor.asked[3], "stopped"))
+    assert world.runs_of(urgent[0])
+    assert world.dispatch.stats["stopped"] == 4
+    world.hear(world.executor.end(world.runs_of(urgent[0])[0], "ended"))
+    world.round()
+    assert all(world.runs_of(task) for task in low)
+    world.finish()
+
+
+def test_a_task_that_goes_elsewhere_starts_there_after_it_has_stopped() -> None:
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 1)
+    (low,) = world.submit(1, priority=5)
+    world.round()
+    (urgent,) = world.submit(1, priority=0)
+    world.round()
+    (number,) = world.executor.asked
+    world.machine("m1", 1)
+    world.round()
+    assert world.dispatch.scheduler.cluster.placement(low) == "m1"
+    assert world.runs_of(low) == [number]
+    world.hear(world.executor.end(number, "stopped"))
+    assert world.executor.running[world.runs_of(low)[0]].machine == "m1"
+    assert world.runs_of(urgent)
+    world.finish()
+
+
+def test_a_task_that_is_done_before_it_stops_does_not_run_again() -> None:
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 1)
+    (low,) = world.submit(1, priority=5)
+    world.round()
+    (urgent,) = world.submit(1, priority=0)
+    world.round()
+    (number,) = world.executor.asked
+    world.hear(world.executor.end(number, "ended"))
+    assert world.ends[low] == [f"result of {low}"]
+    assert world.runs_of(urgent)
+    world.finish()
+    assert len(world.executor.starts) == 2
+
+
+def test_retries_and_losses_are_counted_apart() -> None:
+    world = World(losses=2)
+    world.machine("m0", 1)
+    (task,) = world.submit(1, retries=1)
+    for how in ("lost", "failed", "lost"):
+        world.round()
+        world.hear(world.executor.end(*world.runs_of(task), how))
+        assert not world.ends[task]
+    world.round()
+    world.hear(world.executor.end(*world.runs_of(task), "failed"))
+    (error,) = world.ends[task]
+    assert str(error) == "failed"
+    (task,) = world.submit(1, retries=1)
+    for _ in range(3):
+        assert not world.ends[task]
+        world.round()
+        world.executor.lose("m0")
+        world.hear(fs.MachineRemoved("m0"))
+        world.machine("m0", 1)
+    assert isinstance(world.ends[task][0], TaskLostError)
+
+
+def test_a_time_limit_stops_the_run_and_holds_its_room_until_it_has_stopped() -> None:
+    world = World()
+    world.machine("m0", 1)
+    (slow,) = world.submit(1, time_limit=10.0)
+    (other,) = world.submit(1)
+    world.round()
+    (number,) = world.runs_of(slow)
+    world.now = 4.0
+    world.hear(Started(number))
+    world.hear(Started(number))
+    world.now = 13.0
+    world.round()
+    assert not world.executor.asked
+    world.now = 14.0
+    assert world.dispatch.wake <= world.now
+    world.round()
+    assert world.executor.asked == [number] and not world.runs_of(other)
+    world.now += PATIENCE
+    world.round()
+    assert world.executor.asked == [number, number]
+    world.hear(world.executor.end(number, "stopped"))
+    assert isinstance(world.ends[slow][0], fs.TimeLimitError)
+    world.round()
+    assert world.runs_of(other)
+
+
+def test_a_cancelled_task_ends_after_its_run() -> None:
+    world = World()
+    world.machine("m0", 1)
+    running, waiting = world.submit(2)
+    world.round()
+    world.dispatch.cancel(waiting, world.now)
+    world.dispatch.cancel(running, world.now)
+    world.check()
+    assert isinstance(world.ends[waiting][0], TaskCancelledError) and not world.ends[running]
+    world.hear(world.executor.end(*world.runs_of(running), "failed"))
+    assert isinstance(world.ends[running][0], TaskCancelledError)
+
+
+def test_a_new_task_of_a_cancelled_ones_name_is_another_one() -> None:
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 1)
+    (low,) = world.submit(1, priority=5)
+    world.round()
+    (urgent,) = world.submit(1, priority=0)
+    world.round()
+    (number,) = world.executor.asked
+    world.dispatch.cancel(low, world.now)
+    world.check()
+    ends: list[Any] = world.ends[low].copy()
+    again = world.ends[low] = []
+    work = Work(low, "again", "do it again", lambda value, error: again.append(value))
+    world.dispatch.submit(fs.JobSubmitted("again", [fs.Task(low, {"cpu": 1})]), [work])
+    world.hear(world.executor.end(number, "ended"))
+    assert isinstance(ends[0], TaskCancelledError) and again == []
+    world.finish()
+    assert again == [f"result of {low}"]
+    assert world.ends[urgent] == [f"result of {urgent}"]
+
+
+def test_a_machine_that_is_refused_is_counted() -> None:
+    world = World()
+    world.hear(fs.MachineAdded("m0", {"cpu": -1}))
+    world.hear(fs.MachineRemoved("m9"))
+    assert world.dispatch.stats == Counter(refused=1, stale=1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_next_driver_takes_over_what_runs(known: bool) -> None:
+    """With the scheduler of before; or with one that has not heard of the starts, as after a power failure."""
+    world = World()
+    world.machine("m0", 3)
+    names = world.submit(4)
+    if known:
+        world.round()
+    else:
+        for number, task in enumerate(names[:3], 1):
+            world.executor.start(Run(number, task, "m0"))
+    gone, kept, ended = (world.runs_of(task)[0] for task in names[:3])
+    del world.executor.running[gone]
+    stray = Run(77, "of another life", "m0")
+    world.executor.running[77] = stray
+    before = [Run(number, run.task, run.machine) for number, run in world.executor.running.items()]
+    said = world.executor.end(ended, "ended")
+    work, world.dispatch = world.dispatch.work, Dispatcher(world.dispatch.scheduler, world.executor)
+    world.dispatch.attach(work.values())
+    world.dispatch.recover([fs.MachineAdded("m0", {"cpu": 3}), said], before, 5.0)
+    world.check()
+    assert world.executor.asked == [77] and world.ends[names[2]] == [f"result of {names[2]}"]
+    world.round()
+    assert world.runs_of(names[1]) == [kept]
+    assert not world.runs_of(names[0]), "the stray one has to end first"
+    world.hear(world.executor.end(77, "failed"))
+    assert len(world.runs_of(names[0])) == 1 and world.runs_of(names[0])[0] > 77
+    world.finish()
+
+
+def test_a_machine_that_is_not_there_any_more_is_removed() -> None:
+    world = World()
+    world.machine("m0", 1), world.machine("m1", 1)
+    names = world.submit(2)
+    world.round()
+    there = next(run for run in world.executor.running.values() if run.machine == "m1")
+    work, world.dispatch = world.dispatch.work, Dispatcher(world.dispatch.scheduler, world.executor)
+    world.executor.lose("m0")
+    world.dispatch.attach(work.values())
+    world.dispatch.recover([fs.MachineAdded("m1", {"cpu": 1})], [there], 5.0)
+    world.check()
+    assert [run.task for run in world.dispatch.running()] == [there.task]
+    world.finish()
+    assert all(len(world.ends[name]) == 1 for name in names)
+
+
+def test_an_error_of_a_run_that_failed_is_the_callers() -> None:
+    world = World()
+    world.machine("m0", 1)
+    (task,) = world.submit(1)
+    world.executor.refuses = True
+    world.round()
+    world.check()
+    assert isinstance(world.ends[task][0], OSError)
+    world.hear(Failed(1, RuntimeError("late")))
+    assert world.dispatch.stats["stale"] == 1

@@ -1,0 +1,229 @@
+"""Processes of this machine: their ends, their environment, and a driver that is killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowsched as fs
+from flowsched.run import Command, Driver, ExitStatusError, LocalExecutor, Run, TaskLostError, Told, capacity_here
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and descriptors of processes")
+
+
+def tasks(commands: dict[str, Any], **demand: float) -> fs.JobSubmitted:
+    return fs.JobSubmitted("job", [fs.Task(id, demand or {"cpu": 1}) for id in commands])
+
+
+def run(commands: dict[str, Any], cpu: float = 4, **options: Any) -> tuple[dict[str, Any], Driver]:
+    """Run commands of one CPU each to their ends."""
+
+    async def main() -> tuple[dict[str, Any], Driver]:
+        executor = LocalExecutor({"cpu": cpu}, machine="here", grace=0.2)
+        async with Driver(fs.Scheduler(resources=("cpu",)), executor) as driver:
+            futures = driver.submit(tasks(commands), commands, **options)
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            return dict(zip(futures, ends, strict=True)), driver
+
+    return asyncio.run(main())
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+def test_ends_of_commands(tmp_path: Path) -> None:
+    ends, driver = run(
+        {
+            "good": ["true"],
+            "bad": ["sh", "-c", "exit 3"],
+            "line": f"echo $((6 * 7)) > {tmp_path}/answer; exit 0",
+            "killed": "kill -9 $$",
+            "none": ["/no/such/program"],
+            "builtin": ["exit", "0"],
+            "nonsense": 17,
+        }
+    )
+    assert ends["good"] == ends["line"] == 0
+    assert (tmp_path / "answer").read_text() == "42\n"
+    status = {task: error.status for task, error in ends.items() if isinstance(error, ExitStatusError)}
+    assert status == {"bad": 3, "killed": 137, "none": 127, "builtin": 127}
+    assert str(ends["bad"]) == "task 'bad' ended with exit status 3"
+    assert isinstance(ends["nonsense"], fs.InputError)
+    assert driver.stats["ended"] == 2 and driver.stats["failed"] == 5
+
+
+def test_folder_environment_and_files_of_a_command(tmp_path: Path) -> None:
+    out, err = tmp_path / "out put", tmp_path / "err"
+    command = Command('pwd; echo "$WHO" >&2; cat', {"WHO": "a b"}, tmp_path, out, err)
+    assert run({"a": command})[0] == {"a": 0}
+    assert run({"a": command})[0] == {"a": 0}
+    assert out.read_text() == f"{tmp_path}\n" * 2
+    assert err.read_text() == "a b\n" * 2
+    ends, _ = run(
+        {"a": Command(["true"], directory=tmp_path / "none"), "b": Command(["true"], output=tmp_path / "no/x")}
+    )
+    assert [end.status for end in ends.values()] == [126, 126]
+
+
+def test_devices_are_those_that_the_scheduler_gave(tmp_path: Path) -> None:
+    async def main() -> None:
+        executor = LocalExecutor({"cpu": 4, "gpu": 2}, machine="here")
+        async with Driver(fs.Scheduler(resources=("cpu", "gpu")), executor) as driver:
+            demands = {"a": {"gpu": 1}, "b": {"gpu": 1}, "c": {"cpu": 1}}
+            job = fs.JobSubmitted("j", [fs.Task(id, demand) for id, demand in demands.items()])
+            line = 'echo "<$CUDA_VISIBLE_DEVICES>"; sleep 0.2'
+            futures = driver.submit(job, {id: Command(line, output=tmp_path / id) for id in demands})
+            await asyncio.gather(*futures.values())
+
+    asyncio.run(main())
+    assert sorted((tmp_path / id).read_text() for id in "ab") == ["<0>\n", "<1>\n"]
+    assert (tmp_path / "c").read_text() == "<>\n"
+
+
+def test_a_run_is_stopped_with_all_that_it_has_started(tmp_path: Path) -> None:
+    """The one heeds SIGTERM, the other does not, and has children, of which one has left the session."""
+    stubborn = f"trap '' TERM; sleep 1000 & echo $! >> {tmp_path}/pids; setsid sleep 1000 & echo $! >> {tmp_path}/pids; wait; wait"
+    begin = time.monotonic()
+    ends, driver = run({"a": ["sleep", "1000"], "b": stubborn}, time_limit=0.5)
+    assert all(isinstance(end, fs.TimeLimitError) for end in ends.values())
+    assert time.monotonic() - begin < 20
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) == 2 and not any(map(alive, pids))
+    assert driver.stats["failed"] == 2
+
+
+def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
+    ends, _ = run({"a": f"sleep 1000 & echo $! > {tmp_path}/pid"})
+    assert ends == {"a": 0}
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_a_run_whose_processes_are_killed_from_outside_is_lost(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 1}), losses=1) as driver:
+            commands = {"a": f"echo >> {tmp_path}/starts; kill -9 $PPID; sleep 1000"}
+            future = driver.submit(tasks(commands), commands)["a"]
+            with pytest.raises((TaskLostError, ExitStatusError), match="killed"):
+                await future
+            assert driver.stats["lost"] == 2
+
+    asyncio.run(main())
+    assert len((tmp_path / "starts").read_text()) == 2
+
+
+def test_no_more_run_at_a_time_than_there_is_room_for(tmp_path: Path) -> None:
+    commands = {f"t{i}": f"echo + >> {tmp_path}/log; sleep 0.05; echo - >> {tmp_path}/log" for i in range(12)}
+    ends, driver = run(commands, cpu=3)
+    assert set(ends.values()) == {0}
+    level = most = 0
+    for mark in (tmp_path / "log").read_text().split():
+        level += 1 if mark == "+" else -1
+        most = max(most, level)
+    assert most <= 3 and driver.stats["started"] == 12
+
+
+def test_one_driver_uses_a_folder(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 1}, folder=tmp_path)):
+            with pytest.raises(fs.InputError, match="another driver uses"):
+                async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 1}, folder=tmp_path)):
+                    pass
+        async with Driver(fs.Scheduler(resources=("cpu",)), LocalExecutor({"cpu": 1}, folder=tmp_path)):
+            pass
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_here() -> None:
+    here = capacity_here()
+    assert here["cpu"] == len(os.sched_getaffinity(0)) and here["mem"] > 100
+
+
+def test_records_of_an_earlier_boot_are_of_processes_that_are_gone(tmp_path: Path) -> None:
+    family = {"pid": os.getpid(), "start": 1, "token": "0" * 32}
+    for number in (3, 4):
+        event = {"kind": "TaskStarted", "task": ["t", number], "machine": "here", "devices": [], "time": None}
+        record = {"run": number, "event": event, "boot": "another", "family": family}
+        (tmp_path / f"{number}.json").write_text(json.dumps(record))
+    (tmp_path / "4.status").write_text("0\n")
+
+    async def main() -> tuple[list[Run], list[Told]]:
+        executor, told = LocalExecutor({"cpu": 1}, machine="here", folder=tmp_path), list[Told]()
+        runs = list(await executor.open(told.append))
+        await asyncio.sleep(0.1)
+        for one in runs:
+            executor.release(one)
+        await executor.close()
+        return runs, told[1:]
+
+    runs, told = asyncio.run(main())
+    assert [(one.number, one.task) for one in runs] == [(3, ("t", 3)), (4, ("t", 4))]
+    assert [type(one).__name__ for one in told] == ["Failed", "Ended"]
+    assert list(tmp_path.iterdir()) == []
+
+
+DRIVER = """
+    import asyncio, pathlib, sys
+    import flowsched as fs
+    from flowsched.run import Driver, LocalExecutor
+
+    async def main(folder, count):
+        sched = fs.Scheduler(resources=("cpu",), journal=f"{folder}/journal")
+        driver = Driver(sched, LocalExecutor({"cpu": 3}, machine="here", folder=f"{folder}/runs"))
+        line = f"echo $0 >> {folder}/begun; sleep 0.15; echo $0 >> {folder}/done"
+        commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(count)}
+        known = driver.attach(commands)
+        submitted = pathlib.Path(f"{folder}/submitted")
+        async with driver:
+            if not known and not submitted.exists():
+                job = fs.JobSubmitted("job", [fs.Task(id, {"cpu": 1}) for id in commands])
+                driver.submit(job, commands)
+            submitted.touch()
+            await driver.drained()
+            print(driver.stats)
+
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+"""
+
+
+def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    """kill -9 at any moment: every task is begun once and done once, whichever driver sees its end."""
+    count = 30
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    command = [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), str(count)]
+    kills = 0
+    for i in range(40):
+        driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            out, err = driver.communicate(timeout=0.6 + 0.13 * (i % 7))
+        except subprocess.TimeoutExpired:
+            driver.send_signal(signal.SIGKILL)
+            driver.communicate()
+            kills += 1
+            continue
+        assert driver.returncode == 0, err
+        assert re.search("'rounds'", out)
+        break
+    else:
+        pytest.fail("it never came to its end")
+    assert kills >= 2
+    names = sorted(f"t{i}" for i in range(count))
+    assert sorted((tmp_path / "begun").read_text().split()) == names
+    assert sorted((tmp_path / "done").read_text().split()) == names
+    assert list((tmp_path / "runs").iterdir()) == []

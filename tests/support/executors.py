@@ -1,0 +1,122 @@
+"""An executor that does nothing but what a test tells, and keeps the books of what really runs where."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from flowsched.cluster.events import MachineAdded
+from flowsched.run import Ended, Failed, Run, Stopped, Told
+
+T = TypeVar("T")
+
+
+class FakeExecutor:
+    """Runs that begin when they are started, and end when the test says.
+
+    Attributes
+    ----------
+    running : dict of number to Run
+        What really runs.
+    over : dict of number to Told
+        Runs that have ended and are not released, and what was told of them.
+    asked : list of int
+        Runs that were to be stopped and run still, in order.
+    """
+
+    def __init__(self, demand: Mapping[Hashable, float] | None = None) -> None:
+        self.running: dict[int, Run] = {}
+        self.over: dict[int, Told] = {}
+        self.asked: list[int] = []
+        self.numbers: set[int] = set()
+        self.starts: list[Run] = []
+        self.machines: dict[Hashable, float] = {}
+        self.demand = {} if demand is None else demand
+        self.tell: Callable[[Told], None] = lambda told: None
+        self.refuses = False
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        self.tell = tell
+        for machine, cpus in self.machines.items():
+            tell(MachineAdded(machine, {"cpu": cpus}))
+
+        return list(self.running.values())
+
+    def start(self, run: Run) -> None:
+        assert run.number not in self.numbers, "a number is used once"
+        assert all(other.task != run.task for other in self.running.values()), f"task {run.task} runs twice at a time"
+        if self.refuses:
+            raise OSError("no")
+        here = [other.task for other in self.running.values() if other.machine == run.machine]
+        used = sum(self.demand.get(task, 1) for task in [*here, run.task])
+        assert used <= self.machines.get(run.machine, used), f"machine {run.machine} is above capacity"
+        self.numbers.add(run.number)
+        self.starts.append(run)
+        self.running[run.number] = run
+
+    def stop(self, run: Run) -> None:
+        if run.number in self.running:
+            self.asked.append(run.number)
+        else:
+            self.tell(Stopped(run.number))
+
+    def release(self, run: Run) -> None:
+        self.over.pop(run.number, None)
+
+    async def close(self) -> None:
+        pass
+
+    def lose(self, machine: Hashable) -> None:
+        """A machine dies with all that runs there."""
+        for number in [number for number, run in self.running.items() if run.machine == machine]:
+            del self.running[number]
+        self.machines.pop(machine, None)
+
+    def end(self, number: int, how: str) -> Told:
+        """End a run; return what is to be told of it."""
+        run = self.running.pop(number)
+        told: Told
+        if how == "ended":
+            told = Ended(number, f"result of {run.task}")
+        elif how == "stopped":
+            told = Stopped(number)
+        else:
+            told = Failed(number, RuntimeError(how), lost=how == "lost")
+        self.over[number] = told
+        return told
+
+
+class FakeLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while nothing is to be done, and then at once."""
+
+    def __init__(self) -> None:
+        super().__init__(_Still())
+        self.now = 1000.0
+        self._selector: Any
+        self._selector.loop = self
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Still(selectors.SelectSelector):
+    loop: FakeLoop
+
+    def select(self, timeout: float | None = None) -> Any:
+        if timeout is not None and timeout > 0:
+            ready = super().select(0)
+            if not ready:
+                self.loop.now += timeout
+            return ready
+        return super().select(timeout)
+
+
+def run_fake(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in a loop of fake time."""
+    with asyncio.Runner(loop_factory=FakeLoop) as runner:
+        return runner.run(main())
+
+
+__all__ = ["FakeExecutor", "FakeLoop", "run_fake"]
