@@ -60,6 +60,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
 @click.option(
+    "--scheduler",
+    metavar="NAME",
+    help=f"Another scheduler instead: {', '.join(sim.SCHEDULERS)}, flowsched:POLICY or MODULE:NAME.",
+)
+@click.option(
     "--interval",
     callback=_seconds,
     metavar="TIME",
@@ -128,6 +133,7 @@ def simulate(**options: Any) -> None:
     Examples:
       flowsched simulate --report out.html
       flowsched simulate jobs.swf --policy pack
+      flowsched simulate jobs.swf --scheduler easy
       flowsched simulate batch --limit 2000 --load 0.8
       flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
       flowsched simulate DIR --variant gpuspec33 --compress 500
@@ -221,9 +227,19 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
 
 
 def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulation:
-    journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
-    policy = Policy.named(options["policy"])
-    scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
+    scheduler: sim.Schedules
+    if options["scheduler"] is not None:
+        if given := next((name for name in ("journal", "goals") if options[name]), None):
+            raise BadInput(f"--{given} is of flowsched's own scheduler with --policy, not of --scheduler")
+        scheduler, facts = (
+            sim.scheduler(options["scheduler"], workload, seed=options["seed"]),
+            {"scheduler": options["scheduler"]},
+        )
+    else:
+        journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
+        policy = Policy.named(options["policy"])
+        scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
+        facts = {"policy": options["policy"]}
     return sim.Simulation(
         scheduler,
         workload,
@@ -232,7 +248,7 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
         charge_solver=options["charge_solver"],
         preempted=options["preempted"],
         seed=options["seed"],
-        facts={"policy": options["policy"]},
+        facts=facts,
     )
 
 

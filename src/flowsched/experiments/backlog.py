@@ -22,7 +22,8 @@ import numpy as np
 import flowsched as fs
 from flowsched.experiments.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Arrival, Metrics, Schedules, Simulation, Workload
-from flowsched.sim.baselines import Greedy, Queue, drf, fifo, sjf
+from flowsched.sim.baselines import Greedy, drf, fifo, sjf
+from flowsched.sim.lines import Queue
 from flowsched.sim.traces.load import load_trace
 
 __all__ = ["TITLE", "plot", "run"]

@@ -8,6 +8,7 @@ from flowsched.sim.engine import Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
+from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
@@ -18,6 +19,7 @@ from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [
     "QOS_PRIORITY",
+    "SCHEDULERS",
     "SYNTHETIC",
     "TRACE_FORMATS",
     "UNDECIDED",
@@ -40,6 +42,7 @@ __all__ = [
     "load_trace",
     "read_machines",
     "report",
+    "scheduler",
     "synthetic",
     "write_report",
     "write_trace",

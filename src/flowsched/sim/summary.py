@@ -61,7 +61,7 @@ def facts_line(metrics: Metrics) -> str:
     else:
         rounds = f"rounds every {duration(facts['interval'])}" + (" and on events" if facts["on_events"] else "")
     parts = [f"{facts['machines']:,} machines", f"{facts['tasks']:,} tasks"]
-    parts += [f"policy {facts['policy']}"] if "policy" in facts else []
+    parts += [f"{what} {facts[what]}" for what in ("policy", "scheduler") if what in facts]
     parts += [rounds, f"{duration(facts['end'])} simulated in {duration(metrics.wall_seconds)}"]
     parts += [f"arrivals {facts['compress']:g} times as fast as recorded"] if "compress" in facts else []
     parts += ["no task ever ends"] if facts.get("hold") else []
