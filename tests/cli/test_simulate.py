@@ -152,6 +152,7 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
     assert a == {
         "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
         "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
+        "duration": "100.0", "waited": "20.0", "lost": "10.0",
     }  # fmt: skip
     assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
         "10.0",
@@ -161,6 +162,34 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
         "0",
     )
     assert (c["starts"], c["first_start"], c["machine"], c["end"], c["state"]) == ("0", "", "", "", "waiting")
+
+
+def test_a_row_per_task_as_parquet(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "x.csv").write_text(
+        "task,arrival,duration,cpu,gpu,priority\na,0,100,4,1,5\nb,10,20,4,2,0\nc,15,1,9,0,5\n"
+    )
+    arguments = tmp_path / "x.csv", "--machines", "1xcpu=4,gpu=2", "--tasks", tmp_path / "t.parquet", "--quiet"
+    assert run(*arguments).exit_code == 0
+    table = parquet.read_table(tmp_path / "t.parquet").to_pydict()
+    assert table["task"] == ["a", "b", "c"] and table["end"] == [130.0, 30.0, None]
+    assert table["devices"] == [[0], [0, 1], None] and table["waited"] == [20.0, 0.0, 115.0]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused = run(*arguments)
+    assert refused.exit_code == 2 and "--tasks: a Parquet file needs PyArrow: pip install pyarrow" in refused.stderr
+
+
+def test_another_scheduler(run: Run, tmp_path: Path) -> None:
+    result = run("batch", "--limit", 60, "--scheduler", "easy")
+    assert result.exit_code == 0
+    assert "scheduler easy" in result.stdout and "policy" not in result.stdout
+    for arguments, words in (
+        (("--scheduler", "esy"), "unknown name 'esy'; known: flowsched, fifo, easy"),
+        (("--scheduler", "easy", "--journal", tmp_path / "j"), "--journal is of flowsched's own scheduler"),
+        (("--scheduler", "no_such_module:x"), "No module named"),
+    ):
+        refused = run("batch", "--limit", 60, *arguments)
+        assert refused.exit_code == 2 and words in refused.stderr
 
 
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import math
 import sys
 import time
@@ -20,7 +18,6 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
-from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
@@ -31,6 +28,7 @@ from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
+from flowsched.sim.frames import check_table_file, write_table
 from flowsched.sim.summary import duration, facts_line, tables
 
 __all__ = ["simulate"]
@@ -111,7 +109,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--tasks",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write a CSV table with a row per task: when and where it started, when it ended, how often it was preempted.",
+    help="Write a table with a row per task: when and where it started, when it ended, how often it was preempted.  CSV, or Parquet if FILE ends with .parquet.",
 )
 @click.option(
     "--journal",
@@ -178,7 +176,7 @@ def simulate(**options: Any) -> None:
     if options["json_file"]:
         metrics.to_json(options["json_file"])
     if options["tasks"]:
-        _write_tasks(simulation.task_table(), options["tasks"])
+        write_table(metrics.table, options["tasks"])
     if options["report"]:
         sim.write_report(metrics, options["report"])
         console.print(f"Report: {options['report']}", soft_wrap=True)
@@ -195,6 +193,10 @@ def _check_outputs(options: dict[str, Any]) -> None:
     endings.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
         raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
+    try:
+        check_table_file(options["tasks"] or "")
+    except ImportError as missing:
+        raise BadInput(f"--tasks: {missing}") from None
     if options["report"] and not importlib.util.find_spec("matplotlib"):
         raise BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
 
@@ -322,15 +324,6 @@ def _watch(console: endings.Words, workload: sim.Workload, until: float | None) 
     columns = (BarColumn(bar_width=30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
-
-
-def _write_tasks(table: dict[str, list[Any]], path: Path) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table)
-    for row in zip(*table.values(), strict=True):
-        writer.writerow(["|".join(map(str, c)) if isinstance(c, tuple) else "" if c != c else c for c in row])
-    replace(path, out.getvalue())
 
 
 def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:
