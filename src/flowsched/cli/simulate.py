@@ -21,6 +21,7 @@ from flowsched import sim
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
+from flowsched.cli.side_by_side import run_comparison
 from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
@@ -61,6 +62,17 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--scheduler",
     metavar="NAME",
     help=f"Another scheduler instead: {', '.join(sim.SCHEDULERS)}, flowsched:POLICY or MODULE:NAME.",
+)
+@click.option(
+    "--compare", metavar="A,B,...", help="Run these schedulers side by side on the same arrivals; see --scheduler."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="--compare: with so many seeds, from --seed on.",
 )
 @click.option(
     "--interval",
@@ -106,6 +118,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="Write all figures and series.",
 )
 @click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="--compare: write a row per run.",
+)
+@click.option(
     "--tasks",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
@@ -133,6 +152,7 @@ def simulate(**options: Any) -> None:
       flowsched simulate jobs.swf --policy pack
       flowsched simulate jobs.swf --scheduler easy
       flowsched simulate batch --limit 2000 --load 0.8
+      flowsched simulate batch --compare fifo,easy,flowsched --seeds 3 --report out.html
       flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
       flowsched simulate DIR --variant gpuspec33 --compress 500
       flowsched simulate DIR --interval 10s --charge-solver --json out.json
@@ -151,11 +171,18 @@ def simulate(**options: Any) -> None:
     options["trace"] = options["trace"] if options["file"] is None else options["file"]
     try:
         _check_outputs(options)
+        if options["compare"] is not None:
+            run_comparison(options, _workload, _arguments(options))
+            return
+        if options["csv_file"] or options["seeds"] > 1:
+            raise BadInput("--seeds and --csv are for --compare")
         workload = _workload(options)
         if options["goals"]:
             _print_goals(Policy.named(options["policy"]), workload)
             return
         simulation = _simulation(options, workload)
+    except sim.AuditError as error:
+        raise click.ClickException(str(error)) from None
     except FlowschedError as error:
         raise BadInput(str(error)) from None
     try:
@@ -189,7 +216,10 @@ def simulate(**options: Any) -> None:
 def _check_outputs(options: dict[str, Any]) -> None:
     """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
-    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "tasks", "journal")}
+    outputs = {
+        f"--{name.removesuffix('_file')}": options[name]
+        for name in ("report", "json_file", "csv_file", "tasks", "journal")
+    }
     endings.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
         raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
@@ -245,13 +275,20 @@ def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulati
     return sim.Simulation(
         scheduler,
         workload,
-        interval=options["interval"],
-        on_events=options["interval"] is None,
-        charge_solver=options["charge_solver"],
-        preempted=options["preempted"],
+        **_arguments(options),
         seed=options["seed"],
         facts=facts,
     )
+
+
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a simulation that do not depend on the scheduler."""
+    return {
+        "interval": options["interval"],
+        "on_events": options["interval"] is None,
+        "charge_solver": options["charge_solver"],
+        "preempted": options["preempted"],
+    }
 
 
 def _print_goals(policy: Policy, workload: sim.Workload) -> None:

@@ -4,6 +4,7 @@
 """
 
 from flowsched.sim.audit import AuditError
+from flowsched.sim.comparison import MEASURES, Comparison, Outcome, Spread, compare
 from flowsched.sim.engine import Simulation
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
@@ -18,6 +19,7 @@ from flowsched.sim.values import UNDECIDED, Progress, Schedules
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [
+    "MEASURES",
     "QOS_PRIORITY",
     "SCHEDULERS",
     "SYNTHETIC",
@@ -25,20 +27,24 @@ __all__ = [
     "UNDECIDED",
     "Arrival",
     "AuditError",
+    "Comparison",
     "Execution",
     "ForeignLoad",
     "Load",
     "Metrics",
+    "Outcome",
     "Percentiles",
     "Progress",
     "Schedules",
     "Simulation",
+    "Spread",
     "Trace",
     "TraceFormat",
     "TraceOptions",
     "TraceSource",
     "Usage",
     "Workload",
+    "compare",
     "load_trace",
     "read_machines",
     "report",
