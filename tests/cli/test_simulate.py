@@ -186,6 +186,12 @@ def test_another_scheduler(run: Run, tmp_path: Path) -> None:
     result = run("batch", "--limit", 60, "--scheduler", "easy")
     assert result.exit_code == 0
     assert "scheduler easy" in result.stdout and "policy" not in result.stdout
+    told = [
+        run("poisson", "--limit", 400, "--load", 3, "--scale", 0.05, "--scheduler", "sjf", *more).stdout
+        for more in ((), ("--estimates", 1))
+    ]
+    waits = [next(line for line in out.splitlines() if "that started" in line) for out in told]
+    assert waits[0] != waits[1], "without estimates, SJF is first fit"
     for arguments, words in (
         (("--scheduler", "esy"), "unknown name 'esy'; known: flowsched, fifo, easy"),
         (("--scheduler", "easy", "--journal", tmp_path / "j"), "--journal is of flowsched's own scheduler"),

@@ -171,6 +171,20 @@ def test_conservative_backfilling_spares_the_second_in_line_what_easy_does_to_it
     assert waits(Queue("easy", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 9.0, 13.0, 62.0, 61.0]
 
 
+def test_estimates_are_run_times_by_a_factor() -> None:
+    jobs = workload([(0.0, 10.0, 2, 1.0), (0.0, 20.0, 1, 1.0), (0.0, float("inf"), 1, 1.0)], 1, 2)
+    exact, loose = fs.sim.estimated(jobs), fs.sim.estimated(jobs, 3.0, seed=1)
+    assert [task.duration for a in exact.arrivals for task in a.job.tasks] == [10.0, 10.0, 20.0, None]
+    (one, same), (other,), _ = ([task.duration for task in a.job.tasks] for a in loose.arrivals)
+    assert one == same and one is not None and other is not None and one / 10 != other / 20
+    assert 10 < one <= 30 and 20 < other <= 60
+    assert (
+        loose.arrivals == fs.sim.estimated(jobs, 3.0, seed=1).arrivals != fs.sim.estimated(jobs, 3.0, seed=2).arrivals
+    )
+    with pytest.raises(fs.FlowschedError, match="most"):
+        fs.sim.estimated(jobs, 0.5)
+
+
 def test_a_job_without_estimate_is_taken_to_run_for_ever() -> None:
     arrivals = [
         fs.sim.Arrival(float(i), fs.JobSubmitted(i, [fs.Task(i, {"cpu": cpu})]), (5.0,))

@@ -98,6 +98,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="L",
     help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.95, of others 0.9]",
 )
+@click.option(
+    "--estimates",
+    type=click.FloatRange(min=1),
+    metavar="F",
+    help="Tell schedulers run times, too long by a random factor from 1 to F; 1 tells them exactly.",
+)
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
@@ -255,6 +261,8 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
             )
     if options["compress"] is not None:
         workload = workload.compress(options["compress"])
+    if options["estimates"] is not None:
+        workload = sim.estimated(workload, options["estimates"], seed=options["seed"])
     return workload.hold() if options["hold"] else workload
 
 

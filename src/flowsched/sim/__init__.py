@@ -6,6 +6,7 @@
 from flowsched.sim.audit import AuditError
 from flowsched.sim.comparison import MEASURES, Comparison, Outcome, Spread, compare
 from flowsched.sim.engine import Simulation
+from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
@@ -45,6 +46,7 @@ __all__ = [
     "Usage",
     "Workload",
     "compare",
+    "estimated",
     "load_trace",
     "read_machines",
     "report",

@@ -97,7 +97,7 @@ def _waiting(axes: Axes, comparison: Comparison) -> None:
         axes.step(np.array(time) / 3600, waiting, where="pre", color=colour, label=name, linewidth=1.2)
     axes.set_xlabel("simulated time (hours)")
     axes.set_ylabel("tasks")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.0) * 1.12)
     axes.set_xlim(left=0)
     axes.legend(ncols=min(len(comparison.schedulers), 6), fontsize=8.5, loc="upper left")
 
@@ -152,7 +152,7 @@ def _bars(measure: str) -> Callable[[Axes, Comparison], None]:
             )
         figure = axes.get_figure()
         assert figure is not None
-        figure.subplots_adjust(left=0.27, bottom=0.03)  # type: ignore[union-attr]
+        figure.subplots_adjust(left=0.27, bottom=0.03)
         axes.margins(x=0.22)
         axes.set_xlim(left=0)
         axes.invert_yaxis()
