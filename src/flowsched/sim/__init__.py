@@ -5,6 +5,7 @@
 
 from flowsched.sim.audit import AuditError
 from flowsched.sim.comparison import MEASURES, Comparison, Outcome, Spread, compare
+from flowsched.sim.comparison_report import comparison_report, write_comparison
 from flowsched.sim.engine import Simulation
 from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
@@ -46,12 +47,14 @@ __all__ = [
     "Usage",
     "Workload",
     "compare",
+    "comparison_report",
     "estimated",
     "load_trace",
     "read_machines",
     "report",
     "scheduler",
     "synthetic",
+    "write_comparison",
     "write_report",
     "write_trace",
 ]

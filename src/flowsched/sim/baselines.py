@@ -50,6 +50,8 @@ class Shares:
         self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
         self._cluster = cluster
         self._counted = False
+        self._nothing: Floats = np.zeros(len(total))
+        self._nothing.flags.writeable = False
         self._job: dict[Hashable, Floats] = {}
         self._user: dict[Hashable, Floats] = {}
 
@@ -64,7 +66,8 @@ class Shares:
             self._counted = True
             for job in self._cluster.jobs.values():
                 for group in job.groups.values():
-                    self._add(group, group.tasks - len(group.waiting))
+                    if running := group.tasks - len(group.waiting):
+                        self._add(group, running)
 
     def _add(self, group: Group, tasks: int) -> None:
         job = group.job.job
@@ -75,17 +78,17 @@ class Shares:
     def job(self, group: Group) -> Floats:
         """Return the fractions that the group's job has."""
         self._count()
-        return self._job[group.job.job.id]
+        return self._job.get(group.job.job.id, self._nothing)
 
     def user(self, group: Group) -> Floats:
         """Return the fractions that the user of the group's job has."""
         self._count()
-        return self._user[group.job.job.user]
+        return self._user.get(group.job.job.user, self._nothing)
 
     def of_user(self, user: Hashable) -> Floats:
         """Return the fractions that a user has."""
         self._count()
-        return self._user.get(user, np.zeros(len(self._scale)))
+        return self._user.get(user, self._nothing)
 
 
 Order = Callable[[Group, Shares], tuple[float, ...]]
