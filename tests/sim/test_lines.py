@@ -171,6 +171,15 @@ def test_conservative_backfilling_spares_the_second_in_line_what_easy_does_to_it
     assert waits(Queue("easy", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 9.0, 13.0, 62.0, 61.0]
 
 
+def test_a_job_that_ends_just_when_the_first_in_line_can_start_does_not_delay_it() -> None:
+    jobs = [(0.0, 10.0, 2, 10.0), (1.0, 5.0, 4, 5.0), (2.0, 8.0, 2, 8.0)]
+    for kind in ("easy", "conservative"):
+        assert waits(Queue(kind, ("cpu",)), workload(jobs, 1, 4)) == [0.0, 9.0, 0.0]  # type: ignore[arg-type]
+    jobs[2] = (2.0, 9.0, 2, 9.0)
+    for kind in ("easy", "conservative"):
+        assert waits(Queue(kind, ("cpu",)), workload(jobs, 1, 4)) == [0.0, 9.0, 13.0]  # type: ignore[arg-type]
+
+
 def test_estimates_are_run_times_by_a_factor() -> None:
     jobs = workload([(0.0, 10.0, 2, 1.0), (0.0, 20.0, 1, 1.0), (0.0, float("inf"), 1, 1.0)], 1, 2)
     exact, loose = fs.sim.estimated(jobs), fs.sim.estimated(jobs, 3.0, seed=1)

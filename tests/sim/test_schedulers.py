@@ -88,6 +88,21 @@ def test_a_gang_that_does_not_fit_leaves_the_room_to_others() -> None:
     assert first_round("fifo", work) == []
 
 
+def test_a_gang_of_unlike_tasks_that_fit_one_by_one_is_taken_back() -> None:
+    """Either task of the gang fits, both do not: the room of the one that was tried is free for the next job."""
+    gang = fs.JobSubmitted("g", [fs.Task("g0", {"cpu": 4}), fs.Task("g1", {"cpu": 2})], gang=2)
+    one = fs.JobSubmitted("o", [fs.Task("o", {"cpu": 3})])
+    work = Workload(
+        "w",
+        [Arrival(0.0, gang, (1.0, 1.0)), Arrival(0.0, one, (1.0,))],
+        [fs.Machine("m", {"cpu": 5})],
+        resources=("cpu",),
+    )
+    for name in ("first-fit", "sjf", "drf", "tetris", "random", "easy"):
+        assert first_round(name, work) == ["o"], name
+    assert first_round("fifo", work) == []
+
+
 def test_one_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine_for_tests.py").write_text(
         "import flowsched as fs\n"
