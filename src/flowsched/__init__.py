@@ -7,8 +7,8 @@ changed in the flow comes out as placements, preemptions, migrations and reasons
 
 >>> import flowsched as fs
 >>> sched = fs.Scheduler(resources=("cpu", "gpu"))
->>> sched.apply(fs.MachineAdded("m1", {"cpu": 8, "gpu": 2}), fs.MachineAdded("m2", {"cpu": 8}))
->>> sched.apply(fs.JobSubmitted("train", [fs.Task("t0", {"cpu": 4, "gpu": 2}), fs.Task("t1", {"cpu": 4, "gpu": 0.5})]))
+>>> _ = sched.apply(fs.MachineAdded("m1", {"cpu": 8, "gpu": 2}), fs.MachineAdded("m2", {"cpu": 8}))
+>>> _ = sched.apply(fs.JobSubmitted("train", [fs.Task("t0", {"cpu": 4, "gpu": 2}), fs.Task("t1", {"cpu": 4, "gpu": 0.5})]))
 >>> rnd = sched.schedule(now=0.0)
 >>> dict(rnd.placements), rnd.waiting["t1"].code.value
 ({'t0': 'm1'}, 'OUTBID')
@@ -27,6 +27,7 @@ import importlib.util
 from types import ModuleType
 
 from flowsched.cluster.events import (
+    EndedRun,
     Event,
     JobRemoved,
     JobSubmitted,
@@ -142,6 +143,7 @@ __all__ = [
     "DimacsError",
     "DoesNotExist",
     "DuplicateIdError",
+    "EndedRun",
     "Event",
     "Exists",
     "Fairness",

@@ -35,7 +35,15 @@ __all__ = [
 
 
 class FlowschedError(Exception):
-    """Root of all errors that flowsched raises on purpose."""
+    """Root of all errors that flowsched raises on purpose.
+
+    Attributes
+    ----------
+    ended : tuple of EndedRun
+        Where an event was refused: the runs that the events before it have ended; see `Scheduler.apply`.
+    """
+
+    ended: tuple[Any, ...] = ()
 
 
 class InputError(FlowschedError, ValueError):

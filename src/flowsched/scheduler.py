@@ -3,7 +3,7 @@
 >>> from flowsched.cluster.events import JobSubmitted, MachineAdded
 >>> from flowsched.cluster import Task
 >>> sched = Scheduler(resources=("cpu", "mem"))
->>> sched.apply(MachineAdded("m1", {"cpu": 4, "mem": 16}), JobSubmitted("web", [Task("web-0", {"cpu": 3}), Task("web-1", {"cpu": 3})]))
+>>> _ = sched.apply(MachineAdded("m1", {"cpu": 4, "mem": 16}), JobSubmitted("web", [Task("web-0", {"cpu": 3}), Task("web-1", {"cpu": 3})]))
 >>> rnd = sched.schedule(now=0.0)
 >>> dict(rnd.placements)
 {'web-0': 'm1'}

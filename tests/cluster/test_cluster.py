@@ -86,6 +86,8 @@ REFUSED = [
     (JobSubmitted("k", [Task("x", {"cpu": -1})]), InputError, "'x'.*'cpu'"),
     (JobSubmitted("k", [Task("x"), Task("y", {"gpu": 1.5})]), InputError, "'y'.*'gpu'"),
     (JobSubmitted("k", ["x"]), InputError, "Task expected"),
+    (JobSubmitted("k", closed=True), InputError, "'k': a closed job needs tasks"),
+    (JobSubmitted("k", [Task("x")], closed=1), InputError, "'k': closed must be True or False"),
     (JobSubmitted("k", priority=1.5), InputError, "priority"),
     (JobSubmitted("k", priority=2**50), InputError, "priority"),
     (TaskSubmitted("k", Task("x")), UnknownIdError, "'k'"),
@@ -414,3 +416,21 @@ def test_tasks_that_come_together_are_as_those_that_come_one_by_one(
     changed = [[group.serial for group in c.changes().groups] for c in clusters]
     assert changed[0] == changed[1]
     assert all(c.jobs["new"].most == len(c.jobs["new"].tasks) == len(tasks) for c in clusters)
+
+
+def test_a_closed_job_leaves_with_its_last_task() -> None:
+    cluster = Cluster(("cpu",))
+    cluster.apply(
+        MachineAdded("m", {"cpu": 9}), JobSubmitted("j", [Task(i) for i in range(4)], "u", gang=2, closed=True)
+    )
+    with pytest.raises(InputError, match="'j' is closed: it takes no more tasks"):
+        cluster.apply(TaskSubmitted("j", Task("x")))
+    cluster.apply(TaskStarted(0, "m"), TaskStarted(1, "m"), TaskCompleted(0), TaskRemoved(2), TaskFailed(1))
+    assert list(cluster.jobs) == ["j"] and set(cluster.tasks) == {1, 3}
+    cluster.apply(TaskRemoved(3), TaskStarted(1, "m"), TaskFailed(1, retry=False))
+    assert not cluster.jobs and not cluster.tasks
+    cluster.apply(JobSubmitted("j", [Task(0), Task(1)], closed=True), TaskStarted(0, "m"))
+    assert cluster.apply(JobRemoved("j")) == ((0, 4, "m", "JobRemoved"),)
+    assert not cluster.jobs and cluster.inventory.free[0, 0] == 9 * MICRO
+    cluster.apply(JobSubmitted("k", [Task(0)]), TaskRemoved(0))
+    assert list(cluster.jobs) == ["k"], "others stay known"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flowsched.experiments.fgm import FgmOutcome, plot
-from flowsched.experiments.fgm.schedulers import BASELINES, FLOW, GREEDY, run_case
+from flowsched.experiments.fgm.schedulers import ABLATIONS, BASELINES, FLOW, GREEDY, run_case
 from flowsched.experiments.fgm.workload import BLOCK, Case, make
 
 
@@ -28,7 +29,32 @@ def test_the_workload_is_that_of_the_source() -> None:
     assert [a.job.id for a in again.arrivals] == [a.job.id for a in workload.arrivals]
 
 
-@pytest.mark.parametrize("scheduler", [*BASELINES, FLOW, GREEDY])
+def test_who_looks_at_memory_alone_asks_for_nothing_else() -> None:
+    whole, part = make(Case(5), seed=0)[0], make(Case(5), seed=0, by_memory=True)[0]
+    for arrival, same in zip(whole.arrivals, part.arrivals, strict=True):
+        for task, alone in zip(arrival.job.tasks, same.job.tasks, strict=True):
+            assert dict(alone.demand) == {"cpu": 0.0, "mem": task.demand["mem"]}
+    twice = make(Case(5, memory=2.0), seed=0)
+    assert twice[0].arrivals[0].job.tasks[0].demand["mem"] == 2 * whole.arrivals[0].job.tasks[0].demand["mem"]
+    stages, doubled = make(Case(5), seed=0)[1].stages["j0.0"], twice[1].stages["j0.0"]
+    np.testing.assert_allclose(doubled.demand, stages.demand * [1, 2])
+
+
+def test_who_looks_at_memory_alone_contends_for_cpu() -> None:
+    case = Case(60)
+    runs = [run_case(case, "Fair", 0), run_case(replace(case, both=True), "Fair", 0), run_case(case, "DRF", 0)]
+    assert [run.failures for run in runs] == [0, 0, 0]
+    assert runs[0].large > 1.2 * max(runs[1].large, runs[2].large)
+
+
+def test_without_its_parts_fgm_decides_as_drf() -> None:
+    *_, last = ABLATIONS
+    whole, without, drf = (run_case(Case(30), name, 0) for name in (GREEDY, f"{GREEDY}, {last}", "DRF"))
+    assert without.makespan == drf.makespan
+    assert whole.makespan < drf.makespan
+
+
+@pytest.mark.parametrize("scheduler", [*BASELINES, FLOW, GREEDY, *(f"{FLOW}, {name}" for name in ABLATIONS)])
 def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
     first, second = (run_case(Case(1, online=True), scheduler, seed=1) for _ in range(2))
     assert first.wrong == ()

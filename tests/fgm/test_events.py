@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,35 @@ def test_starts_that_were_refused_are_in_the_journal(seed: int, tmp_path: Path) 
     again = FineGrained.restore(tmp_path / "journal")
     assert again.recovery is not None
     assert not again.recovery.differences
+
+
+LATE = [
+    fs.TaskCompleted("t0", 9), fs.TaskFailed("t1", run=9), fs.TaskStarted("t4", "m", run=9), fs.TaskStarted("gone", "m", run=9),
+    fs.UsageSampled("t0", {"cpu": 3}, run=9), fs.UsageSampled("gone", {"cpu": 3}, run=9), fs.TaskCompleted("t4", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("time", [None, 5.0])
+def test_stale_answers_are_not_learnt_from(time: float | None) -> None:
+    fine, beside = world(), world()
+    assert fine.apply(*(replace(event, time=time) for event in LATE)) == ()
+    assert fine.cluster.stale_events == len(LATE)
+    assert told(fine) == told(beside) and fine.now == beside.now
+
+
+@pytest.mark.parametrize("time", [None, 5.0])
+def test_what_becomes_stale_at_the_same_time_is_stale(time: float | None) -> None:
+    """Its run ends in the same call, so that only the events before it tell."""
+    fine, beside = world(), world()
+    ends = [fs.TaskCompleted("t0", 1, time=time), fs.TaskFailed("t1", run=2, time=time)]
+    late = [
+        fs.TaskStarted("t0", "m", run=1, time=time),
+        fs.TaskCompleted("t1", 2, time=time),
+        fs.UsageSampled("t1", {"cpu": 1}, run=2, time=time),
+    ]
+    assert (
+        fine.apply(*ends, *late)
+        == beside.apply(*ends)
+        == (("t0", 1, "m", "TaskCompleted"), ("t1", 2, "m", "TaskFailed"))
+    )
+    assert fine.cluster.stale_events == 3 and told(fine) == told(beside)

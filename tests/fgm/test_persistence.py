@@ -311,8 +311,10 @@ def test_what_was_stopped_for_its_machines_sake_is_recovered(tmp_path: Path) -> 
     rnd = fine.schedule(16.0)
     (victim,) = rnd.preemptions
     assert Preempt(victim, "m", None) in rnd.deltas and rnd.placements
+    run = fine.cluster.task(victim).run
     done = fine.commit(rnd)
     assert done.accepted == rnd.deltas
+    assert done.ended == ((victim, run, "m", "Preempt"),) and done.runs.keys() == rnd.placements.keys()
     fine.journal.close()
     again = in_trouble(tmp_path / "journal", policy)
     assert state_of(again) == state_of(fine) and again.recovery.preempted == 1

@@ -160,7 +160,10 @@ def test_what_was_refused_for_its_deadline_is_tried_again_when_something_changes
     fine.apply(fs.MachineAdded("m", {"cpu": 4, "mem": 16}), MachineSampled("m", {"cpu": 1.1, "mem": 0.0}, time=0.0))
     fine.apply(fs.JobSubmitted("j", [fs.Task("t", {"cpu": 3, "mem": 1}, kind="k")], deadline=10.11))
     for _ in range(2):
-        assert not fine.schedule(0.0).placements
+        reason = fine.schedule(0.0).waiting["t"]
+        assert reason.code == fs.ReasonCode.DEADLINE
+        assert reason.detail == {"4 cpu, 16 mem": {"deadline": 1}}
+    assert fine.explain("t").code == fine.explain("t", "m").code == fs.ReasonCode.DEADLINE
     fine.apply(*events)
     assert "t" in fine.schedule(now).placements
 

@@ -39,9 +39,9 @@ def crowd(journal: Path | None = None) -> fs.Scheduler:
 
 def state_of(sched: fs.Scheduler) -> tuple:
     """The state with the policy; tasks that no round has dated yet count as dated by the next one."""
-    machines, tasks, jobs, users = world_of(sched)
-    dated = [(t, place, turn, 3.0 if since is None else since, pre, i) for t, place, turn, since, pre, i in tasks]
-    return machines, dated, jobs, users, fs.policy.serialize.describe(sched.policy)
+    machines, tasks, *rest = world_of(sched)
+    dated = [(t, place, turn, 3.0 if since is None else since, *others) for t, place, turn, since, *others in tasks]
+    return machines, dated, *rest, fs.policy.serialize.describe(sched.policy)
 
 
 def send() -> None:

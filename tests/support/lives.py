@@ -72,7 +72,7 @@ class Life:
                 return [fs.MachineAdded(failed[0], {"cpu": 4, "gpu": 1}, time=time)]
             case 10 if cluster.jobs:
                 job = random.choice(list(cluster.jobs))
-                if random.random() < 0.3:
+                if random.random() < 0.3 or cluster.jobs[job].job.closed:
                     return [fs.JobRemoved(job)]
                 return [fs.TaskSubmitted(job, fs.Task(f"x{name}", random.choice(DEMANDS)), time=time)]
             case 11 if machines:
@@ -93,8 +93,9 @@ class Life:
         how["duration"] = random.choice([None, 2.0, 20.0])
         tasks = [fs.Task((f"t{name}", i), demand, **how) for i in range(random.randint(1, 6))]
         gang = random.choice([None, None, None, 2])
+        closed = name % 3 == 0
         return fs.JobSubmitted(
-            f"j{name}", tasks, random.choice([None, "ann", "bob"]), random.randrange(3), gang, time=time
+            f"j{name}", tasks, random.choice([None, "ann", "bob"]), random.randrange(3), gang, closed=closed, time=time
         )
 
     def later(self) -> float:
@@ -141,9 +142,10 @@ def world_of(sched: fs.Scheduler) -> tuple:
     cluster = sched.cluster
     return (
         [(m, r.machine, r.failed, r.drained, [t.id for t in r.tasks]) for m, r in cluster.machines.items()],
-        [(t, r.place, r.turn, r.since, r.preempted, r.index) for t, r in cluster.tasks.items()],
+        [(t, r.place, r.turn, r.since, r.preempted, r.index, r.run) for t, r in cluster.tasks.items()],
         [(j, r.job, r.serial, r.most) for j, r in cluster.jobs.items()],
         list(cluster.users.items()),
+        cluster.runs,
     )
 
 
@@ -157,7 +159,7 @@ def operations(
         if rnd is not None and life.random.random() < 0.8:
             only = life.only(rnd)
             done, rnd = sched.commit(rnd, only), None
-            yield f"commit {done.accepted}"
+            yield f"commit {done.accepted} {done.runs}"
         elif life.random.random() < 0.4:
             rnd = sched.schedule(life.later())
             yield "schedule"

@@ -91,6 +91,9 @@ def check_books(kept) -> None:
             assert min(free) >= 0
     turns = [task.turn for task in cluster.tasks.values()]
     assert len(set(turns)) == len(turns)
+    runs = [task.run for task in cluster.tasks.values() if task.run]
+    assert len(set(runs)) == len(runs) and all(0 < run <= cluster.runs for run in runs)
+    assert all(task.run for task in cluster.tasks.values() if task.place)
     for cls, groups in cluster.waiting.items():
         for group in groups:
             assert group.cls is cls and list(group.waiting) == sorted(

@@ -16,7 +16,20 @@ class Placement(NamedTuple):
 
 @final
 class TaskRecord:
-    __slots__ = ("began", "devices", "duration", "gone", "group", "id", "index", "preempted", "row", "since", "turn")
+    __slots__ = (
+        "began",
+        "devices",
+        "duration",
+        "gone",
+        "group",
+        "id",
+        "index",
+        "preempted",
+        "row",
+        "run",
+        "since",
+        "turn",
+    )
     id: Hashable
     group: Group
     index: int
@@ -28,6 +41,7 @@ class TaskRecord:
     gone: bool
     preempted: float
     duration: float
+    run: int
     def __init__(
         self, id: Hashable, group: Group, index: int, turn: int, since: float | None, duration: float = ...
     ) -> None: ...
@@ -102,6 +116,9 @@ def concerned(
 def starts(
     records: dict[TaskRecord, Any], kinds: tuple[type, type]
 ) -> tuple[list[TaskRecord], list[Any], list[int]]: ...
+def begin_runs(
+    tasks: dict[Hashable, TaskRecord], deltas: Sequence[Any], run: int, kinds: tuple[type, type]
+) -> tuple[int, list[int]]: ...
 def moved(
     before: dict[TaskRecord, Before], machines: dict[int, MachineRecord], kinds: tuple[type, type], out: Any
 ) -> list[TaskRecord]: ...

@@ -81,14 +81,17 @@ cdef class TaskRecord:
         When it was preempted last, -inf if never.
     duration : float
         Estimate of its run time, infinite without one.
+    run : int
+        Number of its present run, or of the last one while it waits; 0 before the first.  Moves that are tried and taken
+        back alter no number.
     """
 
-    __slots__ = ("id", "group", "index", "turn", "since", "row", "devices", "began", "gone", "preempted", "duration")
+    __slots__ = ("id", "group", "index", "turn", "since", "row", "devices", "began", "gone", "preempted", "duration", "run")
 
     cdef public object id, group
     cdef public tuple devices
     cdef public object since, began, preempted, duration    # numbers as they were given
-    cdef public int64_t turn
+    cdef public int64_t turn, run
     cdef public int32_t index, row
     cdef public bint gone
     cdef Link link[2]
@@ -119,7 +122,7 @@ cdef class TaskRecord:
         """Return the values of all slots, by name, each as a list over the tasks: for images."""
         cdef TaskRecord task
         cdef list ids = [], groups = [], indices = [], turns = [], since = [], rows = []
-        cdef list devices = [], began = [], gone = [], preempted = [], durations = []
+        cdef list devices = [], began = [], gone = [], preempted = [], durations = [], runs = []
         for task in tasks:
             ids.append(task.id)
             groups.append(task.group)
@@ -132,7 +135,8 @@ cdef class TaskRecord:
             gone.append(True if task.gone else False)
             preempted.append(task.preempted)
             durations.append(task.duration)
-        told = ids, groups, indices, turns, since, rows, devices, began, gone, preempted, durations
+            runs.append(task.run)
+        told = ids, groups, indices, turns, since, rows, devices, began, gone, preempted, durations, runs
         return dict(zip(TaskRecord.__slots__, told))
 
     @property
@@ -480,6 +484,22 @@ def starts(dict records not None, tuple kinds not None):
     if first is not None:
         ends.append(len(tasks))
     return tasks, deltas, ends
+
+
+def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None):
+    """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
+    cdef list ended = []
+    cdef TaskRecord record
+    place, preempt = kinds
+    for delta in deltas:
+        record = tasks[delta.task]
+        if not isinstance(delta, place):
+            ended.append(record.run)
+            if isinstance(delta, preempt):
+                continue
+        run += 1
+        record.run = run
+    return run, ended
 
 
 def moved(dict before not None, dict machines not None, tuple kinds not None, out):

@@ -111,6 +111,8 @@ def _tasks(cluster: Cluster) -> None:
     _must(known == there, "tasks and their numbers differ")
     turns = {record.turn for record in known.values()}
     _must(len(turns) == len(known) and max(turns, default=0) <= cluster._turn, "turns of tasks are not in order")
+    runs = [record.run for record in known.values() if record.run]
+    _must(len(set(runs)) == len(runs) and all(0 < run <= cluster.runs for run in runs), "runs are numbered twice")
     width = inventory.devices.shape[1]
     running: dict[int, list[TaskRecord]] = {}
     for record in known.values():
@@ -122,6 +124,7 @@ def _tasks(cluster: Cluster) -> None:
         if row >= 0:
             _must(type(row) is int and type(devices) is tuple and isinstance(since, float | int), "a task runs nowhere")
             _must(row in cluster.by_row, "a task runs on no machine")
+            _must(record.run, "a run without a number")
             _must(all(type(d) is int and 0 <= d < width for d in devices), "a task runs on no device")
             running.setdefault(row, []).append(record)
     for row, machine in cluster.by_row.items():
@@ -153,8 +156,8 @@ def _groups(cluster: Cluster) -> None:
     groups: dict[Group, None] = {}
     for job in cluster.jobs.values():
         told = job.job
-        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline)
-        _must(made == told, "a job that cannot be")
+        made = type(told) is Job and Job(told.id, told.user, told.priority, told.gang, told.deadline, told.closed)
+        _must(made == told and (job.tasks or not told.closed), "a job that cannot be")
         for key, group in job.groups.items():
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")

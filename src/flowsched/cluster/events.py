@@ -1,6 +1,10 @@
 """Events: immutable values, each of which `to_dict` turns into JSON and `from_dict` back.
 
 `time` is the caller's clock (any unit, only differences count).  None means "at the time of the next round".
+`run` of an answer (the task started, ended, was measured) is the number of the run that it tells of: see `Commit.runs`.  An
+answer about a run that is over is *stale*.  It changes nothing and raises nothing, and `Cluster.stale_events` counts it.
+None means the present run.
+
 Ids are the caller's hashables; only ids that JSON can carry (str, int, float, bool, None, and tuples of them)
 survive `to_dict`.
 """
@@ -9,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import InputError
 
 __all__ = [
+    "EndedRun",
     "Event",
     "JobRemoved",
     "JobSubmitted",
@@ -38,6 +43,27 @@ __all__ = [
 ]
 
 _EMPTY: Mapping[str, Any] = {}
+
+
+class EndedRun(NamedTuple):
+    """A run that an event or a commit has ended.
+
+    Parameters
+    ----------
+    task : hashable
+    run : int
+    machine : hashable
+        Where it ran.
+    why : str
+        Kind of the event or delta: ``"TaskCompleted"`` and ``"TaskFailed"`` told of the end themselves; a worker has to
+        stop the run after ``"TaskRemoved"``, ``"JobRemoved"``, ``"Preempt"`` and ``"Migrate"``, and after
+        ``"MachineFailed"`` and ``"MachineRemoved"`` if it still can.
+    """
+
+    task: Hashable
+    run: int
+    machine: Hashable
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +120,7 @@ class MachineRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted(Event):
-    """A job arrives with its tasks; lower `priority` is better."""
+    """A job arrives with its tasks; lower `priority` is better.  A `closed` one takes no more, and leaves with its last task."""
 
     id: Hashable
     tasks: Sequence[Task] = ()
@@ -102,6 +128,7 @@ class JobSubmitted(Event):
     priority: int = 0
     gang: int | None = None
     deadline: float | None = None
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +141,12 @@ class TaskSubmitted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskStarted(Event):
-    """A task already runs on a machine (adopted: the scheduler did not place it)."""
+    """A task already runs on a machine (adopted: the scheduler did not place it).  With `run` it only confirms a start."""
 
     task: Hashable
     machine: Hashable
     devices: Sequence[int] | None = None
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +154,7 @@ class TaskCompleted(Event):
     """A running task is done and leaves."""
 
     task: Hashable
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +163,7 @@ class TaskFailed(Event):
 
     task: Hashable
     retry: bool = True
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +175,7 @@ class TaskRemoved(Event):
 
 @dataclass(frozen=True, slots=True)
 class JobRemoved(Event):
-    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then: more may be submitted."""
+    """A job leaves with all its tasks.  One whose tasks have all ended stays known until then, unless it is closed."""
 
     job: Hashable
 
@@ -183,6 +213,7 @@ class UsageSampled(Event):
     task: Hashable
     usage: Mapping[str, float]
     progress: float | None = None
+    run: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

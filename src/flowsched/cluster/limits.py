@@ -10,7 +10,8 @@ and notes its bit where it leaves none.  The order is::
     constraints    of the policy
     slots          noted only: the flow itself counts them
 
-Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, and those of affinity.
+Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, those of affinity, and one
+for deadlines, which an adapter that knows how long tasks take may keep.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from flowsched.exceptions import InputError
 __all__ = [
     "AFFINITY",
     "BUILT_IN",
+    "DEADLINE",
     "DOWN",
     "HELD",
     "LABEL",
@@ -47,7 +49,7 @@ Masks = NDArray[np.uint32]
 
 _BITS = 32
 _FIRST = ("down", "constraint", "slots", "held for others")
-_LAST = ("rack", "affinity")
+_LAST = ("deadline", "rack", "affinity")
 
 BUILT_IN = (*_FIRST, *_LAST)
 """Names of the limits that every cluster has."""
@@ -58,8 +60,9 @@ DOWN, LABEL, SLOTS, HELD = (1 << bit for bit in range(len(_FIRST)))
 RESOURCE = 1 << len(_FIRST)
 """Bit of the first resource: `RESOURCE << d` is that of resource d."""
 
-SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
-"""Bits for tasks of one kind: too many in the rack; too many on the machine, or one that must not be near."""
+DEADLINE, SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
+"""Bits of: a deadline that would be missed; too many tasks of one kind in the rack; too many on the machine, or one that must
+not be near."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,13 @@ class Blockers:
     def said(self) -> tuple[tuple[int, str], ...]:
         """Bits and their names in the order in which a reason lists them; labels and taints apart."""
         resources = [(RESOURCE << d, name) for d, name in enumerate(self.resources)]
-        others = [(SLOTS, "slots"), (AFFINITY, "affinity"), (SPREAD, "rack"), (HELD, "held for others")]
+        others = [
+            (SLOTS, "slots"),
+            (AFFINITY, "affinity"),
+            (SPREAD, "rack"),
+            (HELD, "held for others"),
+            (DEADLINE, "deadline"),
+        ]
         own = [(self.first_constraint << i, name) for i, name in enumerate(self.constraints)]
         return ((DOWN, "down"), *resources, *others, *own)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.boundary.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, whole
+from flowsched.boundary.validate import LARGEST_AMOUNT, check_id, mapping, number, ordered, quoted, truth, whole
 from flowsched.cluster.selectors import Requirement, checked_taints, checked_tolerations, wanted_labels
 from flowsched.exceptions import InputError
 
@@ -352,6 +352,8 @@ class Job:
         Run at least so many of its tasks at the same time, or none.
     deadline : float or None
         In the time of the events.
+    closed : bool
+        No more tasks are submitted, so the job leaves with the last one.
     """
 
     id: Hashable
@@ -359,10 +361,11 @@ class Job:
     priority: int = 0
     gang: int | None = None
     deadline: float | None = None
+    closed: bool = False
 
     def __post_init__(self) -> None:
         check_id("job: id", self.id)
-        plain = self.user is None and self.gang is None and self.deadline is None
+        plain = self.user is None and self.gang is None and self.deadline is None and self.closed is False
         if plain and type(self.priority) is int and -(2**40) <= self.priority <= 2**40:
             return
         me = f"job {self.id!r}"
@@ -373,6 +376,7 @@ class Job:
             object.__setattr__(self, "gang", whole(f"{me}: gang", self.gang, 1))
         if self.deadline is not None:
             object.__setattr__(self, "deadline", number(f"{me}: deadline", self.deadline, finite=False))
+        object.__setattr__(self, "closed", truth(f"{me}: closed", self.closed))
 
 
 @dataclass(frozen=True, slots=True)

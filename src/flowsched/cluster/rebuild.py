@@ -44,8 +44,9 @@ class Rebuild:
     ----------
     cluster : Cluster
         Empty; with a fit rule, resources other than devices may be asked for beyond what there is.
-    events, turn, serial : int
-        How many events have happened, and the last turn and serial given.
+    events, turn, serial, runs, stale : int
+        How many events have happened, the last turn and serial given, how many runs have begun, and how many of the
+        events were stale.
 
     Attributes
     ----------
@@ -55,7 +56,7 @@ class Rebuild:
         By the number that the rows give them.
     """
 
-    def __init__(self, cluster: Cluster, events: int, turn: int, serial: int) -> None:
+    def __init__(self, cluster: Cluster, events: int, turn: int, serial: int, runs: int = 0, stale: int = 0) -> None:
         if cluster.events or cluster.tasks or cluster.machines:
             raise InputError("cluster: an empty one expected")
         self.cluster = cluster
@@ -64,6 +65,9 @@ class Rebuild:
         self._events = whole("events", events, 0, _LAST)
         self._turn = whole("turn", turn, 0, _LAST)
         self._serial = whole("serial", serial, 0, _LAST)
+        self._runs = whole("runs", runs, 0, _LAST)
+        self._stale = whole("stale", stale, 0, self._events)
+        self._numbers: set[int] = set()
         self._turns: set[int] = set()
         self._serials: set[int] = set()
         self._specs: dict[Hashable, tuple[int, Machine, Any, bool, bool]] = {}
@@ -198,7 +202,14 @@ class Rebuild:
         return serial
 
     def task(
-        self, id: Hashable, serial: int, turn: int, since: float | None, preempted: float | None, duration: float | None
+        self,
+        id: Hashable,
+        serial: int,
+        turn: int,
+        since: float | None,
+        preempted: float | None,
+        duration: float | None,
+        run: int = 0,
     ) -> None:
         """A task, in the order in which they are known; it waits, unless `run` follows."""
         check_id("task", id)
@@ -215,6 +226,10 @@ class Rebuild:
             record.preempted = time("preempted", preempted)
         if duration is not None:
             record.duration = number(f"task {id!r}: duration", duration, 0)
+        record.run = whole(f"task {id!r}: run", run, 0, self._runs)
+        if record.run and record.run in self._numbers:
+            raise InputError(f"task {id!r}: run {record.run} is there twice")
+        self._numbers.add(record.run)
         cluster.by_index.append(record)
         cluster.tasks[id] = record
         job = group.job
@@ -292,6 +307,8 @@ class Rebuild:
             group.waiting.sort()
         for job in cluster.jobs.values():
             job.most = max(job.most, len(job.tasks))
+            if job.job.closed and not job.tasks:
+                raise InputError(f"job {job.job.id!r} is closed and has no tasks")
         ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]
         for group in dict.fromkeys([*ranked, *self.groups.values()]):
             cluster._changes.groups.setdefault(group, {})
@@ -302,6 +319,10 @@ class Rebuild:
                 cluster._idle[key] = None
         cluster._timeless += [task for task in cluster.tasks.values() if task.since is None]
         cluster.events, cluster._turn, cluster._serial = self._events, self._turn, self._serial
+        cluster.runs, cluster.stale_events = self._runs, self._stale
+        for task in sorted(task for task in cluster.tasks.values() if task.row >= 0 and not task.run):
+            cluster.runs += 1  # of a file that does not number them
+            task.run = cluster.runs
         return cluster
 
 

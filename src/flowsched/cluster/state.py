@@ -58,6 +58,11 @@ class Cluster(Views):
         See `Views`.
     events : int
         How many have happened.
+    runs : int
+        How many runs have begun, so the number of the last one (`TaskRecord.run`).  Every start that happens begins one:
+        that of a delta of a commit, or of `TaskStarted`.  What is tried and taken back begins none.
+    stale_events : int
+        How many of the events told of a run that was over, and so changed nothing.
     midway : bool
         In the middle of a change.
     """
@@ -72,7 +77,7 @@ class Cluster(Views):
         self._classes: dict[tuple[Any, ...], TaskClass] = {}
         self._idle: dict[tuple[Any, ...], None] = {}
         self._indices = IdPool()
-        self.events = 0
+        self.events = self.runs = self.stale_events = 0
         self.midway = False
         self._serial = 0
 
@@ -139,16 +144,31 @@ class Cluster(Views):
 
     # -- events -------------------------------------------------------------------------------------------------
 
-    def apply(self, *events: ev.Event) -> None:
+    def apply(self, *events: ev.Event) -> tuple[ev.EndedRun, ...]:
         """Let events happen, one after the other.
+
+        Returns
+        -------
+        tuple of EndedRun
+            The runs that they ended, in that order.
 
         Raises
         ------
         FlowschedError
             An event names something unknown, a duplicate, or something impossible.  It then did nothing; the events
-            before it stand, those after it did not happen.
+            before it stand, those after it did not happen.  ``error.ended`` are the runs that those before it ended.
         """
         self.check_whole()
+        ended: list[ev.EndedRun] = []
+        try:
+            self._apply(events, ended)
+        except FlowschedError as error:
+            error.ended = tuple(ended)
+            raise
+        return tuple(ended)
+
+    def _apply(self, events: Sequence[ev.Event], ended: list[ev.EndedRun]) -> None:
+        """Let events happen; note the runs that they end."""
         rest = 0  # events before it have happened together
         for position, event in enumerate(events):
             if position < rest:
@@ -168,12 +188,23 @@ class Cluster(Views):
                     event = replace(event, time=time)
             self.midway = True
             try:
-                handler(self, event)
+                over = handler(self, event)
             except FlowschedError:
                 self.midway = False  # it was refused, and had not changed anything
                 raise
             self.events += 1  # before the mark goes: the journal counts by it
             self.midway = False
+            if over is not None:
+                ended += over
+
+    def _stale(self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.UsageSampled) -> bool:
+        """Count an event that is stale."""
+        if event.run is None:
+            return False
+        whole(f"{type(event).__name__}: run", event.run, 0)
+        stale = self.is_stale(event)
+        self.stale_events += stale
+        return stale
 
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""
@@ -252,31 +283,36 @@ class Cluster(Views):
         record.drained = True
         self._unusable(record)
 
-    def _machine_failed(self, event: ev.MachineFailed) -> None:
+    def _machine_failed(self, event: ev.MachineFailed | ev.MachineRemoved) -> list[ev.EndedRun]:
         record = self.machine(event.id)
+        over = self.runs_of(record.tasks, event)
         for task in record.tasks:
             self.stop(task, event.time)
         record.failed = True
         self._unusable(record)
+        return over
 
     def _unusable(self, record: MachineRecord) -> None:
         self.inventory.usable[record.row] = False
         self.inventory.touch(record.row)
 
-    def _machine_removed(self, event: ev.MachineRemoved) -> None:
-        self._machine_failed(ev.MachineFailed(event.id, time=event.time))
+    def _machine_removed(self, event: ev.MachineRemoved) -> list[ev.EndedRun]:
+        over = self._machine_failed(event)
         record = self.machines.pop(event.id)
         del self.by_row[record.row]
         self._changes.machines.pop(record.row, None)
         self._changes.gone.append(record.row)
         self.inventory.arranged = self.inventory.clock
+        return over
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
-        described = Job(event.id, event.user, event.priority, event.gang, event.deadline)
+        described = Job(event.id, event.user, event.priority, event.gang, event.deadline, event.closed)
         old = self.jobs.get(event.id)
         if old is not None and old.tasks:
             raise DuplicateIdError(f"job {event.id!r} is already there")
         tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
+        if described.closed and not tasks:
+            raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
         runs = self._runs(event.id, tasks)
         self._serial += 1
         job = self.jobs[event.id] = JobRecord(described, self._serial)
@@ -287,6 +323,8 @@ class Cluster(Views):
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
+        if job.job.closed:
+            raise InputError(f"job {event.job!r} is closed: it takes no more tasks")
         for run, demand in self._runs(event.job, (event.task,)):
             self._add_tasks(job, run, demand, event.time)
 
@@ -347,6 +385,8 @@ class Cluster(Views):
         return group
 
     def _task_started(self, event: ev.TaskStarted) -> None:
+        if self._stale(event):
+            return
         task, machine = self.task(event.task), self.machine(event.machine)
         what = f"task {event.task!r}: devices"
         given = None if event.devices is None else tuple(whole(what, i, 0) for i in ordered(what, event.devices))
@@ -362,6 +402,8 @@ class Cluster(Views):
         if devices is None or not self.inventory.has_room(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
         self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
+        self.runs += 1
+        task.run = self.runs
 
     def _running(self, task: Hashable) -> TaskRecord:
         record = self.task(task)
@@ -369,23 +411,38 @@ class Cluster(Views):
             raise InputError(f"task {task!r} waits, it does not run")
         return record
 
-    def _task_completed(self, event: ev.TaskCompleted) -> None:
-        self._remove(self._running(event.task))
+    def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
+        if self._stale(event):
+            return []
+        record = self._running(event.task)
+        over = self.runs_of((record,), event)
+        self._remove(record)
+        return over
 
-    def _task_failed(self, event: ev.TaskFailed) -> None:
+    def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
+        if self._stale(event):
+            return []
         record = self._running(event.task)
         retry = truth(f"task {event.task!r}: retry", event.retry)
+        over = self.runs_of((record,), event)
         self.stop(record, event.time)
         if not retry:
             self._remove(record)
+        return over
 
-    def _task_removed(self, event: ev.TaskRemoved) -> None:
-        self._remove(self.task(event.task))
+    def _task_removed(self, event: ev.TaskRemoved) -> list[ev.EndedRun]:
+        record = self.task(event.task)
+        over = self.runs_of((record,), event)
+        self._remove(record)
+        return over
 
-    def _job_removed(self, event: ev.JobRemoved) -> None:
-        for task in found(self.jobs, event.job, UnknownIdError, "job").tasks:
+    def _job_removed(self, event: ev.JobRemoved) -> list[ev.EndedRun]:
+        tasks = found(self.jobs, event.job, UnknownIdError, "job").tasks
+        over = self.runs_of(tasks, event)
+        for task in tasks:
             self._remove(task)
-        del self.jobs[event.job]
+        self.jobs.pop(event.job, None)  # a closed one has left with its last task
+        return over
 
     def _user_added(self, event: ev.UserAdded) -> None:
         user = User(event.id, event.quota)
@@ -405,6 +462,8 @@ class Cluster(Views):
         del self.users[event.id]
 
     def _usage_sampled(self, event: ev.UsageSampled) -> None:
+        if self._stale(event):
+            return
         self.task(event.task)
         self.resources.usage(f"task {event.task!r}: usage", event.usage)
         what = f"task {event.task!r}: progress"
@@ -436,9 +495,12 @@ class Cluster(Views):
             self._changes.removed.append(group)
         if not group.cls.tasks:
             self._idle[group.cls.key] = None
+        job = group.job
+        if job.job.closed and not job.tasks:
+            del self.jobs[job.job.id]
 
 
-_HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], None]] = {
+_HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | None]] = {
     ev.MachineAdded: Cluster._machine_added,
     ev.MachineUpdated: Cluster._machine_updated,
     ev.MachineDrained: Cluster._machine_drained,

@@ -5,13 +5,14 @@ Amounts are in the caller's units.  Arrays are copies; altering one alters nothi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.boundary.validate import quoted
+from flowsched.cluster.events import EndedRun, Event, TaskCompleted
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.limits import SLOTS
 from flowsched.cluster.model import MICRO
@@ -80,6 +81,22 @@ class Views(Transitions):
         """Return the free amount of each resource of a machine."""
         free = self.inventory.free[self.machine(machine).row] / MICRO
         return dict(zip(self.inventory.resources.names, free.tolist(), strict=True))
+
+    def runs_of(self, tasks: Iterable[TaskRecord], event: Event) -> list[EndedRun]:
+        """Return the runs of those of the tasks that run, which an event is about to end."""
+        why, machines = type(event).__name__, self.by_row
+        return [EndedRun(task.id, task.run, machines[task.row].id, why) for task in tasks if task.row >= 0]
+
+    def is_stale(self, event: Event) -> bool:
+        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
+        run = getattr(event, "run", None)
+        if run is None:
+            return False
+        try:
+            record = self.tasks.get(cast(TaskCompleted, event).task)
+        except TypeError:  # no hash: it is refused, not stale
+            return False
+        return record is None or record.row < 0 or not isinstance(run, int | np.integer) or record.run != int(run)
 
     # -- in arrays ----------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class FineGrained(Durable[StageEngine]):
     >>> fine = FineGrained(fs.Scheduler(resources=("cpu", "mem")), estimator=DemandEstimator(("cpu", "mem"), cold=1))
     >>> fine.estimator.observe("wordcount", [2, 1], seconds=60)
     >>> fine.learn()
-    >>> fine.apply(
+    >>> _ = fine.apply(
     ...     fs.MachineAdded("m1", {"cpu": 4, "mem": 8}),
     ...     fs.JobSubmitted("j", [fs.Task(f"t{i}", {"cpu": 4, "mem": 4}, kind="wordcount") for i in range(3)]),
     ... )
@@ -136,12 +136,12 @@ class FineGrained(Durable[StageEngine]):
             journal = journal if isinstance(journal, Journal) else Journal(journal)
         super().__init__(StageEngine(scheduler, settings, estimator, journal), journal)
 
-    def apply(self, *events: ev.Event) -> None:
+    def apply(self, *events: ev.Event) -> tuple[ev.EndedRun, ...]:
         """Let events happen; see `Cluster.apply`.  FGM learns from `UsageSampled` and `MachineSampled` among them.
 
         Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
         """
-        super().apply(*events)
+        return super().apply(*events)
 
     def learn(self, most: int | None = None) -> None:
         """Take in what was observed; called after every commit, so that no decision waits for it.

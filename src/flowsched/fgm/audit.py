@@ -11,7 +11,7 @@ from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
 from flowsched.fgm.estimate import MOST_POINTS
 from flowsched.fgm.needs import Needs
-from flowsched.fgm.rule import Refused, StageRule
+from flowsched.fgm.rule import LATE, Refused, StageRule
 from flowsched.fgm.stages import Stages
 from flowsched.fgm.timeline import Classes
 
@@ -53,7 +53,7 @@ def audit(rule: Any, cluster: Cluster) -> None:
     _must(((stage >= 0) & (stage <= np.diff(at)[entry])).all(), "a task in an unknown stage")
     for refused in rule._refused.values():
         short = type(refused) is Refused and [resource for _, resource in refused.short.values()]
-        known = short is not False and all(type(resource) is int and 0 <= resource < resources for resource in short)
+        known = short is not False and all(type(d) is int and (0 <= d < resources or d == LATE) for d in short)
         _must(known, "a refusal for want of an unknown resource")
 
 

@@ -147,20 +147,20 @@ class StageEngine:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def apply_batch(self, events: Sequence[ev.Event]) -> None:
-        """Let events happen in their order, and learn from samples among them."""
+    def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
+        """Let events happen in their order, and learn from samples among them; return the runs that they ended."""
         self.cluster.check_whole()
         try:
-            self._observe(events)
+            return self._observe(events)
         except BaseException:
             if self.journal is not None:
                 for words in self._observer.side_effects():
                     self.journal.record_after(words)
             raise
 
-    def _observe(self, events: Sequence[ev.Event]) -> None:
+    def _observe(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
         with self.rule.busy():
-            self._observer.apply_batch(events)
+            return self._observer.apply_batch(events)
 
     def learn(self, most: int | None) -> None:
         """Take in at most so many observations, and look again at what they change."""
@@ -202,7 +202,15 @@ class StageEngine:
             done = self.inner.carry_out(rest, only)
         if not ours:
             return done
-        return Commit((*accepted, *done.accepted), {**conflicts, **done.conflicts})
+        ended = [
+            ev.EndedRun(delta.task, self.cluster.task(delta.task).run, delta.machine, "Preempt") for delta in accepted
+        ]
+        return replace(
+            done,
+            accepted=(*accepted, *done.accepted),
+            conflicts={**conflicts, **done.conflicts},
+            ended=(*ended, *done.ended),
+        )
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Let the deltas happen that a commit of this round had; False if they cannot."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from flowsched.cluster import MICRO
 from flowsched.cluster import events as ev
 from flowsched.cluster.records import TaskRecord
+from flowsched.exceptions import FlowschedError
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.protocols import FlowEngine
 from flowsched.fgm.rule import StageRule
@@ -41,6 +42,7 @@ class Observer:
     """
 
     def __init__(self, rule: StageRule, highest: Level, inner: FlowEngine) -> None:
+        self._ended: list[ev.EndedRun] = []
         self._moved: tuple[str, list[int], float] | None = None
         self._tried: ev.TaskStarted | None = None
         self._rule, self._highest, self._inner = rule, highest, inner
@@ -58,19 +60,36 @@ class Observer:
         if self._moved is not None:
             yield self._moved
 
-    def apply_batch(self, events: Sequence[ev.Event]) -> None:
-        """Let events happen in their order."""
+    def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
+        """Let events happen in their order; return the runs that they ended."""
         self._moved = self._tried = None
+        self._ended = []
+        try:
+            self._apply(events)
+        except FlowschedError as error:
+            error.ended = tuple(self._ended)
+            raise
+        return tuple(self._ended)
+
+    def _pass_on(self, event: ev.Event) -> None:
+        """Let one event happen."""
+        self._ended += self._inner.apply_batch((event,))
+
+    def _apply(self, events: Sequence[ev.Event]) -> None:
         start = 0
         while start < len(events):
             event, now = events[start], self._time(events[start])
             stop = start + 1
             if isinstance(event, ev.UsageSampled):
-                self._inner.apply_batch((event,))
-                self._task_sampled(event, now)
+                stale = self._cluster.is_stale(event)
+                self._pass_on(event)
+                if not stale:
+                    self._task_sampled(event, now)
             elif isinstance(event, ev.MachineSampled):
-                self._inner.apply_batch((event,))
+                self._pass_on(event)
                 self._machine_sampled(event, now)
+            elif self._cluster.is_stale(event):
+                self._pass_on(event)
             else:
                 # What happens at one time is one step for the machines concerned.
                 while stop < len(events) and self._time(events[stop]) == now and not _is_sample(events[stop]):
@@ -134,6 +153,8 @@ class Observer:
         """Rows of machines whose tasks or capacity an event may change."""
         cluster = self._cluster
         tasks: Collection[TaskRecord] = ()
+        if cluster.is_stale(event):
+            return []
         if isinstance(event, ev.TaskStarted | _OfMachines):
             machine = _found(cluster.machines, event.machine if isinstance(event, ev.TaskStarted) else event.id)
             return [] if machine is None else [machine.row]
@@ -145,6 +166,9 @@ class Observer:
 
     def _tell(self, event: ev.Event, now: float) -> None:
         """Pass an event on, and note which runs it ends."""
+        if self._cluster.is_stale(event):
+            self._pass_on(event)
+            return
         over: list[tuple[TaskRecord, int, float | None]] = []
         if isinstance(event, _Ends) and (task := _found(self._cluster.tasks, event.task)) is not None:
             completed = isinstance(event, ev.TaskCompleted) and task.place is not None
@@ -153,7 +177,7 @@ class Observer:
             over += [(task, task.turn, None) for task in job.tasks]
         changed = self._rows(event) if isinstance(event, _OfMachines) else ()
         gone = () if isinstance(event, ev.MachineUpdated) else changed
-        self._inner.apply_batch((event,))
+        self._pass_on(event)
         for row in changed:
             self._rule.reconsider(row)
         if event.time is None and isinstance(event, ev.TaskStarted):

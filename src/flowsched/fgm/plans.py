@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group
 from flowsched.exceptions import InputError
 from flowsched.fgm.protocols import Plans
@@ -44,9 +44,9 @@ class PlansEngine:
         """The scheduler's cluster."""
         return self._scheduler.cluster
 
-    def apply_batch(self, events: Sequence[Event]) -> None:
-        """Let events happen in their order."""
-        self._scheduler.apply(*events)
+    def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        """Let events happen in their order; return the runs that they ended, as far as the scheduler tells."""
+        return tuple(self._scheduler.apply(*events) or ())
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         """Decide a round; whether the time limit had a part in it is not known."""

@@ -25,8 +25,8 @@ class Plans(Protocol):
     @property
     def cluster(self) -> Cluster: ...
 
-    def apply(self, *events: ev.Event) -> None:
-        """Let events happen."""
+    def apply(self, *events: ev.Event) -> Any:
+        """Let events happen; return the runs that they ended, or nothing."""
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide, by the fit rule of the cluster."""

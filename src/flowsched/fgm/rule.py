@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import MICRO
-from flowsched.cluster.limits import RESOURCE
+from flowsched.cluster.limits import DEADLINE, RESOURCE
 from flowsched.cluster.records import TaskRecord
 from flowsched.fgm.adjust import Level
 from flowsched.fgm.forecast import Forecast, Plan
@@ -32,6 +32,9 @@ Ints = NDArray[np.int64]
 _STOP, _REQUEST, _COARSE, _FINE, _COMPRESSED = (
     int(level) for level in (Level.STOP, Level.REQUEST, Level.COARSE, Level.FINE, Level.COMPRESSED)
 )
+
+LATE = -2
+"""In place of a resource that is short: a deadline would be missed."""
 
 _DUE = 64
 """Most machines, or 1 % of them, that are looked at again in a round only because time has passed."""
@@ -51,7 +54,7 @@ class Refused:
     until : float
         Last time at which they hold.
     short : dict of int to (int, int)
-        By class (index), the serial of the needs that were refused, and a resource that was short.
+        By class (index), the serial of the needs that were refused, and a resource that was short, or `LATE`.
     """
 
     turns: list[int]
@@ -203,6 +206,8 @@ class StageRule:
                     count[:, mine], short[:, mine] = self._fits(classes, step, rows[mine])
         self._close(classes, rows, count, short)
         why = np.where(short >= 0, np.uint32(RESOURCE) << np.maximum(short, 0).astype(np.uint32), 0).astype(np.uint32)
+        if self._refused:
+            why[short == LATE] = DEADLINE
         return count, why
 
     def _fits(self, classes: Ints, level: int, rows: Ints) -> tuple[Ints, NDArray[np.int8]]:
@@ -276,7 +281,7 @@ class StageRule:
         if plan.holds:
             return True
         if not without:
-            resource = plan.short if plan.short >= 0 else int(self.forecast.timelines.soft.argmax())
+            resource = plan.short if plan.short >= 0 else LATE
             refused = self._refused[row] = self._refusals(row) or Refused(self._turns(row))
             refused.short[class_id] = self.needs(class_id).serial, resource
             if plan.short < 0:  # a deadline that can no longer be met hinders no other task

@@ -24,7 +24,7 @@ from weakref import WeakSet
 from flowsched._guard import Exclusive
 from flowsched.boundary.validate import ids, number, quoted, truth
 from flowsched.cluster import Cluster
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import InputError
 from flowsched.journal.codec import encode
 from flowsched.journal.engine import Engine, adapter_of, checked, header_of
@@ -116,14 +116,13 @@ class Durable(Generic[E]):
     def _set_policy(self, policy: Policy) -> None:
         self.engine.policy = policy
 
-    def apply(self, *events: Event) -> None:
-        """Let events happen; see `Cluster.apply`."""
+    def apply(self, *events: Event) -> tuple[EndedRun, ...]:
+        """Let events happen, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
             if self.journal is None:  # there may be many, and each costs a microsecond only
-                self.engine.apply_batch(events)
-            else:
-                self._check_ready()
-                self.journal.events(events, self.engine.apply_batch, self.engine.cluster)
+                return self.engine.apply_batch(events)
+            self._check_ready()
+            return self.journal.events(events, self.engine.apply_batch, self.engine.cluster)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide a round, of which nothing happens yet.

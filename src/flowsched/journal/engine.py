@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, Self
 
 from flowsched.cluster import Cluster
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.limits import Limit
 from flowsched.cluster.records import TaskClass
 from flowsched.exceptions import InputError
@@ -59,8 +59,11 @@ class Engine(Protocol):
     @policy.setter
     def policy(self, policy: Policy) -> None: ...
 
-    def apply_batch(self, events: Sequence[Event]) -> None:
-        """Let events happen in order; `Cluster.events` counts those that did, whatever exception ends the call."""
+    def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        """Let events happen in order; return the runs that they ended.
+
+        `Cluster.events` counts those that did, whatever exception ends the call.
+        """
         ...
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:

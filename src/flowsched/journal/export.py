@@ -13,11 +13,12 @@ lines of unknown kind in a file of a later minor version.  A member with a value
 ========== ===========================================================================================================
 is         members
 ========== ===========================================================================================================
-flowsched  ``format``: [major, minor], here [1, 2]; another major version is refused.  ``version`` of the package that
+flowsched  ``format``: [major, minor], here [1, 3]; another major version is refused.  ``version`` of the package that
            wrote it.  ``resources``: names.  ``device`` [null]: the resource that consists of devices.  ``seed`` [0].
            ``policy``: names and settings of its parts, as `policy.describe` says.  ``adapter`` [null]: likewise, of an
            adapter such as FineGrained.  ``events``, ``turn``, ``serial``: the number of events that happened, and the
            largest turn and serial given (see task, job and group).  ``levels`` [[]]: priorities that costs allow for.
+           ``runs`` [0]: how many runs have begun.  ``stale`` [0]: how many of the events told of a run that was over.
 user       ``id``, ``quota`` [1].
 machine    ``id``, ``capacity``: amounts by resource, or in their order.  ``rack`` [null], ``labels`` [{}], ``slots``
            [null], ``taints`` [[]]: lists of key, value and effect.  ``failed`` [false], ``drained`` [false].
@@ -31,12 +32,13 @@ class      Demand and wishes of like tasks: ``class``: a number of its own.  ``d
            that has these tasks, where tasks without a kind are apart.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
            groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
-           [null].  ``most`` [0]: the most tasks that it has had at a time.
+           [null].  ``most`` [0]: the most tasks that it has had at a time.  ``closed`` [false]: it leaves with its last task.
 group      Tasks of one job, one class and the same data: ``group``: its serial.  ``job``, ``class``.  ``data`` [[]]:
            pairs of machine and amount.  ``waits`` [null]: orders the groups of which tasks wait.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
-           time of its last preemption.  ``duration`` [null]: the estimate of its run time.
+           time of its last preemption.  ``duration`` [null]: the estimate of its run time.  ``run`` [0]: the number of its
+           run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
@@ -66,6 +68,7 @@ What is not in it
 
 Versions
 --------
+* 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
 
@@ -96,7 +99,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 2)
+FORMAT = (1, 3)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -166,6 +169,8 @@ def _rows(engine: Engine) -> Iterator[Line]:
             line["preempted"] = task.preempted
         if task.duration < float("inf"):
             line["duration"] = task.duration
+        if task.run:
+            line["run"] = task.run
         yield line
     for machine in cluster.machines.values():
         if machine.tasks:
@@ -193,6 +198,7 @@ def _head(engine: Engine, cluster: Cluster, builder: Builder) -> Line:
         "is": "flowsched", "format": list(FORMAT), "version": header.version, "resources": list(header.resources),
         "device": header.device, "seed": header.seed, "policy": header.policy, "adapter": header.adapter,
         "events": cluster.events, "turn": cluster.turn, "serial": cluster.serial, "levels": builder.levels,
+        "runs": cluster.runs, "stale": cluster.stale_events,
     }  # fmt: skip
 
 
@@ -234,7 +240,7 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
             "priority": job.priority,
             "most": record.most,
         }
-        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline)
+        yield line | _told(user=_plain(job.user), gang=job.gang, deadline=job.deadline) | _wanted(closed=job.closed)
     groups = [group for record in cluster.jobs.values() for group in record.groups.values()]
     for group in sorted(groups, key=lambda group: group.serial):
         line = {

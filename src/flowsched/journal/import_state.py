@@ -144,7 +144,8 @@ class _Reading:
     """The state so far, line by line."""
 
     def __init__(self, cluster: Cluster, head: Line) -> None:
-        self.rebuild = Rebuild(cluster, head.get("events", 0), head.get("turn", 0), head.get("serial", 0))
+        counts = [head.get(name, 0) for name in ("events", "turn", "serial", "runs", "stale")]
+        self.rebuild = Rebuild(cluster, *counts)
         self.levels = [Job(None, priority=level).priority for level in head.get("levels", [])]
         self.accounts: dict[str, tuple[Any, Any]] = {}
         self.learnt: list[Line] = []
@@ -204,6 +205,7 @@ class _Reading:
             line.get("priority", 0),
             line.get("gang"),
             line.get("deadline"),
+            line.get("closed", False),
         )
         self.rebuild.job(job, line["serial"], line.get("most", 0))
 
@@ -214,8 +216,9 @@ class _Reading:
 
     def _task(self, line: Line) -> None:
         self.rebuild.task(
-            _id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"), line.get("duration")
-        )
+            _id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"), line.get("duration"),
+            line.get("run", 0),
+        )  # fmt: skip
 
     def _runs(self, line: Line) -> None:
         self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))

@@ -36,7 +36,7 @@ from weakref import WeakKeyDictionary, ref
 
 from flowsched.boundary.validate import ordered
 from flowsched.cluster import Cluster
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
 from flowsched.journal._words import delta_words, round_numbers, words
 from flowsched.journal.codec import encode
@@ -142,8 +142,13 @@ class Journal:
         if policy.fairness is not None:
             self._know(policy.fairness, 0)
 
-    def events(self, events: Sequence[Event], apply_batch: Callable[[Sequence[Event]], None], cluster: Cluster) -> None:
-        """Let events happen by one call of `apply_batch`, and write down those that happened.
+    def events(
+        self,
+        events: Sequence[Event],
+        apply_batch: Callable[[Sequence[Event]], tuple[EndedRun, ...]],
+        cluster: Cluster,
+    ) -> tuple[EndedRun, ...]:
+        """Let events happen by one call of `apply_batch`, write down those that happened, and return the runs that they ended.
 
         `Cluster.events` counts them, also where the call ended with an exception.  Events from the first one on that no
         journal can hold do not happen.
@@ -152,17 +157,20 @@ class Journal:
         self._open()
         before = cluster.events
         try:
-            apply_batch(events if refusal is None else events[: len(records)])
+            ended = apply_batch(events if refusal is None else events[: len(records)])
         finally:
             if not cluster.midway:
                 happened = records[: cluster.events - before]
                 record = f"E[{','.join(happened)}]".encode("ascii") if happened else b""
                 self._close(self.fsync == "always", record)
         if refusal is not None:
+            if isinstance(refusal, FlowschedError):
+                refusal.ended = ended
             try:
                 raise refusal
             finally:
                 del refusal  # it refers to this frame, and so to the journal
+        return ended
 
     def record(self, said: Sequence[Any]) -> None:
         """Write down a call of an adapter, alone or in the middle of another call."""

@@ -1,4 +1,9 @@
-"""Commit: deltas that belong together happen together, and those that events have overtaken do not."""
+"""Commit: deltas that belong together happen together, and those that events have overtaken do not.
+
+Rule: the runs that a commit begins are numbered in the order of its accepted deltas, once all of them have happened.  So
+the numbers follow from events and deltas alone.  How a round was found, and in which order units were tried, has no part
+in them, and a recovery that imposes the deltas of a record gives the same ones.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from itertools import pairwise
 
 from flowsched.boundary.validate import quoted
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import concerned, starts
+from flowsched.cluster._records import begin_runs, concerned, starts
+from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round
 
-__all__ = ["carry_out", "happen"]
+__all__ = ["begun", "carry_out", "happen"]
 
 
 def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
@@ -21,7 +27,7 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
     # Starts of single tasks are units in this order; nearly always all of them can happen.
     single = only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas)
     if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None):
-        return Commit(round.deltas, {})
+        return Commit(round.deltas, {}, *begun(cluster, round.deltas))
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
@@ -36,7 +42,20 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
         progress = len(refused) < len(units)
         accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
         units = [unit for unit, _ in refused]
-    return Commit(tuple(delta for delta in round.deltas if delta.task in accepted), conflicts)
+    deltas = tuple(delta for delta in round.deltas if delta.task in accepted)
+    return Commit(deltas, conflicts, *begun(cluster, deltas))
+
+
+def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRun, ...]]:
+    """Number the runs that deltas have begun; return the number of the first one, and the runs that deltas have ended."""
+    first = cluster.runs + 1
+    cluster.runs, over = begin_runs(cluster.tasks, deltas, cluster.runs, KINDS)
+    if not over:
+        return first, ()
+    stops = [delta for delta in deltas if not isinstance(delta, Place)]
+    places = [delta.old if isinstance(delta, Migrate) else delta.machine for delta in stops]
+    ended = zip(stops, over, places, strict=True)
+    return first, tuple(EndedRun(delta.task, run, at, type(delta).__name__) for delta, run, at in ended)
 
 
 def happen(

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group
 from flowsched.exceptions import UnknownIdError
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Policy
-from flowsched.rounds.commit import carry_out, happen
+from flowsched.rounds.commit import begun, carry_out, happen
 from flowsched.rounds.loop import make_round
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Commit, Delta, Place, Preempt, Reason, Round
@@ -148,9 +148,9 @@ class RoundEngine:
 
     # -- what happens -------------------------------------------------------------------------------------------
 
-    def apply_batch(self, events: Sequence[Event]) -> None:
-        """Let events happen in their order; see `Cluster.apply`."""
-        self.cluster.apply(*events)
+    def apply_batch(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        """Let events happen in their order; return the runs that they ended.  See `Cluster.apply`."""
+        return self.cluster.apply(*events)
 
     def decide(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         """Decide a round; True if the time limit had a part in it.  Nothing happens yet.
@@ -181,6 +181,7 @@ class RoundEngine:
         """Let the deltas happen that a commit of this round had, all or none; False if they cannot.  For recovery."""
         if happen(self.cluster, deltas, round.now) is not None:
             return False
+        begun(self.cluster, deltas)
         self._book(round, deltas)
         return True
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.limits import HELD, LABEL, SLOTS, SPREAD, Blockers
+from flowsched.cluster.limits import DEADLINE, HELD, LABEL, SLOTS, SPREAD, Blockers
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import TaskClass
 from flowsched.cluster.shapes import ShapeKey, Shapes, unsuited
@@ -29,6 +29,7 @@ _UNBLOCKED_BY = {
     ReasonCode.NO_FIT: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.GANG_SHORT: ("TaskSubmitted", *_LESS_LOAD, *_MORE_MACHINES),
     ReasonCode.SPREAD: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.DEADLINE: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
@@ -86,6 +87,8 @@ class Verdict:
             return ReasonCode.HELD
         if (why == SPREAD).any():
             return ReasonCode.SPREAD
+        if (why == DEADLINE).any():
+            return ReasonCode.DEADLINE
         if own and ((why & own > 0) & (why & ~own == 0)).any():
             return ReasonCode.CONSTRAINT
         return ReasonCode.NO_SLOT if (why == SLOTS).any() else ReasonCode.NO_FIT

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
+from itertools import count
 from math import inf
 from types import MappingProxyType
+
+from flowsched.cluster.events import EndedRun
 
 __all__ = [
     "Commit",
@@ -36,6 +40,8 @@ class ReasonCode(StrEnum):
     """Machines are large enough, but not now beside what runs there."""
     SPREAD = "SPREAD"
     """Machines have room, but too many tasks of its kind run in their racks already."""
+    DEADLINE = "DEADLINE"
+    """Machines have room, but there a deadline would be missed: its own, or that of a task that it would slow down."""
     CONSTRAINT = "CONSTRAINT"
     """Machines have room, but constraints of the policy forbid them; the reason's detail names them."""
     OUTBID = "OUTBID"
@@ -68,7 +74,7 @@ class Reason:
     detail : mapping of str to mapping of str to int
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
         "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
-        "rack" (see `Task.apart`, `Task.avoids`), "held for others", and the names of the policy's constraints.
+        "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", and the names of the policy's constraints.
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str
@@ -243,7 +249,22 @@ class Commit:
         Deltas that have happened, in the order in which they happened.
     conflicts : mapping of task to Reason
         Tasks with a delta that was refused because the cluster had changed, code `CONFLICT`.
+    first_run : int
+        Number of the first run that begins; those of the other starts and migrations follow in the order of `accepted`.  0
+        from a scheduler that numbers none.
+    ended : tuple of EndedRun
+        Runs of the tasks that stop or migrate.
     """
 
     accepted: tuple[Delta, ...]
     conflicts: Mapping[Hashable, Reason]
+    first_run: int = 0
+    ended: tuple[EndedRun, ...] = ()
+
+    @cached_property
+    def runs(self) -> Mapping[Hashable, int]:
+        """The run of each task that starts or migrates: a number that no other run of the scheduler's life has."""
+        if not self.first_run:
+            return {}
+        starts = (delta.task for delta in self.accepted if not isinstance(delta, Preempt))
+        return dict(zip(starts, count(self.first_run)))

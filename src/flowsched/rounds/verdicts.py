@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.builder import Builder
 from flowsched.builder.queues import ClassQueue, QueuedTasks
-from flowsched.cluster.limits import SPREAD, Blockers
+from flowsched.cluster.limits import DEADLINE, SPREAD, Blockers
 from flowsched.cluster.model import Resources
 from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.cluster.shapes import Shapes
@@ -132,7 +132,7 @@ class _Record:
         why = self._why(i)[0]
         if (why == 0).any():
             return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
-        return ReasonCode.OUTBID if self.roomy[i] and not (why == SPREAD).any() else None
+        return ReasonCode.OUTBID if self.roomy[i] and not np.isin(why, (SPREAD, DEADLINE)).any() else None
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
         """Return the blockers of a class on all machines, and what differs from its sight."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Cluster, Resources
-from flowsched.cluster.events import Event
+from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import InputError
@@ -172,9 +172,9 @@ class Greedy:
         self._inner = Scheduler(resources=resources if isinstance(resources, Resources) else tuple(resources))
         self.cluster = self._inner.cluster
 
-    def apply(self, *events: Event) -> None:
+    def apply(self, *events: Event) -> tuple[EndedRun, ...]:
         """Apply events."""
-        self.cluster.apply(*events)
+        return self.cluster.apply(*events)
 
     def invalidate(self, classes: Collection[int]) -> None:
         """Do nothing: every round looks at every machine."""

@@ -18,6 +18,7 @@ _CODES = {
     "NO_SLOT": "all slots are taken",
     "SHARE": "its job or user is at its share",
     "GANG_SHORT": "too few of its gang could start",
+    "DEADLINE": "a deadline would be missed",
     "CONSTRAINT": "a constraint of the policy forbids it",
     "OUTBID": "others got the room",
     "WAIT_CHEAPER": "waiting costs less",

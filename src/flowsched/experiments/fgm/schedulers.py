@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.events import Event
-from flowsched.experiments.fgm.workload import CONTENTION, RESOURCES, USERS, Case, make
-from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, StageShare
+from flowsched.experiments.fgm.workload import RESOURCES, USERS, Case, make
+from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, StageShare
 from flowsched.fgm.adapter import Plans
 from flowsched.policy import Fairness, LoadCost, MaxMin, Policy
 from flowsched.rounds.values import Commit, Migrate, Place, Round
@@ -21,10 +21,20 @@ from flowsched.scheduler import Scheduler
 from flowsched.sim.baselines import Greedy, Shares, capacity, drf, fair, fifo
 from flowsched.sim.engine import Simulation
 
-__all__ = ["BASELINES", "FLOW", "GREEDY", "Run", "run_case"]
+__all__ = ["ABLATIONS", "BASELINES", "FLOW", "GREEDY", "Run", "run_case"]
 
 BASELINES = ("FIFO", "Capacity", "Fair", "DRF")
+BY_MEMORY = ("FIFO", "Capacity", "Fair")
+"""Baselines that look at memory alone."""
+
 FLOW, GREEDY = "FGM flow", "FGM greedy"
+
+ABLATIONS: Mapping[str, Level] = {
+    "without compression": Level.FINE,
+    "nor stages": Level.COARSE,
+    "nor estimates": Level.REQUEST,
+}
+"""The finest level of matching that is left where one part of FGM after the other is taken away."""
 
 Floats = NDArray[np.float64]
 
@@ -32,29 +42,41 @@ _QUEUES: Mapping[Hashable, Hashable] = {f"u{i}": f"q{i % 3}" for i in range(USER
 _PARTS: Mapping[Hashable, float] = {"q0": 0.5, "q1": 0.3, "q2": 0.2}
 
 
-def _fine(scheduler: Plans) -> FineGrained:
+def _fine(scheduler: Plans, contention: float, highest: Level) -> FineGrained:
     estimator = DemandEstimator(RESOURCES, safety={"mem": 2.0})
     return FineGrained(
-        scheduler, compressible={"cpu": 0.1}, contention=CONTENTION, estimator=estimator, adjustment=Adjustment()
+        scheduler,
+        compressible={"cpu": 0.1},
+        contention=contention,
+        estimator=estimator,
+        adjustment=Adjustment(),
+        highest=highest,
     )
 
 
-def _flow() -> FineGrained:
+def _flow(contention: float, highest: Level) -> FineGrained:
     scheduler = Scheduler(Policy(placement=(LoadCost("spread"),), preemption=None), RESOURCES)
-    fine = _fine(scheduler)
+    fine = _fine(scheduler, contention, highest)
     fairness = Fairness(StageShare(fine), over="user", within=MaxMin())
     scheduler.policy = replace(scheduler.policy, fairness=fairness)
     return fine
 
 
-_MAKE: Mapping[str, Callable[[], Any]] = {
+_GREEDY: Mapping[str, Callable[[], Greedy]] = {
     "FIFO": lambda: Greedy(fifo, RESOURCES),
     "Capacity": lambda: Greedy(capacity(_QUEUES, _PARTS), RESOURCES),
     "Fair": lambda: Greedy(fair, RESOURCES),
     "DRF": lambda: Greedy(drf, RESOURCES),
-    FLOW: lambda: _flow(),
-    GREEDY: lambda: _fine(Greedy(drf, RESOURCES)),
 }
+
+
+def _made(scheduler: str, contention: float) -> Any:
+    """Return a scheduler by its name: a baseline, or a form of FGM, perhaps with the name of an ablation."""
+    if scheduler in BASELINES:
+        return _GREEDY[scheduler]()
+    form, _, less = scheduler.partition(" ")[2].partition(", ")
+    highest = ABLATIONS.get(less, Level.COMPRESSED)
+    return _flow(contention, highest) if form == "flow" else _fine(Greedy(drf, RESOURCES), contention, highest)
 
 
 class _Watched:
@@ -127,11 +149,11 @@ class Run:
 
 
 def run_case(case: Case, scheduler: str, seed: int) -> Run:
-    """Simulate a case under a scheduler."""
-    workload, execution = make(case, seed)
+    """Simulate a case under a scheduler: of `BASELINES`, or a form of FGM, with ", " and one of `ABLATIONS` if wanted."""
+    workload, execution = make(case, seed, by_memory=scheduler in BY_MEMORY and not case.both)
     if scheduler in BASELINES:
         execution = replace(execution, sample=None)  # they would not listen
-    watched = _Watched(_MAKE[scheduler]())
+    watched = _Watched(_made(scheduler, case.contention))
     metrics = Simulation(watched, workload, interval=1.0, on_events=False, execution=execution).run()
     tasks = [task.id for arrival in workload.arrivals for task in arrival.job.tasks]
     wrong = []

@@ -1,9 +1,24 @@
 """The source's workload, as far as it is stated: jobs of the Facebook sizes, of applications whose needs change in stages.
 
 Told are the cluster (23 machines of 32 hardware threads and 32 GB), the volumes (50 to 400 GB), the distribution of job
-sizes, all jobs at once or at Poisson times, and that in the "cloud" other applications run beside.  What the
-applications need is not told.  Here there are six, whose tasks read a block of 64 MB each; they ask for their peak, rounded
-up to whole threads and half gigabytes, as people do.
+sizes, all jobs at once or at Poisson times, and that in the "cloud" scientific applications run beside.  The rest is
+chosen here, once for all figures:
+
+=============================  ==================================  =====================================================
+parameter                      value                               reason
+=============================  ==================================  =====================================================
+applications                   six of two to five stages           MapReduce and Spark; their needs are not told
+input of a task                64 MB                               a block of their file system
+CPU that a task asks for       its peak, in whole threads          as people do, since YARN counts virtual cores
+memory that a task asks for    0.5 or 1 GB, about 1.4 times the    a thread of these machines has 1 GB, and what the source
+                               need                                compresses is CPU, so CPU is what has to be short
+contention g                   1                                   Figure 4: beyond full use the performance "drops by
+                                                                   much".  At twice the capacity half of it is lost.
+memory beyond the capacity     slows tasks as CPU does             Linux swaps before it kills
+FIFO, Capacity, Fair           look at memory alone                YARN's default calculator; DRF looks at both
+load of others in the cloud    28 threads, 4 GB, on and off for    scientific computing on all cores but some, in runs of
+                               ten minutes on average              minutes
+=============================  ==================================  =====================================================
 """
 
 from __future__ import annotations
@@ -22,7 +37,7 @@ __all__ = ["CONTENTION", "RESOURCES", "Case", "make"]
 
 RESOURCES = ("cpu", "mem")
 
-CONTENTION = 0.5
+CONTENTION = 1.0
 """Loss of speed beyond sharing, per unit of compression."""
 
 MACHINES, THREADS, MEMORY = 23, 32, 32.0
@@ -45,14 +60,22 @@ FACEBOOK = (
 """Tasks from, to, and percent of the jobs; the 3 % of jobs of more than 1500 tasks exceed the volume and are left out."""
 
 APPLICATIONS = {
-    "wordcount": (((6, 1.0, 0.7), (16, 1.9, 1.1), (6, 0.8, 1.2)), (2, 1.5)),
-    "grep": (((4, 0.5, 0.4), (12, 1.0, 0.5)), (1, 1.0)),
-    "sort": (((8, 0.6, 0.8), (10, 1.3, 1.6), (16, 0.5, 1.9)), (2, 2.0)),
-    "join": (((10, 0.7, 0.9), (12, 1.8, 1.4), (12, 0.9, 1.8)), (2, 2.0)),
-    "kmeans": (((6, 0.6, 1.0), (24, 1.0, 1.1), (5, 0.4, 0.9)), (1, 1.5)),
-    "pagerank": (((8, 0.7, 1.1), (8, 1.7, 1.4), (8, 0.8, 1.4), (8, 1.7, 1.4), (5, 0.5, 0.8)), (2, 1.5)),
+    "wordcount": (((6, 1.0, 0.35), (16, 1.9, 0.55), (6, 0.8, 0.6)), (2, 0.75)),
+    "grep": (((4, 0.5, 0.2), (12, 1.0, 0.25)), (1, 0.5)),
+    "sort": (((8, 0.6, 0.4), (10, 1.3, 0.8), (16, 0.5, 0.95)), (2, 1.0)),
+    "join": (((10, 0.7, 0.45), (12, 1.8, 0.7), (12, 0.9, 0.9)), (2, 1.0)),
+    "kmeans": (((6, 0.6, 0.5), (24, 1.0, 0.55), (5, 0.4, 0.45)), (1, 0.75)),
+    "pagerank": (((8, 0.7, 0.55), (8, 1.7, 0.7), (8, 0.8, 0.7), (8, 1.7, 0.7), (5, 0.5, 0.4)), (2, 0.75)),
 }
 """Stages (seconds, threads, GB), and demand (threads, GB)."""
+
+MARKED = {
+    "extract": (((12, 0.3, 0.3), (6, 3.0, 0.5)), (3, 0.5)),
+    "train": (((8, 2.8, 0.4), (16, 0.4, 0.6)), (3, 1.0)),
+    "merge": (((6, 0.4, 0.3), (6, 2.5, 0.4), (12, 0.3, 0.9)), (3, 1.0)),
+    "score": (((4, 1.0, 0.4), (10, 1.2, 0.5)), (2, 0.5)),
+}
+"""Applications of which most need six to ten times as much CPU in one stage as in the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,28 +90,52 @@ class Case:
         Jobs arrive at Poisson times, not all at once.
     cloud : bool
         Others use the machines too.
-    asks : float
-        Tasks ask for so many times their peak, rounded up.
     alike : bool
         As many jobs, but all of the same size.
+    marked : bool
+        Applications with marked stages.
+    contention : float
+    memory : float
+        Tasks ask for, and need, so many times the memory.
+    both : bool
+        All baselines look at CPU and memory.
     """
 
     volume: float
     online: bool = False
     cloud: bool = False
-    asks: float = 1.0
     alike: bool = False
+    marked: bool = False
+    contention: float = CONTENTION
+    memory: float = 1.0
+    both: bool = False
 
     @property
     def name(self) -> str:
         """Name in tables."""
-        name = f"{'online' if self.online else 'offline'}, {'cloud' if self.cloud else 'dedicated'}, {self.volume:g} GB"
-        name += ", jobs alike" if self.alike else ""
-        return name if self.asks == 1 else f"{name}, asking {self.asks:g} times as much"
+        words = [
+            "online" if self.online else "offline",
+            "cloud" if self.cloud else "dedicated",
+            f"{self.volume:g} GB",
+            "jobs alike" if self.alike else "",
+            "marked stages" if self.marked else "",
+            f"contention {self.contention:g}" if self.contention != CONTENTION else "",
+            f"memory x{self.memory:g}" if self.memory != 1 else "",
+            "baselines look at both" if self.both else "",
+        ]
+        return ", ".join(filter(None, words))
 
 
-def make(case: Case, seed: int) -> tuple[Workload, Execution]:
-    """Return the jobs, and the true needs of their tasks."""
+def make(case: Case, seed: int, by_memory: bool = False) -> tuple[Workload, Execution]:
+    """Return the jobs, and the true needs of their tasks.
+
+    Parameters
+    ----------
+    case : Case
+    seed : int
+    by_memory : bool
+        Tasks ask for memory alone.
+    """
     rng = np.random.default_rng([seed, round(case.volume)])
     sizes = _sizes(round(case.volume / BLOCK), rng)
     if case.alike:
@@ -97,14 +144,16 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
     window = case.volume / 400 * 300
     times = np.sort(rng.uniform(0, window, len(sizes))) if case.online else np.zeros(len(sizes))
     arrivals, stages = [], {}
-    names = list(APPLICATIONS)
+    applications = MARKED if case.marked else APPLICATIONS
+    names = list(applications)
     for j, (size, when) in enumerate(zip(sizes, times, strict=True)):
         name = names[int(rng.integers(len(names)))]
-        course, (cpu, mem) = APPLICATIONS[name]
+        course, (cpu, mem) = applications[name]
         pace, hunger = rng.lognormal(0, 0.1, size), 1 + 0.04 * rng.standard_normal((size, 2)).clip(-2.5, 2.5)
-        request = {"cpu": cpu * case.asks, "mem": mem * case.asks}
+        request = {"cpu": 0.0 if by_memory else cpu, "mem": mem * case.memory}
         tasks = [Task(f"j{j}.{i}", request, kind=(name, BLOCK)) for i in range(size)]
         seconds, needs = np.array([s for s, *_ in course]), np.array([need for _, *need in course])
+        needs[:, 1] *= case.memory
         for i, task in enumerate(tasks):
             stages[task.id] = Stages(seconds * pace[i], needs * hunger[i])
         job = JobSubmitted(f"j{j}", tasks, user=f"u{int(rng.integers(USERS))}")
@@ -112,7 +161,9 @@ def make(case: Case, seed: int) -> tuple[Workload, Execution]:
     machines = [Machine(f"m{i:02d}", {"cpu": THREADS, "mem": MEMORY}) for i in range(MACHINES)]
     units = {"cpu": "threads", "mem": "GB"}
     foreign = _foreign(rng) if case.cloud else []
-    execution = Execution(stages, ("cpu",), CONTENTION, foreign, sample=2.0, noise=0.02, progress=True, seed=seed)
+    execution = Execution(
+        stages, ("cpu", "mem"), case.contention, foreign, sample=2.0, noise=0.02, progress=True, seed=seed
+    )
     return Workload(case.name, arrivals, machines, resources=RESOURCES, units=units), execution
 
 
@@ -129,11 +180,11 @@ def _sizes(tasks: int, rng: np.random.Generator) -> list[int]:
 
 
 def _foreign(rng: np.random.Generator) -> list[ForeignLoad]:
-    """Draw the foreign load: 24 threads and 14 GB on every machine, half of the time, for two minutes on average."""
+    """Draw the foreign load: 28 threads and 4 GB on every machine, half of the time, for ten minutes on average."""
     loads = []
     for i in range(MACHINES):
         time, busy = 0.0, bool(rng.integers(2))
-        while time < 7200:
-            loads.append(ForeignLoad(time, f"m{i:02d}", {"cpu": 24, "mem": 14.0} if busy else {}))
-            time, busy = time + float(rng.exponential(120)), not busy
+        while time < 20_000:
+            loads.append(ForeignLoad(time, f"m{i:02d}", {"cpu": 28, "mem": 4.0} if busy else {}))
+            time, busy = time + float(rng.exponential(600)), not busy
     return loads
