@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +155,7 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
     assert a == {
         "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
         "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
+        "duration": "100.0", "waited": "20.0", "lost": "10.0",
     }  # fmt: skip
     assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
         "10.0",
@@ -161,6 +165,104 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
         "0",
     )
     assert (c["starts"], c["first_start"], c["machine"], c["end"], c["state"]) == ("0", "", "", "", "waiting")
+
+
+def test_a_row_per_task_as_parquet(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "x.csv").write_text(
+        "task,arrival,duration,cpu,gpu,priority\na,0,100,4,1,5\nb,10,20,4,2,0\nc,15,1,9,0,5\n"
+    )
+    arguments = tmp_path / "x.csv", "--machines", "1xcpu=4,gpu=2", "--tasks", tmp_path / "t.parquet", "--quiet"
+    assert run(*arguments).exit_code == 0
+    table = parquet.read_table(tmp_path / "t.parquet").to_pydict()
+    assert table["task"] == ["a", "b", "c"] and table["end"] == [130.0, 30.0, None]
+    assert table["devices"] == [[0], [0, 1], None] and table["waited"] == [20.0, 0.0, 115.0]
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    refused = run(*arguments)
+    assert refused.exit_code == 2 and "--tasks: a Parquet file needs PyArrow: pip install pyarrow" in refused.stderr
+
+
+def test_another_scheduler(run: Run, tmp_path: Path) -> None:
+    result = run("batch", "--limit", 60, "--scheduler", "easy")
+    assert result.exit_code == 0
+    assert "scheduler easy" in result.stdout and "policy" not in result.stdout
+    told = [
+        run("poisson", "--limit", 400, "--load", 3, "--scale", 0.05, "--scheduler", "sjf", *more).stdout
+        for more in ((), ("--estimates", 1))
+    ]
+    waits = [next(line for line in out.splitlines() if "that started" in line) for out in told]
+    assert waits[0] != waits[1], "without estimates, SJF is first fit"
+    for arguments, words in (
+        (("--scheduler", "esy"), "unknown name 'esy'; known: flowsched, fifo, easy"),
+        (("--scheduler", "easy", "--journal", tmp_path / "j"), "--journal is of flowsched's own scheduler"),
+        (("--scheduler", "no_such_module:x"), "No module named"),
+    ):
+        refused = run("batch", "--limit", 60, *arguments)
+        assert refused.exit_code == 2 and words in refused.stderr
+
+
+def test_schedulers_side_by_side(run: Run, tmp_path: Path) -> None:
+    out = ("--json", tmp_path / "c.json", "--csv", tmp_path / "c.csv", "--report", tmp_path / "c.html")
+    result = run("batch", "--limit", 60, "--compare", "fifo, easy", "--seeds", 2, "--seed", 5, *out)
+    assert result.exit_code == 0, result.stderr
+    assert "Comparison, means of 2 seeds" in result.stdout and "less fifo: mean" in result.stdout
+    assert "4/4" in result.stderr
+    told = json.loads((tmp_path / "c.json").read_text())
+    assert [(r["scheduler"], r["seed"]) for r in told["runs"]] == [("fifo", 5), ("easy", 5), ("fifo", 6), ("easy", 6)]
+    assert len((tmp_path / "c.csv").read_text().splitlines()) == 5
+    assert "Comparison on batch" in (tmp_path / "c.html").read_text()
+
+
+def test_what_a_comparison_refuses(run: Run, tmp_path: Path) -> None:
+    for arguments, words in (
+        (("--compare", "fifo,nothing"), "unknown name 'nothing'"),
+        (("--compare", "fifo", "--tasks", tmp_path / "t"), "--tasks is of one run"),
+        (("--compare", "fifo", "--scheduler", "easy"), "--scheduler is of one run"),
+        (("--seeds", "2"), "--seeds and --csv are for --compare"),
+        (("--compare", "fifo", "--csv", tmp_path / "x", "--json", tmp_path / "x"), "the same file"),
+    ):
+        refused = run("batch", "--limit", 60, *arguments)
+        assert refused.exit_code == 2 and words in refused.stderr, refused.stderr
+    trace = tmp_path / "x.csv"
+    trace.write_text("task,arrival,duration,cpu\na,0,5,1\n")
+    assert (
+        "recorded arrivals are the same"
+        in run(trace, "--machines", "1xcpu=1", "--compare", "fifo", "--seeds", 2).stdout
+    )
+
+
+def test_ctrl_c_gives_the_runs_that_were_done(tmp_path: Path) -> None:
+    """The second scheduler never ends; its process goes with the command."""
+    (tmp_path / "endless.py").write_text(
+        "import pathlib, os, time\n"
+        "def make(workload, seed):\n"
+        "    if __import__('multiprocessing').parent_process() is None:\n"
+        "        import flowsched as fs\n"
+        "        return fs.Scheduler(resources=workload.resources)\n"
+        "    pathlib.Path('pid').write_text(str(os.getpid()))\n"
+        "    while True:\n"
+        "        time.sleep(1)\n"
+    )
+    command = [
+        sys.executable, "-m", "flowsched", "simulate", "poisson", "--limit", "20", "--compare", "fifo,endless:make",
+        "--json", "c.json",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert line.startswith("1/2  fifo")
+    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, words = process.communicate(timeout=60)
+    assert (
+        process.returncode == 130 and "Interrupted: 1 of 2 runs are done." in words and "Comparison on poisson" in out
+    )
+    assert len(json.loads((tmp_path / "c.json").read_text())["runs"]) == 1
+    child = int((tmp_path / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
 
 
 def test_the_report_is_written(run: Run, tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import flowsched as fs
-from flowsched.sim.baselines import Greedy, Queue, capacity, drf, fair, fifo, sjf
+from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
+from flowsched.sim.lines import Queue
 
 NAMES = ("cpu", "mem")
 

@@ -116,8 +116,28 @@ def test_the_run_counts_who_never_started(metrics: Metrics) -> None:
         f"{metrics.placed:,} tasks that started",
         f"{len(metrics.unstarted):,} that never started, until the end",
         f"all {arrived:,} (Kaplan-Meier)",
+        f"{metrics.wait_again().n:,} that were stopped, waiting again",
     ]
     assert table.rows[2][4] == f"> {duration(metrics.facts['end'])}"
+
+
+def test_slowdown_and_waiting_again_by_hand() -> None:
+    """One core: a runs from 0 to 10; b stops it, until 30; a begins again, until 130.  c waits from 40 on, for 1 s of work."""
+    jobs = [("a", 0.0, 100.0, 5), ("b", 10.0, 20.0, 0), ("c", 40.0, 1.0, 5)]
+    arrivals = [Arrival(at, JobSubmitted(n, (Task(n, {"cpu": 1}),), priority=p), (run,)) for n, at, run, p in jobs]
+    work = Workload("three", arrivals, [Machine("m", {"cpu": 1})], resources=("cpu",))
+    metrics = Simulation(Scheduler(resources=("cpu",)), work).run()
+    assert metrics.table["waited"] == [20.0, 0.0, 90.0] and metrics.table["lost"] == [10.0, 0.0, 0.0]
+    assert metrics.wait_again().n == 1 and metrics.wait_again().mean == 20.0
+    assert metrics.slowdown().mean == pytest.approx((130 / 100 + 20 / 20 + 91 / 10) / 3)
+    assert metrics.slowdown(shortest=1.0).max == 91.0
+    cut = Simulation(Scheduler(resources=("cpu",)), work).run(until=25.0)
+    assert cut.wait_again().mean == 15.0 and cut.slowdown().n == 0, "a waits again when the run ends"
+    assert cut.table["waited"] == [15.0, 0.0]
+    words = metrics._repr_html_()
+    assert "Simulation of three" in words and "<td>1</td>" in words
+    frame = pytest.importorskip("pandas") and metrics.to_frame()
+    assert list(frame["end"]) == [130.0, 30.0, 131.0] and list(frame.columns) == list(metrics.table)
 
 
 def test_percentiles_of_nothing() -> None:

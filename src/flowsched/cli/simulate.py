@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import io
 import math
 import sys
 import time
@@ -20,10 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from flowsched import sim
-from flowsched.boundary.files import replace
 from flowsched.boundary.validate import quoted
 from flowsched.cli import endings
 from flowsched.cli.endings import BadInput
+from flowsched.cli.side_by_side import run_comparison
 from flowsched.cli.trace import load, print_tables, trace_options
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import MachineAdded, TaskSubmitted
@@ -31,6 +29,7 @@ from flowsched.exceptions import FlowschedError
 from flowsched.journal.journal import Journal
 from flowsched.policy import Policy, Precedence
 from flowsched.scheduler import Scheduler
+from flowsched.sim.frames import check_table_file, write_table
 from flowsched.sim.summary import duration, facts_line, tables
 
 __all__ = ["simulate"]
@@ -60,6 +59,22 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
 @click.option(
+    "--scheduler",
+    metavar="NAME",
+    help=f"Another scheduler instead: {', '.join(sim.SCHEDULERS)}, flowsched:POLICY or MODULE:NAME.",
+)
+@click.option(
+    "--compare", metavar="A,B,...", help="Run these schedulers side by side on the same arrivals; see --scheduler."
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="--compare: with so many seeds, from --seed on.",
+)
+@click.option(
     "--interval",
     callback=_seconds,
     metavar="TIME",
@@ -83,6 +98,12 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="L",
     help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.95, of others 0.9]",
 )
+@click.option(
+    "--estimates",
+    type=click.FloatRange(min=1),
+    metavar="F",
+    help="Tell schedulers run times, too long by a random factor from 1 to F; 1 tells them exactly.",
+)
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
@@ -103,10 +124,17 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="Write all figures and series.",
 )
 @click.option(
+    "--csv",
+    "csv_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="--compare: write a row per run.",
+)
+@click.option(
     "--tasks",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write a CSV table with a row per task: when and where it started, when it ended, how often it was preempted.",
+    help="Write a table with a row per task: when and where it started, when it ended, how often it was preempted.  CSV, or Parquet if FILE ends with .parquet.",
 )
 @click.option(
     "--journal",
@@ -128,7 +156,9 @@ def simulate(**options: Any) -> None:
     Examples:
       flowsched simulate --report out.html
       flowsched simulate jobs.swf --policy pack
+      flowsched simulate jobs.swf --scheduler easy
       flowsched simulate batch --limit 2000 --load 0.8
+      flowsched simulate batch --compare fifo,easy,flowsched --seeds 3 --report out.html
       flowsched simulate jobs.csv --machines 32xcpu=4,mem=16384
       flowsched simulate DIR --variant gpuspec33 --compress 500
       flowsched simulate DIR --interval 10s --charge-solver --json out.json
@@ -147,11 +177,18 @@ def simulate(**options: Any) -> None:
     options["trace"] = options["trace"] if options["file"] is None else options["file"]
     try:
         _check_outputs(options)
+        if options["compare"] is not None:
+            run_comparison(options, _workload, _arguments(options))
+            return
+        if options["csv_file"] or options["seeds"] > 1:
+            raise BadInput("--seeds and --csv are for --compare")
         workload = _workload(options)
         if options["goals"]:
             _print_goals(Policy.named(options["policy"]), workload)
             return
         simulation = _simulation(options, workload)
+    except sim.AuditError as error:
+        raise click.ClickException(str(error)) from None
     except FlowschedError as error:
         raise BadInput(str(error)) from None
     try:
@@ -172,7 +209,7 @@ def simulate(**options: Any) -> None:
     if options["json_file"]:
         metrics.to_json(options["json_file"])
     if options["tasks"]:
-        _write_tasks(simulation.task_table(), options["tasks"])
+        write_table(metrics.table, options["tasks"])
     if options["report"]:
         sim.write_report(metrics, options["report"])
         console.print(f"Report: {options['report']}", soft_wrap=True)
@@ -185,10 +222,17 @@ def simulate(**options: Any) -> None:
 def _check_outputs(options: dict[str, Any]) -> None:
     """Check the files of the results before the run, not after it."""
     trace = None if options["trace"] is None else Path(options["trace"])
-    outputs = {f"--{name.removesuffix('_file')}": options[name] for name in ("report", "json_file", "tasks", "journal")}
+    outputs = {
+        f"--{name.removesuffix('_file')}": options[name]
+        for name in ("report", "json_file", "csv_file", "tasks", "journal")
+    }
     endings.check_files(outputs, {"--trace": trace})
     if options["journal"] is not None and options["journal"].exists():
         raise BadInput(f"{options['journal']}: is there already; a journal is of one run")
+    try:
+        check_table_file(options["tasks"] or "")
+    except ImportError as missing:
+        raise BadInput(f"--tasks: {missing}") from None
     if options["report"] and not importlib.util.find_spec("matplotlib"):
         raise BadInput("--report needs Matplotlib: pip install 'flowsched[plot]'")
 
@@ -217,23 +261,42 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
             )
     if options["compress"] is not None:
         workload = workload.compress(options["compress"])
+    if options["estimates"] is not None:
+        workload = sim.estimated(workload, options["estimates"], seed=options["seed"])
     return workload.hold() if options["hold"] else workload
 
 
 def _simulation(options: dict[str, Any], workload: sim.Workload) -> sim.Simulation:
-    journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
-    policy = Policy.named(options["policy"])
-    scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
+    scheduler: sim.Schedules
+    if options["scheduler"] is not None:
+        if given := next((name for name in ("journal", "goals") if options[name]), None):
+            raise BadInput(f"--{given} is of flowsched's own scheduler with --policy, not of --scheduler")
+        scheduler, facts = (
+            sim.scheduler(options["scheduler"], workload, seed=options["seed"]),
+            {"scheduler": options["scheduler"]},
+        )
+    else:
+        journal = None if options["journal"] is None else Journal(options["journal"], fsync="never")
+        policy = Policy.named(options["policy"])
+        scheduler = Scheduler(policy, resources=workload.resources, seed=options["seed"], journal=journal)
+        facts = {"policy": options["policy"]}
     return sim.Simulation(
         scheduler,
         workload,
-        interval=options["interval"],
-        on_events=options["interval"] is None,
-        charge_solver=options["charge_solver"],
-        preempted=options["preempted"],
+        **_arguments(options),
         seed=options["seed"],
-        facts={"policy": options["policy"]},
+        facts=facts,
     )
+
+
+def _arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a simulation that do not depend on the scheduler."""
+    return {
+        "interval": options["interval"],
+        "on_events": options["interval"] is None,
+        "charge_solver": options["charge_solver"],
+        "preempted": options["preempted"],
+    }
 
 
 def _print_goals(policy: Policy, workload: sim.Workload) -> None:
@@ -306,15 +369,6 @@ def _watch(console: endings.Words, workload: sim.Workload, until: float | None) 
     columns = (BarColumn(bar_width=30), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         yield _Watcher(console, bar, workload, workload.horizon if until is None else until)
-
-
-def _write_tasks(table: dict[str, list[Any]], path: Path) -> None:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(table)
-    for row in zip(*table.values(), strict=True):
-        writer.writerow(["|".join(map(str, c)) if isinstance(c, tuple) else "" if c != c else c for c in row])
-    replace(path, out.getvalue())
 
 
 def _print(metrics: sim.Metrics, workload: sim.Workload) -> None:

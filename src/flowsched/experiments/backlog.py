@@ -22,7 +22,9 @@ import numpy as np
 import flowsched as fs
 from flowsched.experiments.rows import Keep, Outcome, Row, forget
 from flowsched.sim import Arrival, Metrics, Schedules, Simulation, Workload
-from flowsched.sim.baselines import Greedy, Queue, drf, fifo, sjf
+from flowsched.sim.baselines import Greedy, drf, fifo, sjf
+from flowsched.sim.estimates import estimated
+from flowsched.sim.lines import Queue
 from flowsched.sim.traces.load import load_trace
 
 __all__ = ["TITLE", "plot", "run"]
@@ -118,7 +120,7 @@ def _compare(outcome: Outcome, name: str, works: list[Workload], say: Callable[[
 
 
 def _figures(outcome: Outcome, name: str, work: Workload, kind: _Kind) -> Figures:
-    work = _told(work) if kind.told else work
+    work = estimated(work) if kind.told else work
     metrics = Simulation(kind.make(work.resources), work).run()
     if metrics.tasks["completed"] != work.n_tasks:
         outcome.wrong.append(f"{name}: {metrics.tasks['completed']} of {work.n_tasks} tasks completed")
@@ -144,18 +146,6 @@ def _sizes(work: Workload) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     whole = np.maximum(np.max([known.demand("machine", m.capacity) for m in work.machines], axis=0), 1)
     tasks = [task for arrival in work.arrivals for task in arrival.job.tasks]
     return np.array([(known.demand("task", task.demand) / whole).max() for task in tasks])
-
-
-def _told(work: Workload) -> Workload:
-    """Return the same workload with the run time of every task as its estimate."""
-    arrivals = [
-        replace(a, job=replace(a.job, tasks=tuple(map(_with, a.job.tasks, a.durations)))) for a in work.arrivals
-    ]
-    return replace(work, arrivals=arrivals)
-
-
-def _with(task: fs.Task, duration: float) -> fs.Task:
-    return replace(task, duration=duration)
 
 
 # -- mixes ------------------------------------------------------------------------------------------------------------

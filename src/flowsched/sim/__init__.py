@@ -4,10 +4,14 @@
 """
 
 from flowsched.sim.audit import AuditError
+from flowsched.sim.comparison import MEASURES, Comparison, Outcome, Spread, compare
+from flowsched.sim.comparison_report import comparison_report, write_comparison
 from flowsched.sim.engine import Simulation
+from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
+from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
@@ -17,30 +21,40 @@ from flowsched.sim.values import UNDECIDED, Progress, Schedules
 from flowsched.sim.workload import QOS_PRIORITY, Arrival, Load, Trace, Workload
 
 __all__ = [
+    "MEASURES",
     "QOS_PRIORITY",
+    "SCHEDULERS",
     "SYNTHETIC",
     "TRACE_FORMATS",
     "UNDECIDED",
     "Arrival",
     "AuditError",
+    "Comparison",
     "Execution",
     "ForeignLoad",
     "Load",
     "Metrics",
+    "Outcome",
     "Percentiles",
     "Progress",
     "Schedules",
     "Simulation",
+    "Spread",
     "Trace",
     "TraceFormat",
     "TraceOptions",
     "TraceSource",
     "Usage",
     "Workload",
+    "compare",
+    "comparison_report",
+    "estimated",
     "load_trace",
     "read_machines",
     "report",
+    "scheduler",
     "synthetic",
+    "write_comparison",
     "write_report",
     "write_trace",
 ]

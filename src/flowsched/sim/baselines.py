@@ -1,13 +1,14 @@
-"""Schedulers to compare with: one task after the other, in an order, onto the emptiest machine where it fits.
+"""Schedulers to compare with: one task after the other, in an order, onto the machine that a choice prefers.
 
 They decide by requests, as the FIFO, Capacity and Fair schedulers of YARN and DRF do; under `flowsched.fgm.FineGrained`
-they are Algorithm 1 of FGM, its greedy form.
+they are Algorithm 1 of FGM, its greedy form.  The tasks of a gang start together or not at all.
 """
 
 from __future__ import annotations
 
-import math
+import heapq
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 
@@ -22,15 +23,16 @@ from flowsched.exceptions import InputError
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
+from flowsched.sim.room import Choice, Plan, Room, emptiest, together
 
-__all__ = ["Greedy", "Order", "Queue", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
+__all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 class Shares:
-    """Allocations of jobs and users, as fractions of the cluster by resource.
+    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for.
 
     Attributes
     ----------
@@ -46,14 +48,28 @@ class Shares:
             .astype(np.float64)
         )
         self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
+        self._cluster = cluster
+        self._counted = False
+        self._nothing: Floats = np.zeros(len(total))
+        self._nothing.flags.writeable = False
         self._job: dict[Hashable, Floats] = {}
         self._user: dict[Hashable, Floats] = {}
-        for job in cluster.jobs.values():
-            for group in job.groups.values():
-                self.add(group, group.tasks - len(group.waiting))
 
     def add(self, group: Group, tasks: int = 1) -> None:
         """Count further running tasks of a group."""
+        if self._counted:
+            self._add(group, tasks)
+
+    def _count(self) -> None:
+        """Count what runs, once."""
+        if not self._counted:
+            self._counted = True
+            for job in self._cluster.jobs.values():
+                for group in job.groups.values():
+                    if running := group.tasks - len(group.waiting):
+                        self._add(group, running)
+
+    def _add(self, group: Group, tasks: int) -> None:
         job = group.job.job
         part = group.cls.demand * self._scale * tasks
         for owners, owner in ((self._job, job.id), (self._user, job.user)):
@@ -61,19 +77,25 @@ class Shares:
 
     def job(self, group: Group) -> Floats:
         """Return the fractions that the group's job has."""
-        return self._job[group.job.job.id]
+        self._count()
+        return self._job.get(group.job.job.id, self._nothing)
 
     def user(self, group: Group) -> Floats:
         """Return the fractions that the user of the group's job has."""
-        return self._user[group.job.job.user]
+        self._count()
+        return self._user.get(group.job.job.user, self._nothing)
 
     def of_user(self, user: Hashable) -> Floats:
         """Return the fractions that a user has."""
-        return self._user.get(user, np.zeros(len(self._scale)))
+        self._count()
+        return self._user.get(user, self._nothing)
 
 
 Order = Callable[[Group, Shares], tuple[float, ...]]
-"""Order of groups: the least key is next.  Called again after each placement; it must not change anything."""
+"""Order of groups: the least key is next.
+
+Called again after each placement; it must not change anything.  The start of a task must not lower the key of another group.
+"""
 
 
 def fifo(group: Group, shares: Shares) -> tuple[float, ...]:
@@ -125,22 +147,28 @@ def _main(shares: Shares) -> int:
 
 
 class Greedy:
-    """Starts tasks in an order, each on the emptiest machine that has room; running tasks stay.
+    """Starts tasks in an order, each on the machine that a choice prefers of those with room; running tasks stay.
 
     Parameters
     ----------
     order : Order
     resources : sequence of str or Resources
+    choice : Choice
+        The emptiest machine by default.
 
     Attributes
     ----------
     cluster : Cluster
     """
 
-    def __init__(self, order: Order, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
-        if not callable(order):
-            raise InputError(f"order: a callable expected, got {order!r}")
+    def __init__(
+        self, order: Order, resources: Resources | Collection[str] = ("cpu", "mem", "gpu"), choice: Choice = emptiest
+    ) -> None:
+        for name, given in (("order", order), ("choice", choice)):
+            if not callable(given):
+                raise InputError(f"{name}: a callable expected, got {given!r}")
         self.order = order
+        self.choice = choice
         self._inner = Scheduler(resources=resources if isinstance(resources, Resources) else tuple(resources))
         self.cluster = self._inner.cluster
 
@@ -156,73 +184,96 @@ class Greedy:
         begin = time.perf_counter()
         self.cluster.changes(now)
         transaction = Transaction(self.cluster, now)
-        placements: dict[Hashable, Hashable] = {}
-        deltas: list[Place] = []
+        plan = Plan(transaction)
         try:
-            self._place(transaction, placements, deltas)
+            if self.cluster.waiting and self.cluster.by_row:
+                self._place(plan, Room(self.cluster))
             waiting = self._waiting()
             turns = {task.id: before.turn for task, before in transaction.before.items()}
         finally:
             transaction.rollback()
         stats = RoundStats(0, 0, 0, 1, 0.0, 0.0, time.perf_counter() - begin)
-        devices = {delta.task: delta.devices for delta in deltas}
-        return Round(now, placements, {}, {}, devices, waiting, tuple(deltas), stats, turns=turns)
+        placements = {delta.task: delta.machine for delta in plan.deltas}
+        devices = {delta.task: delta.devices for delta in plan.deltas}
+        deltas = tuple(plan.deltas)
+        return Round(now, placements, {}, {}, devices, waiting, deltas, stats, turns=turns, gangs=plan.gangs)
 
-    def _place(self, transaction: Transaction, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
-        cluster, inventory = self.cluster, self.cluster.inventory
-        classes = np.array([cls.index for cls in cluster.waiting], np.int64)
-        rows = np.array(list(cluster.by_row), np.int64)
-        if not len(classes) or not len(rows):
-            return
-        where = {cls: i for i, cls in enumerate(cluster.waiting)}
-        column = {row: i for i, row in enumerate(rows.tolist())}
-        fits = self._fits(classes, rows)
-        load = self._load(rows)
-        shares = Shares(cluster)
-        groups = [group for members in cluster.waiting.values() for group in members]
-        while True:
-            open_: NDArray[np.bool_] = np.any(fits, axis=1)
-            groups = [group for group in groups if group.waiting and open_[where[group.cls]]]
-            if not groups:
-                return
-            group = min(groups, key=lambda g: self.order(g, shares))
-            choice = np.flatnonzero(fits[where[group.cls]])
-            row = int(rows[choice[load[choice].argmin()]])
-            devices = inventory.pick(row, group.cls.index)
+    def _place(self, plan: Plan, room: Room) -> None:
+        """Start tasks of the group with the least key until none that waits has room.
+
+        The heap holds a key of each group that is no larger than its present one, so one that is up to date is the least.
+        """
+        shares = Shares(self.cluster)
+        open_: NDArray[np.bool_] = np.any(room.fits, axis=1)
+        waiting = self.cluster.waiting
+        groups = [group for cls, members in waiting.items() if open_[room.line(cls)] for group in members]
+        heap = [(self.order(group, shares), i) for i, group in enumerate(groups) if group.waiting]
+        heapq.heapify(heap)
+        short: set[int] = set()
+        while heap:
+            key, i = heap[0]
+            group = groups[i]
+            if not group.waiting or group.job.serial in short or not room.of(group.cls).any():
+                heapq.heappop(heap)
+                continue
+            present = self.order(group, shares)
+            if present != key:
+                heapq.heapreplace(heap, (present, i))
+                continue
+            tasks = together(group)
+            if tasks is not None and self._start(tasks, plan, room):
+                for task in tasks:
+                    shares.add(task.group)
+                continue
+            heapq.heappop(heap)
+            if tasks is None or len(tasks) > 1:
+                short.add(group.job.serial)
+
+    def _start(self, tasks: list[TaskRecord], plan: Plan, room: Room, most: Ints | None = None) -> bool:
+        """Start tasks together, or none of them and return False.
+
+        `most` bounds how many start on each machine, shape (machines,).
+        """
+        for cls, count in Counter(task.group.cls for task in tasks).items() if len(tasks) > 1 else ():
+            if (room.of(cls) if most is None else np.minimum(room.of(cls), most)).sum() < count:
+                return False
+        began, left = len(plan.deltas), None if most is None else most.copy()
+        for task in tasks:
+            fits = room.of(task.group.cls) if left is None else np.minimum(room.of(task.group.cls), left)
+            column = self._start_one(task, np.flatnonzero(fits > 0), plan, room)
+            if column is None:
+                self._take_back(tasks, plan, room, began)
+                return False
+            if left is not None:
+                left[column] -= 1
+        if len(tasks) > 1:
+            number = len(plan.gangs)
+            plan.gangs.update((task.id, number) for task in tasks)
+        return True
+
+    def _start_one(self, task: TaskRecord, columns: Ints, plan: Plan, room: Room) -> int | None:
+        """Start a task on one of these machines, and return which; None where none of them takes it."""
+        cls = task.group.cls
+        while len(columns):
+            column = int(columns[self.choice(room, cls, columns).argmin()])
+            row = int(room.rows[column])
+            devices = self.cluster.inventory.pick(row, cls.index)
             if devices is not None:
-                self._start(group.waiting[0], row, devices, transaction, placements, deltas)
-                shares.add(group)
-            one = np.array([row])
-            fits[:, column[row]] = self._fits(classes, one)[:, 0]
-            load[column[row]] = self._load(one)[0]
+                plan.transaction.start([task], row, devices)
+                plan.deltas.append(Place(task.id, self.cluster.by_row[row].id, devices))
+            room.refresh(row)
+            if devices is not None:
+                return column
+            columns = columns[columns != column]
+        return None
 
-    def _start(
-        self,
-        task: TaskRecord,
-        row: int,
-        devices: tuple[int, ...],
-        transaction: Transaction,
-        placements: dict[Hashable, Hashable],
-        deltas: list[Place],
-    ) -> None:
-        machine = self.cluster.by_row[row].id
-        transaction.start([task], row, devices)
-        placements[task.id] = machine
-        deltas.append(Place(task.id, machine, devices))
-
-    def _fits(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
-        inventory = self.cluster.inventory
-        room: NDArray[np.bool_] = inventory.room(classes, rows)[0] > 0
-        return room & (inventory.running[rows] < inventory.slots[rows])
-
-    def _load(self, rows: Ints) -> Floats:
-        """Return the requested fraction of each machine, as a mean over its resources, shape (rows,)."""
-        inventory = self.cluster.inventory
-        total = inventory.capacity[rows].astype(np.float64)
-        has = total > 0
-        used = np.divide(total - inventory.free[rows], total, out=np.zeros_like(total), where=has).sum(axis=1)
-        mean: Floats = used / np.maximum(has.sum(axis=1), 1)
-        return mean
+    def _take_back(self, tasks: list[TaskRecord], plan: Plan, room: Room, began: int) -> None:
+        """Take back the deltas from the one of this number on, which are those of the first tasks."""
+        for task in tasks[: len(plan.deltas) - began]:
+            row = task.row
+            plan.transaction.restore(task)
+            room.refresh(row)
+        del plan.deltas[began:]
 
     def _waiting(self) -> Waiting:
         inventory, groups = self.cluster.inventory, []
@@ -237,67 +288,3 @@ class Greedy:
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Commit a round; see `Scheduler.commit`."""
         return self._inner.commit(round, only)
-
-
-class Queue(Greedy):
-    """First come, first served: the first task that finds no room keeps all later ones from starting.
-
-    With `backfill` these may start where they do not delay it: EASY (Lifka, "The ANL/IBM SP Scheduling System", JSSPP
-    1995), for tasks that each need a part of one machine.  The first task gets the machine that will have room for it first
-    by the estimates of run times (`Task.duration`).  Others start there only if they end in time, or fit beside it.
-
-    Parameters
-    ----------
-    backfill : bool
-    resources : sequence of str or Resources
-    """
-
-    def __init__(self, backfill: bool, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
-        super().__init__(fifo, resources)
-        self.backfill = backfill
-
-    def _place(self, transaction: Transaction, placements: dict[Hashable, Hashable], deltas: list[Place]) -> None:
-        cluster, inventory = self.cluster, self.cluster.inventory
-        rows = np.array(list(cluster.by_row), np.int64)
-        groups = [group for members in cluster.waiting.values() for group in members]
-        line = sorted(task for group in groups for task in group.waiting)
-        kept, until, beside = -1, math.inf, np.zeros(len(inventory.total), np.int64)
-        full: set[int] = set()
-        for task in line if len(rows) else ():
-            cls = task.group.cls
-            if cls.index in full:
-                continue
-            choice = rows[self._fits(np.array([cls.index]), rows)[0]]
-            if not len(choice) and kept < 0:
-                if not self.backfill:
-                    return
-                kept, until, beside = self._reserve(task, rows, transaction.now)
-            if not len(choice):
-                full.add(cls.index)
-                continue
-            if kept >= 0 and transaction.now + task.duration > until and not (cls.demand <= beside).all():
-                choice = choice[choice != kept]
-            choice = choice[np.argsort(self._load(choice), kind="stable")]
-            for row in choice.tolist():
-                devices = inventory.pick(row, cls.index)
-                if devices is not None:
-                    if row == kept and transaction.now + task.duration > until:
-                        beside = beside - cls.demand
-                    self._start(task, row, devices, transaction, placements, deltas)
-                    break
-
-    def _reserve(self, task: TaskRecord, rows: Ints, now: float) -> tuple[int, float, Ints]:
-        """Return the machine that has room for a task first, when, and what else is free then; no machine if unknown."""
-        inventory, best = self.cluster.inventory, (math.inf, -1)
-        after: Ints = np.zeros(len(inventory.total), np.int64)
-        able = rows[inventory.can_ever(np.array([task.group.cls.index]), rows)[0]]
-        for row in able.tolist():
-            free = inventory.free[row].copy()
-            ends = [(t.place.since + t.duration, t) for t in self.cluster.by_row[row].tasks if t.place is not None]
-            for end, other in sorted(ends):
-                free += other.group.cls.demand
-                if (free >= task.group.cls.demand).all():
-                    if (max(end, now), row) < best:
-                        best, after = (max(end, now), row), free - task.group.cls.demand
-                    break
-        return (best[1], best[0], after) if best[0] < math.inf else (-1, math.inf, after)

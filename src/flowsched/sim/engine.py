@@ -12,23 +12,20 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-import numpy as np
-
 from flowsched.boundary.validate import mapping, number, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
-from flowsched.rounds.values import Commit, Reason, ReasonCode, Round, RoundStats
+from flowsched.rounds.values import Commit, Reason, Round, RoundStats
 from flowsched.sim.audit import AuditError
-from flowsched.sim.clock import Clock
+from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
-from flowsched.sim.metrics import Metrics, Recorder, reason_counts
+from flowsched.sim.measured import measured
+from flowsched.sim.metrics import Metrics, Recorder
 from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
-from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
+from flowsched.sim.world import COMPLETED, RUNNING, WAITING, World
 
 __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
-
-_NEVER_STARTS = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _PATIENCE = 10
 """Rounds in a row without a change, and without events to come, after which the run ends."""
@@ -63,6 +60,9 @@ class Simulation:
         Recorded in the metrics; the engine itself draws nothing at random.
     facts : mapping, optional
         Further facts to record (name of the policy, ...).
+    env : simpy.Environment, optional
+        The environment to run in, beside other processes.  Times of the workload are times there; what was due before its
+        present time happens at once.  `start` puts the simulation into it, and ``env.run`` runs both.
 
     Attributes
     ----------
@@ -97,6 +97,7 @@ class Simulation:
         execution: Execution | None = None,
         seed: int = 0,
         facts: Mapping[str, Any] | None = None,
+        env: simpy.Environment | None = None,
     ) -> None:
         if not isinstance(workload, Workload):
             raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
@@ -126,7 +127,9 @@ class Simulation:
             "seed": seed,
             **mapping("facts", {} if facts is None else facts),
         }
-        self._clock = Clock()
+        if env is not None and not isinstance(env, simpy.Environment):
+            raise InputError(f"env: a simpy.Environment or None expected, got {quoted(env)}")
+        self._clock = Clock(env)
         self._world = World(self._clock, self.workload, preempted == "resume", execution, self._happened)
         self._recorder = Recorder(self.workload.resources)
         self._counts = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts"), 0)
@@ -138,6 +141,7 @@ class Simulation:
         self._progress: Callable[[Progress], None] | None = None
         self._wall = 0.0
         self._end = math.nan
+        self._ended = False
         self.stopped = False
 
     def stop(self) -> None:
@@ -165,25 +169,79 @@ class Simulation:
         InputError
             `until` is negative, or the simulation has run before.
         """
-        if until is not None:
-            number("until", until, 0, LATEST, finite=False)
-        if not math.isnan(self._end):
+        last = self._last_time(until)
+        if self._ended:
             raise InputError("run: a simulation runs once; make a new one with a fresh scheduler")
-        last = self.workload.horizon if until is None else until
-        last = math.inf if last is None else last
-        self._end = 0.0
+        self._ended = True
         self._progress = progress
         begin = time.perf_counter()
         try:
-            self._world.open()
+            self.start()
             self._advance(last)
             if not self.stopped:
-                if not self._clock.quiet:
-                    self._end = last
-                self._check_reasons()
+                self._finish(last)
         finally:
-            self._wall = time.perf_counter() - begin
+            self._wall += time.perf_counter() - begin
         return self.metrics()
+
+    def start(self) -> None:
+        """Add the machines, and let tasks arrive from now on; `run` and `step` do that if it was not done."""
+        if math.isnan(self._end):
+            self._end = self._clock.now
+            self._world.open()
+
+    def step(self, until: float | None = None) -> Progress | None:
+        """Process all events of the next time at which anything happens.
+
+        A run by steps is that of `run`; `run` runs the rest after some steps.
+
+        Parameters
+        ----------
+        until : float or None
+            As in `run`.
+
+        Returns
+        -------
+        Progress or None
+            The state after it; None at the end, where nothing is left to happen by then.
+
+        Raises
+        ------
+        AuditError, InputError
+            As `run`.
+        """
+        last = self._last_time(until)
+        begin = time.perf_counter()
+        try:
+            self.start()
+            now = self._clock.peek()
+            if self._ended or self.stopped or self._clock.quiet or now > last:
+                if not (self._ended or self.stopped):
+                    self._ended = True
+                    self._finish(last)
+                return None
+            self._advance(now)
+        finally:
+            self._wall += time.perf_counter() - begin
+        return self._state()
+
+    def _last_time(self, until: float | None) -> float:
+        if until is not None:
+            number("until", until, 0, LATEST, finite=False)
+        last = self.workload.horizon if until is None else until
+        return math.inf if last is None else last
+
+    def _finish(self, last: float) -> None:
+        """End a run that was not stopped at this time, or at its last event if nothing is left to happen."""
+        if not self._clock.quiet:
+            self._end = last
+        self._check_reasons()
+
+    def _state(self) -> Progress:
+        count = self._world.count
+        return Progress(
+            self._clock.now, self._recorder.n_rounds, sum(count), count[COMPLETED], count[RUNNING], count[WAITING]
+        )
 
     def _advance(self, last: float) -> None:
         """Process all events up to a time; after an interrupt none, because the world may be half changed."""
@@ -202,64 +260,13 @@ class Simulation:
 
         The event at which a run was interrupted may be counted in part.
         """
-        states = list(self._world.tasks.values())
-        count = self._world.counted()
-        waiting = [t.id for t in states if t.state == WAITING]
-        reasons = {task: reason for task in waiting if (reason := self._reason(task)) is not None}
-        infeasible = sum(reason.code in _NEVER_STARTS for reason in reasons.values())
-        waits = np.array([t.first_start - t.arrived for t in states], np.float64)
-        unstarted = self._end - np.array(
-            [t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64
-        )
-        waits = waits[np.isfinite(waits)]
-        arrivals = self.workload.arrivals
-        first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
-        return Metrics(
-            facts={
-                "workload": self.workload.name,
-                **self.workload.facts,
-                "machines": len(self.workload.machines),
-                "tasks": self.workload.n_tasks,
-                "units": dict(self.workload.units),
-                **self._facts,
-                "end": self._end,
-                "nothing_left": self._clock.quiet,
-            },
-            tasks={
-                "completed": count[COMPLETED],
-                "running": count[RUNNING],
-                "waiting": len(waiting) - infeasible,
-                "never_fits": infeasible,
-                "not_arrived": count[NOT_ARRIVED],
-            },
-            placed=len(waits),
-            waiting=reason_counts([reasons[task].code.value if task in reasons else UNDECIDED for task in waiting]),
-            reasons=reasons,
-            usage=self._recorder.usage(first, last, self._end),
-            offered=self.workload.load(),
-            counts={
-                "rounds": self._recorder.n_rounds,
-                **self._counts,
-                "machine_failures": self._world.failures,
-                "task_failures": self._world.task_failures,
-                "lost_seconds": self._world.lost_seconds,
-            },
-            waits=waits,
-            ends=np.array([t.ended for t in states], np.float64),
-            series=self._recorder.series(),
-            rounds=self._recorder.rounds(),
-            wall_seconds=self._wall,
-            unstarted=np.maximum(unstarted, 0.0),
+        return measured(
+            self.workload, self._world, self._recorder, self._facts, self._counts, self._reason, self._end, self._wall
         )
 
     def task_table(self) -> dict[str, list[Any]]:
-        """Return what became of each task that has arrived, by columns, in order of arrival.
-
-        ``task``, ``job``, ``arrival``, ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine``
-        and ``devices`` of the last start, ``end``, ``preempted`` (how often), ``state`` at the end of the run.  Times are
-        seconds, nan where there is none; what else there is none of is None.  ``pandas.DataFrame`` takes the result.
-        """
-        return self._world.task_table()
+        """Return `Metrics.table` so far."""
+        return self._world.task_table(self._end)
 
     def _check_reasons(self) -> None:
         """Raise AuditError unless every waiting task that the last round knew of has a reason from it."""
@@ -359,11 +366,7 @@ class Simulation:
         elif self._interval is not None:
             self._plan_again(idle=not decision.events and not any(done))
         if self._progress is not None:
-            count = self._world.count
-            rounds = self._recorder.n_rounds
-            self._progress(
-                Progress(self._clock.now, rounds, sum(count), count[COMPLETED], count[RUNNING], count[WAITING])
-            )
+            self._progress(self._state())
 
     def _plan_again(self, idle: bool) -> None:
         """Plan another round at the interval while tasks wait."""

@@ -21,7 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.boundary.files import replace
+from flowsched.boundary.validate import number
 from flowsched.cluster.model import MICRO
+from flowsched.sim.frames import frame, pairs_html
 
 if TYPE_CHECKING:
     from flowsched.rounds.values import Reason
@@ -124,6 +126,12 @@ class Metrics:
         One entry per round in each of `ROUND_COLUMNS`.
     wall_seconds : float
         Wall-clock time of the simulation.
+    table : mapping of str to sequence
+        What became of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``arrival``,
+        ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
+        ``end``, ``preempted`` (how often), ``state`` at the end of the run, ``duration`` (its run time by the workload),
+        ``waited`` (before all its starts together, or until the end of the run) and ``lost`` (work that was thrown away).
+        Times are seconds, nan where there is none; what else there is none of is None.
     """
 
     facts: Mapping[str, Any]
@@ -140,6 +148,7 @@ class Metrics:
     rounds: Mapping[str, NDArray[Any]]
     wall_seconds: float
     unstarted: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    table: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in self.tasks.items() if n)
@@ -183,6 +192,50 @@ class Metrics:
         everything = np.r_[self.waits, self.unstarted]
         return Percentiles(len(everything), float(everything.mean()), p50, p90, p99, math.inf)
 
+    def slowdown(self, shortest: float = 10.0) -> Percentiles:
+        """Return the distribution of the bounded slowdown of the tasks that have completed.
+
+        It is the time from arrival to end by the run time, both of at least `shortest` seconds, and at least 1 (Feitelson,
+        "Metrics for Parallel Job Scheduling and Their Convergence", JSSPP 2001).
+        """
+        number("shortest", shortest, 1e-9)
+        arrival, end, run = (np.array(self.table.get(c, ()), np.float64) for c in ("arrival", "end", "duration"))
+        done = np.isfinite(end)
+        return Percentiles.of(np.maximum((end - arrival)[done] / np.maximum(run[done], shortest), 1.0))
+
+    def wait_again(self) -> Percentiles:
+        """Return the distribution of the seconds waited after the first start, of the tasks that were stopped and waited again."""
+        first, arrival, waited = (
+            np.array(self.table.get(c, ()), np.float64) for c in ("first_start", "arrival", "waited")
+        )
+        starts = np.array(self.table.get("starts", ()), np.int64)
+        waits = np.array([state == "waiting" for state in self.table.get("state", ())], bool)
+        stopped = (starts > 1) | ((starts == 1) & waits)
+        return Percentiles.of((waited - (first - arrival))[stopped])
+
+    def to_frame(self) -> Any:
+        """Return `table` as a pandas DataFrame.
+
+        Raises
+        ------
+        ImportError
+            pandas is missing.
+        """
+        return frame(self.table)
+
+    def _repr_html_(self) -> str:
+        wait, slow = self.wait_of_all(), self.slowdown()
+        rows = {
+            **{f"tasks {state.replace('_', ' ')}": f"{n:,}" for state, n in self.tasks.items() if n},
+            **{f"{name} allocated, mean": f"{100 * use.mean:.1f} %" for name, use in self.usage.items()},
+            "wait, mean and p99": f"{wait.mean:,.1f} s, {wait.p99:,.1f} s",
+            "bounded slowdown, mean": f"{slow.mean:,.2f}",
+            "preemptions": f"{self.counts['preemptions']:,}",
+            "work lost": f"{self.counts['lost_seconds']:,.0f} s",
+            "rounds": f"{self.counts['rounds']:,}",
+        }
+        return pairs_html(f"Simulation of {self.facts['workload']}", rows)
+
     def latency(self, phase: str = "schedule") -> Percentiles:
         """Return the distribution of the wall-clock seconds of a round; `phase` is one of `WALL_CLOCK`."""
         return Percentiles.of(self.rounds[phase])
@@ -205,6 +258,8 @@ class Metrics:
             "wait_seconds": asdict(self.wait()),
             "wait_seconds_of_all": asdict(self.wait_of_all()),
             "unstarted_seconds": asdict(Percentiles.of(self.unstarted)),
+            "wait_seconds_again": asdict(self.wait_again()),
+            "bounded_slowdown": asdict(self.slowdown()),
             "counts": dict(self.counts),
             "network": {k: int(self.rounds[k].max(initial=0)) for k in ("nodes", "arcs")},
             "wall_clock": {"run_seconds": self.wall_seconds, "latency_seconds": seconds},

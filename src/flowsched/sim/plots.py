@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,9 @@ from flowsched.sim.summary import duration, resource_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Plot", "draw"]
+__all__ = ["Plot", "draw", "svg"]
+
+Drawn = TypeVar("Drawn")
 
 _BINS = 700
 """Bins of a longer series, each drawn as a mean with its range as a shade."""
@@ -71,10 +73,11 @@ def draw(metrics: Metrics) -> list[Plot]:
         ("Waiting time", "share of the started tasks that waited at most so long", "half", _wait_cdf),
         ("Network size", "nodes and arcs of the flow network", "half", _network),
     )
-    return [Plot(title, caption, width, _svg(metrics, width, fill)) for title, caption, width, fill in everything]
+    return [Plot(title, caption, width, svg(metrics, width, fill)) for title, caption, width, fill in everything]
 
 
-def _svg(metrics: Metrics, width: str, fill: Callable[[Axes, Metrics], None]) -> bytes:
+def svg(drawn: Drawn, width: str, fill: Callable[[Axes, Drawn], None]) -> bytes:
+    """Return a drawing in the style of the reports; `fill` draws it."""
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -87,7 +90,7 @@ def _svg(metrics: Metrics, width: str, fill: Callable[[Axes, Metrics], None]) ->
         figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
         axes = figure.add_subplot()
         axes.yaxis.set_label_coords(-0.7 / (across - 0.94), 0.5)
-        fill(axes, metrics)
+        fill(axes, drawn)
         out = io.BytesIO()
         figure.savefig(out, format="svg", metadata={"Date": None})
     return out.getvalue()

@@ -11,7 +11,7 @@ from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import draw
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
 
-__all__ = ["report", "write_report"]
+__all__ = ["CSS", "html_table", "report", "write_report"]
 
 
 def write_report(metrics: Metrics, path: str | Path) -> None:
@@ -39,7 +39,7 @@ def report(metrics: Metrics) -> str:
         "<div><span>{}</span><strong>{}</strong><small>{}</small></div>".format(*map(html.escape, card))
         for card in _cards(metrics)
     )
-    body = "\n".join(_table(table) for table in tables(metrics))
+    body = "\n".join(html_table(table) for table in tables(metrics))
     facts = "".join(
         f"<tr><th>{html.escape(str(k).replace('_', ' '))}</th><td class=note>{html.escape(_plain(v))}</td></tr>"
         for k, v in metrics.facts.items()
@@ -49,7 +49,7 @@ def report(metrics: Metrics) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{html.escape(title)}</title>
-<style>{_CSS}</style>
+<style>{CSS}</style>
 <header><h1>{html.escape(title)}</h1><p>{html.escape(facts_line(metrics))}</p></header>
 <section class="cards">
 {cards}
@@ -102,7 +102,8 @@ def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
     return cards
 
 
-def _table(table: Table) -> str:
+def html_table(table: Table) -> str:
+    """Return a table as HTML."""
     last = len(table.columns) - 1
     head = "".join(f"<th>{html.escape(c)}</th>" for c in table.columns) if any(table.columns) else ""
     rows = []
@@ -129,7 +130,7 @@ def _plain(value: object) -> str:
     return "-" if value is None else str(value)
 
 
-_CSS = """
+CSS = """
 :root { color-scheme: light; --ink: #1d2733; --soft: #5b6876; --line: #e3e8ee; }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1120px; padding: 40px 32px 56px; color: var(--ink); background: #fff;

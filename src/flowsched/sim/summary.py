@@ -62,7 +62,7 @@ def facts_line(metrics: Metrics) -> str:
     else:
         rounds = f"rounds every {duration(facts['interval'])}" + (" and on events" if facts["on_events"] else "")
     parts = [f"{facts['machines']:,} machines", f"{facts['tasks']:,} tasks"]
-    parts += [f"policy {facts['policy']}"] if "policy" in facts else []
+    parts += [f"{what} {facts[what]}" for what in ("policy", "scheduler") if what in facts]
     parts += [rounds, f"{duration(facts['end'])} simulated in {duration(metrics.wall_seconds)}"]
     parts += [f"arrivals {facts['compress']:g} times as fast as recorded"] if "compress" in facts else []
     parts += ["no task ever ends"] if facts.get("hold") else []
@@ -182,6 +182,9 @@ def _wait(metrics: Metrics) -> Table:
         rows.append(_distribution(f"{never:,} that never started, until the end", Percentiles.of(metrics.unstarted)))
         points = (bounded(p, metrics) for p in (every.p50, every.p90, every.p99, every.max))
         rows.append((f"all {every.n:,} (Kaplan-Meier)", *points, f">= {duration(every.mean)}"))
+    again = metrics.wait_again()
+    if again.n:
+        rows.append(_distribution(f"{again.n:,} that were stopped, waiting again", again))
     return Table("Waiting time, from arrival to first start", ("", "p50", "p90", "p99", "max", "mean"), rows)
 
 
@@ -192,6 +195,7 @@ def _latency(metrics: Metrics) -> Table:
 
 def _network(metrics: Metrics) -> Table:
     rounds, counts = metrics.rounds, metrics.counts
+    slow = metrics.slowdown()
     changes = Percentiles.of(rounds["changes"].astype(float))
     rows: Iterable[tuple[str, str]] = (
         ("rounds", f"{counts['rounds']:,.0f}"),
@@ -207,5 +211,6 @@ def _network(metrics: Metrics) -> Table:
         ("conflicts", f"{counts['conflicts']:,.0f}"),
         ("machine failures", f"{counts['machine_failures']:,.0f}"),
         ("work lost", duration(counts["lost_seconds"])),
+        ("bounded slowdown (mean, p99)", f"{slow.mean:,.2f}, {slow.p99:,.2f}" if slow.n else "-"),
     )
     return Table("Rounds and network", ("", ""), tuple(rows))

@@ -46,7 +46,8 @@ class TaskState:
     """State of a task.
 
     `left` is the remaining run time; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
-    those of the last start.
+    those of the last start.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
+    work that was thrown away.
     """
 
     id: Hashable
@@ -61,6 +62,10 @@ class TaskState:
     machine: Hashable = None
     devices: Sequence[int] | None = None
     preempted: int = 0
+    duration: float = math.nan
+    since: float = math.nan
+    waited: float = 0.0
+    lost: float = 0.0
 
 
 class World:
@@ -177,7 +182,7 @@ class World:
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            self.tasks[task.id] = state = TaskState(task.id, now, duration, job=job.id)
+            self.tasks[task.id] = state = TaskState(task.id, now, duration, job=job.id, duration=duration, since=now)
             self._set_state(state, WAITING)
         if job.id in self._jobs:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
@@ -225,6 +230,7 @@ class World:
         self._set_state(task, RUNNING)
         task.attempt += 1
         task.started = now
+        task.waited += now - task.since
         if math.isnan(task.first_start):
             task.first_start = now
         if self._runner is not None:
@@ -239,8 +245,15 @@ class World:
         if self._resume:
             task.left = max(task.left - ran, 0.0)
         else:
-            self.lost_seconds += ran
+            self._lose(task)
+        task.since = self.clock.now
         self._set_state(task, WAITING)
+
+    def _lose(self, task: TaskState) -> None:
+        """Throw away what a task has done since its start."""
+        ran = self.clock.now - task.started
+        task.lost += ran
+        self.lost_seconds += ran
 
     def _end(self, attempt: tuple[TaskState, int]) -> None:
         task, number = attempt
@@ -259,7 +272,8 @@ class World:
         """Let a task fail for want of a resource: it waits again, its work is lost."""
         state = self.tasks[task]
         self.task_failures += 1
-        self.lost_seconds += self.clock.now - state.started
+        self._lose(state)
+        state.since = self.clock.now
         self.inventory.release(task, self.clock.now)
         self._set_state(state, WAITING)
         self._tell(TaskFailed(task, time=self.clock.now))
@@ -270,8 +284,8 @@ class World:
         if self.count[WAITING]:
             self._happened()
 
-    def task_table(self) -> dict[str, list[Any]]:
-        """Return a row per task that has arrived, by columns."""
+    def task_table(self, end: float) -> dict[str, list[Any]]:
+        """Return a row per task that has arrived, by columns; what waits has waited until `end`."""
         states = list(self.tasks.values())
         return {
             "task": [task.id for task in states],
@@ -285,6 +299,9 @@ class World:
             "end": [task.ended for task in states],
             "preempted": [task.preempted for task in states],
             "state": [_STATES[task.state] for task in states],
+            "duration": [task.duration for task in states],
+            "waited": [task.waited + (max(end - task.since, 0.0) if task.state == WAITING else 0.0) for task in states],
+            "lost": [task.lost for task in states],
         }
 
     def counted(self) -> list[int]:

@@ -1,0 +1,305 @@
+"""Runs of several schedulers on the same workloads, side by side: means, ranges and paired differences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowsched.boundary.files import replace
+from flowsched.boundary.validate import mapping, quoted, whole
+from flowsched.exceptions import InputError
+from flowsched.sim.engine import Simulation
+from flowsched.sim.metrics import Metrics
+from flowsched.sim.processes import each_in_a_process
+from flowsched.sim.schedulers import scheduler
+from flowsched.sim.summary import Table, duration
+from flowsched.sim.workload import Workload
+
+__all__ = ["MEASURES", "Comparison", "Outcome", "Spread", "compare"]
+
+MEASURES: Mapping[str, str] = {
+    "wait, mean": "s",
+    "wait, p99": "s",
+    "bounded slowdown, mean": "",
+    "end": "s",
+    "allocated, mean": "share",
+    "never started": "tasks",
+    "preemptions": "",
+    "work lost": "s",
+    "decision, mean": "s of this computer",
+}
+"""What is compared, and in which unit.
+
+Waits are those of `Metrics.wait_of_all`, the slowdown is of tasks that completed, and what is allocated is the mean over the run
+of the resource that the workload asks most of.
+"""
+
+_POINTS = 401
+"""Points of a curve that is kept for a drawing."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One run.
+
+    Attributes
+    ----------
+    scheduler : str
+    seed : int
+    figures : mapping of str to float
+        By `MEASURES`; nan where there is none.
+    waiting : tuple of sequence of float
+        Times, and how many tasks waited: the most since the time before.
+    waits : sequence of float
+        Quantiles of the waits at equal steps from 0 to 1, infinite from those on that never started.
+    """
+
+    scheduler: str
+    seed: int
+    figures: Mapping[str, float]
+    waiting: tuple[Sequence[float], Sequence[float]] = field(default=((), ()), repr=False)
+    waits: Sequence[float] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Mean, least and largest of a figure over seeds; nan without any."""
+
+    mean: float
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread:
+        """Return the spread of numbers; nan is left out."""
+        found = [v for v in values if not math.isnan(v)]
+        return cls(sum(found) / len(found), min(found), max(found)) if found else cls(math.nan, math.nan, math.nan)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The runs that were done, in the order of seeds and schedulers.
+
+    Attributes
+    ----------
+    schedulers : tuple of str
+        Differences are to the first.
+    seeds : tuple of int
+    outcomes : tuple of Outcome
+        Fewer than schedulers times seeds if it was interrupted.
+    facts : mapping
+        Workload, options of the simulations.
+    """
+
+    schedulers: tuple[str, ...]
+    seeds: tuple[int, ...]
+    outcomes: tuple[Outcome, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def whole(self) -> bool:
+        """True if no run is missing."""
+        return len(self.outcomes) == len(self.schedulers) * len(self.seeds)
+
+    def values(self, scheduler: str, measure: str) -> dict[int, float]:
+        """Return the figures of a scheduler by seed."""
+        return {run.seed: run.figures[measure] for run in self.outcomes if run.scheduler == scheduler}
+
+    def spread(self, scheduler: str, measure: str) -> Spread:
+        """Return mean, least and largest figure of a scheduler."""
+        return Spread.of(self.values(scheduler, measure).values())
+
+    def difference(self, scheduler: str, measure: str) -> Spread:
+        """Return the spread of the differences to the first scheduler with the same seed; with it, luck of arrivals goes out."""
+        base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
+        both = [(mine[seed], base[seed]) for seed in mine if seed in base]
+        return Spread.of(0.0 if a == b else a - b for a, b in both)
+
+    def tables(self) -> list[Table]:
+        """Return the means of all measures; with several seeds, also a table for each measure with ranges and differences."""
+        short = [name for name in MEASURES if any(run.figures[name] for run in self.outcomes)]
+        rows = [(name, *(shown(self.spread(name, m).mean, m) for m in short)) for name in self.schedulers]
+        title = "Comparison" + (f", means of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "")
+        found = [Table(title, ("", *short), rows)]
+        columns = ("", "mean", "least", "most", f"less {self.schedulers[0]}: mean", "least", "most")
+        for measure in short if len(self.seeds) > 1 else ():
+            rows = []
+            for name in self.schedulers:
+                one, other = self.spread(name, measure), self.difference(name, measure)
+                plain = [shown(v, measure) for v in (one.mean, one.least, one.most)]
+                signed = [shown(v, measure, signed=True) for v in (other.mean, other.least, other.most)]
+                rows.append((name, *plain, *(signed if name != self.schedulers[0] else ["", "", ""])))
+            found.append(Table(measure[0].upper() + measure[1:], columns, rows))
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as values that JSON can carry: nan is None, infinity "inf"."""
+        return {
+            "facts": dict(self.facts),
+            "schedulers": list(self.schedulers),
+            "seeds": list(self.seeds),
+            "whole": self.whole,
+            "units": dict(MEASURES),
+            "runs": [
+                {"scheduler": run.scheduler, "seed": run.seed, "figures": {k: _json(v) for k, v in run.figures.items()}}
+                for run in self.outcomes
+            ],
+            "summary": {
+                name: {
+                    measure: {
+                        kind: {what: _json(getattr(spread, what)) for what in ("mean", "least", "most")}
+                        for kind, spread in (
+                            ("value", self.spread(name, measure)), ("difference", self.difference(name, measure))
+                        )
+                    }
+                    for measure in MEASURES
+                }
+                for name in self.schedulers
+            },
+        }  # fmt: skip
+
+    def to_json(self, path: str | Path) -> None:
+        """Write `to_dict` to a file, whole or not at all."""
+        replace(path, json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n")
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write a row per run to a file, whole or not at all."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(["scheduler", "seed", *MEASURES])
+        for run in self.outcomes:
+            figures = (run.figures[m] for m in MEASURES)
+            writer.writerow([run.scheduler, run.seed, *("" if math.isnan(v) else v for v in figures)])
+        replace(path, out.getvalue())
+
+
+def compare(
+    workload: Workload | Callable[[int], Workload],
+    schedulers: Sequence[str],
+    seeds: int | Sequence[int] = 1,
+    *,
+    processes: int = 0,
+    until: float | None = None,
+    options: Mapping[str, Any] | None = None,
+    said: Callable[[Outcome, int, int], None] | None = None,
+    stopped: Callable[[], bool] = bool,
+) -> Comparison:
+    """Run schedulers on the same arrivals, seed by seed.
+
+    Parameters
+    ----------
+    workload : Workload or callable
+        A function gets the seed and returns the workload of that seed: the same for every scheduler.
+    schedulers : sequence of str
+        See `scheduler`.  The first is the one that the others are compared with.
+    seeds : int or sequence of int
+        How many, from 0 on, or which.
+    processes : int
+        Run in so many processes; 0 is this one.  The workload must be a function then that pickle can name, and a script needs
+        ``if __name__ == "__main__":``.
+    until : float or None
+        See `Simulation.run`.
+    options : mapping, optional
+        Keyword arguments of every `Simulation`.
+    said : callable, optional
+        Called with each outcome, how many there are by now, and how many there will be.
+    stopped : callable, optional
+        Asked several times a second (in this process, after every run); True ends the comparison with what was done.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    InputError
+        An argument out of range.
+    AuditError
+        A scheduler broke a promise.
+    ChildProcessError
+        A process was killed.
+    """
+    names = tuple(schedulers)
+    if isinstance(schedulers, str) or not names or len(set(names)) < len(names):
+        raise InputError(f"schedulers: a sequence of different names expected, got {quoted(schedulers)}")
+    chosen = tuple(range(whole("seeds", seeds, 1, 10**6))) if isinstance(seeds, int) else tuple(seeds)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"seeds: different seeds expected, got {quoted(seeds)}")
+    whole("processes", processes, 0, 4096)
+    if isinstance(workload, Workload) and processes:
+        raise InputError("workload: with processes, a function that returns it expected, got a Workload")
+    extra = mapping("options", {} if options is None else options)
+    jobs = [(workload, name, seed, until, extra) for seed in chosen for name in names]
+    outcomes = []
+    for outcome in each_in_a_process(_run, jobs, processes, stopped) if processes else _here(jobs, stopped):
+        outcomes.append(outcome)
+        if said is not None:
+            said(outcome, len(outcomes), len(jobs))
+    place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
+    outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
+    return Comparison(names, chosen, tuple(outcomes), {"until": until, **extra})
+
+
+_Job = tuple[Workload | Callable[[int], Workload], str, int, float | None, Mapping[str, Any]]
+
+
+def _here(jobs: Sequence[_Job], stopped: Callable[[], bool]) -> Iterable[Outcome]:
+    for job in jobs:
+        if stopped():
+            return
+        yield _run(job)
+
+
+def _run(job: _Job) -> Outcome:
+    workload, name, seed, until, options = job
+    work = workload if isinstance(workload, Workload) else workload(seed)
+    return _outcome(name, seed, Simulation(scheduler(name, work, seed=seed), work, seed=seed, **options).run(until))
+
+
+def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
+    wait = metrics.wait_of_all()
+    scarce = max(metrics.offered, key=lambda resource: metrics.offered[resource].mean, default=None)
+    figures = (
+        wait.mean, wait.p99, metrics.slowdown().mean, float(metrics.facts["end"]),
+        math.nan if scarce is None else metrics.usage[scarce].mean_overall, float(len(metrics.unstarted)),
+        float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]), metrics.latency().mean,
+    )  # fmt: skip
+    waits = np.sort(np.r_[metrics.waits, np.full(len(metrics.unstarted), math.inf)])
+    at = np.linspace(0, len(waits) - 1, _POINTS).round().astype(int) if len(waits) else np.zeros(0, int)
+    return Outcome(name, seed, dict(zip(MEASURES, figures, strict=True)), _thinned(metrics), waits[at].tolist())
+
+
+def _thinned(metrics: Metrics) -> tuple[list[float], list[float]]:
+    """Return how many tasks waited over time, the most in each of equal steps."""
+    time, waiting = metrics.series["time"], metrics.series["waiting"]
+    if not len(time) or time[-1] <= time[0]:
+        return [], []
+    grid = np.linspace(time[0], time[-1], _POINTS)
+    first = np.searchsorted(time, grid[:-1], "right") - 1
+    return grid[1:].tolist(), np.maximum.reduceat(waiting, first).astype(float).tolist()
+
+
+def shown(value: float, measure: str, signed: bool = False) -> str:
+    """Return a figure as tables print it."""
+    unit = MEASURES[measure]
+    sign = ("+" if value > 0 else "-" if value < 0 else "") if signed else ""
+    size = abs(value) if signed else value
+    if math.isnan(value):
+        return "-"
+    if unit == "share":
+        return f"{sign}{100 * size:.1f} %"
+    if unit.startswith("s"):
+        return sign + duration(size)
+    return f"{sign}{size:,.0f}" if float(size).is_integer() or size >= 1000 else f"{sign}{size:,.3g}"
+
+
+def _json(value: float) -> float | str | None:
+    return None if math.isnan(value) else value if math.isfinite(value) else str(value)

@@ -1,0 +1,169 @@
+"""Report of a comparison as one HTML file that contains its plots."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowsched.boundary.files import replace
+from flowsched.sim.comparison import MEASURES, Comparison, shown
+from flowsched.sim.plots import svg
+from flowsched.sim.report import CSS, html_table
+from flowsched.version import __version__
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["comparison_report", "write_comparison"]
+
+_COLOURS = (
+    "#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e", "#a38a00", "#0f8fb3", "#c94f9b", "#5d7a1f",
+)  # fmt: skip
+_CSS = """
+thead th { padding-left: 16px; }
+.tables td { white-space: nowrap; }
+.tables td.note { white-space: normal; }
+@media (max-width: 760px) {
+  .plots { grid-template-columns: minmax(0, 1fr); }
+  figure.full { overflow-x: auto; }
+  figure.full img { min-width: 720px; }
+}
+"""
+"""Rows of many figures, and wide plots that scroll in a narrow window."""
+
+_BARS = ("wait, mean", "bounded slowdown, mean", "end", "allocated, mean")
+
+
+def write_comparison(comparison: Comparison, path: str | Path) -> None:
+    """Write `comparison_report` to a file, whole or not at all.
+
+    Raises
+    ------
+    ImportError
+        Matplotlib is missing; the message says how to install it.
+    """
+    replace(path, comparison_report(comparison))
+
+
+def comparison_report(comparison: Comparison) -> str:
+    """Return the report of a comparison as HTML; plots are SVG images inside it."""
+    facts = comparison.facts
+    title = f"Comparison on {facts.get('workload', 'a workload')}"
+    done, wanted = len(comparison.outcomes), len(comparison.schedulers) * len(comparison.seeds)
+    line = f"{len(comparison.schedulers)} schedulers, seeds {', '.join(map(str, comparison.seeds))}, the same arrivals for all"
+    line += "" if comparison.whole else f"; interrupted after {done} of {wanted} runs"
+    first = f"seed {comparison.seeds[0]}"
+    drawn = [
+        ("Waiting tasks", f"over time, {first}", "full", _waiting),
+        ("Waiting time", f"tasks that waited at most so long, {first}", "full", _waits),
+        *((m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m)) for m in _BARS),
+    ]
+    figures = "\n".join(
+        f'<figure class="{width}"><figcaption><b>{html.escape(name)}</b> {html.escape(caption)}</figcaption>'
+        f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{base64.b64encode(svg(comparison, width, fill)).decode()}"></figure>'
+        for name, caption, width, fill in (drawn if comparison.outcomes else [])
+    )
+    settings = {**facts, "flowsched": __version__}
+    pairs = "".join(
+        f"<tr><th>{html.escape(str(k).replace('_', ' '))}</th><td class=note>{html.escape(str(v))}</td></tr>"
+        for k, v in settings.items()
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>{html.escape(title)}</title>
+<style>{CSS}{_CSS}</style>
+<header><h1>{html.escape(title)}</h1><p>{html.escape(line)}</p></header>
+<section class="plots" style="margin-top: 28px">
+{figures}
+</section>
+<section class="tables">
+{"".join(map(html_table, comparison.tables()))}
+<div class="pairs"><h2>Settings</h2><table>{pairs}</table></div>
+</section>
+<footer>Made by flowsched. Times are simulated but for decisions, which are this computer's.</footer>
+</html>
+"""
+
+
+def _waiting(axes: Axes, comparison: Comparison) -> None:
+    for name, colour, (time, waiting), _ in _first(comparison):
+        axes.step(np.array(time) / 3600, waiting, where="pre", color=colour, label=name, linewidth=1.2)
+    axes.set_xlabel("simulated time (hours)")
+    axes.set_ylabel("tasks")
+    axes.set_ylim(0, max(axes.get_ylim()[1], 1.0) * 1.12)
+    axes.set_xlim(left=0)
+    axes.legend(ncols=min(len(comparison.schedulers), 6), fontsize=8.5, loc="upper left")
+
+
+def _waits(axes: Axes, comparison: Comparison) -> None:
+    longest = 1.0
+    for name, colour, _, waits in _first(comparison):
+        share = np.linspace(0, 100, len(waits))
+        known = np.isfinite(waits)
+        axes.step(np.asarray(waits)[known], share[known], where="post", color=colour, label=name, linewidth=1.2)
+        longest = max(longest, float(np.max(np.asarray(waits)[known], initial=0.0)))
+    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
+    ticks = {
+        0: "0",
+        1: "1 s",
+        10: "10 s",
+        60: "1 min",
+        600: "10 min",
+        3600: "1 h",
+        21600: "6 h",
+        86400: "1 d",
+        864000: "10 d",
+    }
+    axes.set_xticks([t for t in ticks if t <= longest * 1.2], [text for t, text in ticks.items() if t <= longest * 1.2])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(0, longest * 1.15)
+    axes.set_ylim(0, 104)
+    axes.set_xlabel("waiting time")
+    axes.set_ylabel("tasks (%)")
+    axes.legend(fontsize=8.5, loc="lower right", ncols=2)
+
+
+def _bars(measure: str) -> Callable[[Axes, Comparison], None]:
+    def fill(axes: Axes, comparison: Comparison) -> None:
+        names = [name for name in comparison.schedulers if comparison.values(name, measure)]
+        for at, name in enumerate(names):
+            spread = comparison.spread(name, measure)
+            colour = _COLOURS[comparison.schedulers.index(name) % len(_COLOURS)]
+            mean = spread.mean if np.isfinite(spread.mean) else 0.0
+            axes.barh(at, mean, color=colour, height=0.62)
+            if np.isfinite(spread.most) and spread.most > spread.least:
+                axes.plot([spread.least, spread.most], [at, at], color="#1d2733", linewidth=1.6, solid_capstyle="butt")
+            axes.annotate(shown(spread.mean, measure), (max(mean, spread.most if np.isfinite(spread.most) else 0.0), at), xytext=(4, 0),
+                          textcoords="offset points", va="center", fontsize=8.5)  # fmt: skip
+        axes.set_yticks([])
+        axes.set_xticks([])
+        axes.spines["bottom"].set_visible(False)
+        axes.grid(False)
+        for at, name in enumerate(names):
+            axes.annotate(
+                name, (0, at), xytext=(-4, 0), textcoords="offset points", ha="right", va="center", fontsize=8.5
+            )
+        figure = axes.get_figure()
+        assert figure is not None
+        figure.subplots_adjust(left=0.27, bottom=0.03)
+        axes.margins(x=0.22)
+        axes.set_xlim(left=0)
+        axes.invert_yaxis()
+
+    assert measure in MEASURES
+    return fill
+
+
+def _first(comparison: Comparison) -> Iterator[tuple[str, str, Any, Sequence[float]]]:
+    """Yield name, colour, waiting over time and waits of the runs of the first seed."""
+    for run in comparison.outcomes:
+        if run.seed == comparison.seeds[0]:
+            colour = _COLOURS[comparison.schedulers.index(run.scheduler) % len(_COLOURS)]
+            yield run.scheduler, colour, run.waiting, run.waits

@@ -1,0 +1,294 @@
+"""Schedulers with one line of tasks: first come first served, alone or with EASY or conservative backfilling.
+
+The line is in the order in which tasks began to wait.  Tasks that must start together stand in it as one unit.  Estimates of
+run times are `Task.duration`; a task without one is taken to run for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection
+from operator import itemgetter
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Cluster, Resources
+from flowsched.cluster.records import JobRecord, TaskClass, TaskRecord
+from flowsched.exceptions import InputError
+from flowsched.sim.baselines import Greedy, fifo
+from flowsched.sim.room import Choice, Plan, Room, emptiest, lacking
+
+__all__ = ["Queue"]
+
+Ints = NDArray[np.int64]
+
+
+_DEPTH = 100
+"""Units with a reservation under conservative backfilling."""
+
+_MANY = 2**40
+"""More tasks than any machine holds."""
+
+
+class _Unit:
+    """Tasks that start together, the longest of their estimated run times, and how many there are of each class."""
+
+    __slots__ = ("duration", "tasks")
+
+    def __init__(self, tasks: list[TaskRecord], duration: float) -> None:
+        self.tasks = tasks
+        self.duration = duration
+
+    @property
+    def cls(self) -> TaskClass:
+        return self.tasks[0].group.cls
+
+    @property
+    def counts(self) -> list[tuple[TaskClass, int]]:
+        return list(Counter(task.group.cls for task in self.tasks).items())
+
+
+class Queue(Greedy):
+    """First come, first served: the first unit that finds no room keeps all later ones from starting.
+
+    Backfilling lets later ones start where they delay no earlier one that has a reservation, by the estimates:
+
+    * ``"easy"``: the first unit without room has one (Lifka, "The ANL/IBM SP Scheduling System", JSSPP 1995).  It gets the
+      first machines that will have room for it.  Others start there only if they end in time, or fit beside it.
+    * ``"conservative"``: every unit has one, in the order of the line (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).  They
+      are made anew in every round, for the first 100 units that wait; the others do not start.
+
+    Reservations go by amounts of resources, not by single devices.
+
+    Parameters
+    ----------
+    backfill : {False, True, "easy", "conservative"}
+        True is ``"easy"``.
+    resources : sequence of str or Resources
+    choice : Choice
+    """
+
+    def __init__(
+        self,
+        backfill: bool | Literal["easy", "conservative"],
+        resources: Resources | Collection[str] = ("cpu", "mem", "gpu"),
+        choice: Choice = emptiest,
+    ) -> None:
+        if backfill not in (False, True, "easy", "conservative"):
+            raise InputError(f"backfill: False, True, 'easy' or 'conservative' expected, got {backfill!r}")
+        super().__init__(fifo, resources, choice)
+        self.backfill = backfill
+
+    def _place(self, plan: Plan, room: Room) -> None:
+        if not room.fits.any():
+            return
+        line = _line(self.cluster)
+        at = 0
+        while at < len(line) and self._start(line[at].tasks, plan, room):
+            at += 1
+        if at == len(line) or not self.backfill:
+            return
+        fill = self._conservative if self.backfill == "conservative" else self._easy
+        fill(line[at:], plan, room)
+
+    def _easy(self, line: list[_Unit], plan: Plan, room: Room) -> None:
+        """Reserve for the first unit, and start others that do not delay it."""
+        now, classes = plan.transaction.now, room.classes
+        shadow, at = None, 0
+        while shadow is None and at < len(line):  # one that no estimate tells the start of delays no other
+            if not self._start(line[at].tasks, plan, room):
+                shadow = _Shadow.of(line[at], self.cluster, room, now)
+            at += 1
+        line = line[at:]
+        if shadow is None:
+            return
+        sizes = np.array([len(unit.tasks) for unit in line])
+        of = np.array([room.line(unit.cls) for unit in line], np.int64)
+        in_time = now + np.array([unit.duration for unit in line]) <= shadow.until
+        left = np.ones(len(line), bool)
+        while True:
+            beside = [np.minimum(room.of(cls), _fits(cls, shadow.beside)).sum() for cls in classes]
+            fits = np.where(in_time, room.fits.sum(axis=1)[of], np.array(beside)[of])
+            possible = np.flatnonzero(left & (sizes <= fits))
+            if not len(possible):
+                return
+            at = int(possible[0])
+            left[: at + 1] = False
+            unit = line[at]
+            most = None if in_time[at] else _fits(unit.cls, shadow.beside)
+            if self._start(unit.tasks, plan, room, most) and not in_time[at]:
+                for task in unit.tasks:
+                    shadow.beside[room.column(task.row)] -= task.group.cls.demand
+
+    def _conservative(self, line: list[_Unit], plan: Plan, room: Room) -> None:
+        """Start each unit, or reserve the earliest time at which it fits as long as it runs, in the order of the line."""
+        held = _Profile(self.cluster, room, plan.transaction.now)
+        sizes = np.array([len(unit.tasks) for unit in line])
+        of = np.array([room.line(unit.cls) for unit in line])
+        for at, unit in enumerate(line[:_DEPTH]):
+            # Where none of the rest finds room now, none of the reservations to come changes anything.
+            if not (sizes[at:] <= room.fits.sum(axis=1)[of[at:]]).any():
+                return
+            found = held.earliest(unit, room)
+            if found is None:
+                continue
+            begin, where = found
+            if begin == 0:
+                self._start(unit.tasks, plan, room, where.sum(axis=0))
+            held.take(unit, begin, where)
+
+
+def _line(cluster: Cluster) -> list[_Unit]:
+    """Return what waits, in the order in which it began to; a gang that lacks tasks is left out."""
+    single: list[TaskRecord] = []
+    jobs: dict[JobRecord, None] = {}
+    for members in cluster.waiting.values():
+        for group in members:
+            if group.job.gang_size > 1:
+                jobs[group.job] = None
+            else:
+                single += group.waiting
+    units = [_Unit([task], task.duration) for task in single]
+    for job in jobs:
+        lack = lacking(job)
+        tasks = sorted(task for group in job.groups.values() for task in group.waiting)
+        if len(tasks) >= lack:
+            units.append(_Unit(tasks[:lack], max(task.duration for task in tasks[:lack])))
+            units += [_Unit([task], task.duration) for task in tasks[lack:]]
+    return sorted(units, key=lambda unit: unit.tasks[0])
+
+
+def _fits(cls: TaskClass, free: Ints) -> Ints:
+    """Return how many tasks of a class so much holds, shape of `free` without its last axis."""
+    asks = np.flatnonzero(cls.demand > 0)
+    if not len(asks):
+        return np.full(free.shape[:-1], _MANY)
+    fits: Ints = np.maximum((free[..., asks] // cls.demand[asks]).min(axis=-1), 0)
+    return fits
+
+
+def _spread(unit: _Unit, free: Ints, most: Ints, now: Ints | None = None) -> Ints | None:
+    """Return how many tasks of each class of a unit go to each machine, shape (classes, machines); None if not all fit.
+
+    `most`, of the same shape, bounds them.  The room beyond `now` is taken first: that leaves more for others to start in.
+    """
+    where = np.zeros_like(most)
+    for i, (cls, count) in enumerate(unit.counts):
+        fits = np.minimum(_fits(cls, free), most[i])
+        if now is not None:
+            where[i] = _filled(count, np.maximum(fits - now[i], 0))
+        where[i] += _filled(count - int(where[i].sum()), fits - where[i])
+        if where[i].sum() < count:
+            return None
+        if len(unit.counts) > 1:
+            free = free - where[i][:, None] * cls.demand
+    return where
+
+
+def _filled(count: int, room: Ints) -> Ints:
+    """Return how many of `count` tasks go to each machine if the first ones take what they can."""
+    filled: Ints = np.clip(count - (np.cumsum(room) - room), 0, room)
+    return filled
+
+
+def _ends(cluster: Cluster, room: Room, now: float) -> list[tuple[float, list[tuple[int, Ints]]]]:
+    """Return the times at which running tasks end by their estimates, and what each gives back, by column of `room`.
+
+    A task that has run longer than its estimate ends at once.
+    """
+    found: dict[float, list[tuple[int, Ints]]] = {}
+    for column, row in enumerate(room.rows.tolist()):
+        for task in cluster.by_row[row].tasks:
+            end = max(task.began + task.duration, now)
+            if end < math.inf:
+                found.setdefault(end, []).append((column, task.group.cls.demand))
+    return sorted(found.items(), key=itemgetter(0))
+
+
+def _able(unit: _Unit, cluster: Cluster, room: Room) -> NDArray[np.bool_]:
+    """Return which machines could ever run the tasks of each class of a unit, shape (classes, machines)."""
+    return cluster.inventory.can_ever(np.array([cls.index for cls, _ in unit.counts]), room.rows)
+
+
+class _Shadow:
+    """When the first unit in line can start, and where.
+
+    Attributes
+    ----------
+    until : float
+    beside : ndarray of int64, shape (machines, resources)
+        What is free then beside it.
+    taken : ndarray of int64, shape (machines,)
+        How many of its tasks each machine gets.
+    """
+
+    def __init__(self, until: float, beside: Ints, taken: Ints) -> None:
+        self.until = until
+        self.beside = beside
+        self.taken = taken
+
+    @classmethod
+    def of(cls, unit: _Unit, cluster: Cluster, room: Room, now: float) -> _Shadow | None:
+        """Return the shadow of a unit; None where no estimate tells when it can start."""
+        free = cluster.inventory.free[room.rows].copy()
+        able = _able(unit, cluster, room)
+        now_fit = np.array([room.of(kind) for kind, _ in unit.counts])
+        most = now_fit.copy()  # by devices and slots, until a task ends there
+        for end, given in _ends(cluster, room, now):
+            for column, demand in given:
+                free[column] += demand
+                most[:, column] = np.where(able[:, column], _MANY, 0)
+            where = _spread(unit, free, most, now_fit)
+            if where is not None:
+                demands = np.array([kind.demand for kind, _ in unit.counts])
+                return cls(end, free - where.T @ demands, where.sum(axis=0))
+        return None
+
+
+class _Profile:
+    """What is free from each time on until the next, by the estimates.
+
+    Attributes
+    ----------
+    times : ndarray of float64, shape (times,)
+        Increasing; the first is now.
+    free : ndarray of int64, shape (times, machines, resources)
+    """
+
+    def __init__(self, cluster: Cluster, room: Room, now: float) -> None:
+        ends = _ends(cluster, room, now)
+        self._cluster = cluster
+        # What has run longer than its estimate is taken to end just after now.
+        self.times = np.array([now, *(max(end, math.nextafter(now, math.inf)) for end, _ in ends)])
+        self.free = np.repeat(cluster.inventory.free[room.rows][None], len(self.times), axis=0)
+        for i, (_, given) in enumerate(ends, 1):
+            for column, demand in given:
+                self.free[i:, column] += demand
+
+    def earliest(self, unit: _Unit, room: Room) -> tuple[int, Ints] | None:
+        """Return the number of the first time at which a unit fits as long as it runs, and where; None if there is none."""
+        able = np.where(_able(unit, self._cluster, room), _MANY, 0)
+        enough = np.ones(len(self.times), bool)
+        for i, (cls, count) in enumerate(unit.counts):
+            enough &= np.minimum(_fits(cls, self.free), able[i]).sum(axis=1) >= count
+        ends = np.maximum(np.searchsorted(self.times, self.times + unit.duration), np.arange(1, len(self.times) + 1))
+        short = np.where(enough, len(self.times), np.arange(len(self.times)))
+        until = np.minimum.accumulate(short[::-1])[::-1]  # the first time from each on at which there is too little
+        for begin in np.flatnonzero(until >= ends).tolist():
+            most = np.minimum(able, [room.of(cls) for cls, _ in unit.counts]) if begin == 0 else able
+            where = _spread(unit, self.free[begin : ends[begin]].min(axis=0), most)
+            if where is not None:
+                return begin, where
+        return None
+
+    def take(self, unit: _Unit, begin: int, where: Ints) -> None:
+        """Reserve for a unit from the time of this number on, tasks of each class on each machine as in `where`."""
+        until = self.times[begin] + unit.duration
+        end = int(np.searchsorted(self.times, until))
+        if until < math.inf and (end == len(self.times) or self.times[end] != until):
+            self.times = np.insert(self.times, end, until)
+            self.free = np.insert(self.free, end, self.free[end - 1], axis=0)
+        self.free[begin:end] -= where.T @ np.array([cls.demand for cls, _ in unit.counts])

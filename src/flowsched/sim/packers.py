@@ -1,0 +1,101 @@
+"""Schedulers that pack: Tetris, the fragmentation gradient of FGD, and placement at random."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster import Resources, Task
+from flowsched.cluster.records import Group, TaskClass
+from flowsched.policy.fragmentation import FragmentationCost
+from flowsched.sim.baselines import Greedy, Order, Shares, fifo
+from flowsched.sim.room import Choice, Plan, Room, together
+
+__all__ = ["Tetris", "at_random", "least_fragmentation"]
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+def least_fragmentation(tasks: Iterable[Task]) -> Choice:
+    """Return the choice of FGD (Weng et al., USENIX ATC 2023): where least is spoiled for tasks like these."""
+    cost = FragmentationCost.of(tasks, repeat=0.0)
+
+    def choice(room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        scores: Floats = cost(room.cluster, np.array([cls.index]), room.rows[columns])[0]
+        return scores
+
+    return choice
+
+
+def at_random(seed: int) -> tuple[Order, Choice]:
+    """Return an order of groups and a choice of machines that are drawn at random.
+
+    The place of a group is drawn when it is first asked for.
+    """
+    rng = np.random.default_rng(seed)
+    places: dict[int, float] = {}
+
+    def order(group: Group, shares: Shares) -> tuple[float, ...]:
+        place = places.get(group.serial)
+        if place is None:
+            place = places[group.serial] = rng.random()
+        return (place,)
+
+    def choice(room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        scores: Floats = rng.random(len(columns))
+        return scores
+
+    return order, choice
+
+
+class Tetris(Greedy):
+    """Starts the task that is best aligned with what a machine has left, then the next best.
+
+    The alignment is the scalar product of demand and free amounts, as parts of the largest machine (Grandl et al.,
+    "Multi-Resource Packing for Cluster Schedulers", SIGCOMM 2014, section 3.2).  Its preference for short jobs is left out.
+
+    Parameters
+    ----------
+    resources : sequence of str or Resources
+    """
+
+    def __init__(self, resources: Resources | Collection[str] = ("cpu", "mem", "gpu")) -> None:
+        super().__init__(fifo, resources, self._misaligned)
+
+    def _place(self, plan: Plan, room: Room) -> None:
+        queues = [[g for g in members if g.waiting] for members in self.cluster.waiting.values()]
+        for members in queues:
+            members.sort(key=lambda group: -group.job.serial)
+        demand, free = self._parts(room, list(self.cluster.waiting), np.arange(len(room.rows)))
+        score = np.where(room.fits > 0, demand @ free.T, -1.0)
+        while True:
+            line, column = np.unravel_index(score.argmax(), score.shape)
+            if score[line, column] < 0:
+                return
+            members = queues[line]
+            tasks = together(members[-1]) if members and members[-1].waiting else None
+            if tasks is None or not self._start(tasks, plan, room):
+                if members:
+                    members.pop()
+                if not members:
+                    score[line] = -1.0
+                continue
+            for task in tasks:
+                at = np.array([room.column(task.row)])
+                free = self._parts(room, [], at)[1]
+                score[:, at] = np.where(room.fits[:, at] > 0, demand @ free.T, -1.0)
+
+    def _misaligned(self, room: Room, cls: TaskClass, columns: Ints) -> Floats:
+        demand, free = self._parts(room, [cls], columns)
+        scores: Floats = -(free @ demand[0])
+        return scores
+
+    def _parts(self, room: Room, classes: Collection[TaskClass], columns: Ints) -> tuple[Floats, Floats]:
+        """Return demands and free amounts as parts of the largest machine, shapes (classes, k) and (columns, k)."""
+        inventory = self.cluster.inventory
+        scale = 1.0 / np.maximum(inventory.capacity[room.rows].max(axis=0), 1)
+        demand = np.array([cls.demand for cls in classes]).reshape(len(classes), len(scale)) * scale
+        return demand, inventory.free[room.rows[columns]] * scale

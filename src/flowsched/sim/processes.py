@@ -1,0 +1,112 @@
+"""A function of many arguments, in several processes: results come as they are done."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, TypeVar
+
+from flowsched.exceptions import FlowschedError
+
+__all__ = ["each_in_a_process"]
+
+_PAUSE = 0.1
+"""Seconds between two questions whether to stop."""
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+
+def each_in_a_process(
+    run: Callable[[Job], Result], jobs: Sequence[Job], processes: int, stopped: Callable[[], bool]
+) -> Iterator[Result]:
+    """Yield ``run(job)`` for each job as it is done, jobs begun in their order; processes are new, and ended at the end.
+
+    Parameters
+    ----------
+    run : callable
+        Of a module; it and the jobs are sent to the processes.
+    jobs : sequence
+    processes : int
+        At most so many at a time.
+    stopped : callable
+        True ends the processes in the middle of their work.
+
+    Raises
+    ------
+    Exception
+        What `run` raises, if it is a `FlowschedError` or `ImportError`; others become RuntimeError.
+    ChildProcessError
+        A process ended by itself.
+    """
+    context = multiprocessing.get_context("spawn")
+    left = list(enumerate(jobs))[::-1]
+    at: dict[Connection, tuple[SpawnProcess, int]] = {}
+    begun: list[SpawnProcess] = []
+    try:
+        for _ in range(min(processes, len(jobs))):
+            here, there = context.Pipe()
+            process = context.Process(target=_work, args=(there, run), daemon=True)
+            _start_deaf(process)
+            begun.append(process)
+            there.close()
+            number, job = left.pop()
+            here.send(job)
+            at[here] = process, number
+        while at and not stopped():
+            for connection in wait(list(at), _PAUSE):
+                assert isinstance(connection, Connection)
+                process, number = at.pop(connection)
+                try:
+                    done, result = connection.recv()
+                except (EOFError, OSError):
+                    process.join()
+                    raise ChildProcessError(
+                        f"a process of the comparison ended, exit code {process.exitcode}"
+                    ) from None
+                if not done:
+                    raise result
+                if left:
+                    number, job = left.pop()
+                    connection.send(job)
+                    at[connection] = process, number
+                yield result
+    finally:
+        for process in begun:
+            process.terminate()
+        for process in begun:
+            process.join()
+
+
+def _start_deaf(process: SpawnProcess) -> None:
+    """Start a process that Ctrl-C does not reach: this one ends it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        process.start()
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(connection: Connection, run: Callable[[Any], Any]) -> None:
+    """Run jobs until the other end is closed."""
+    while True:
+        try:
+            job = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer: tuple[bool, Any] = True, run(job)
+        except (FlowschedError, ImportError) as error:
+            answer = False, error
+        except Exception as error:
+            answer = False, RuntimeError(f"{type(error).__name__}: {error}")
+        try:
+            connection.send(answer)
+        except OSError:  # the other end is gone
+            return

@@ -1,0 +1,143 @@
+"""Comparisons: the same arrivals for all, differences in pairs, processes that end with their parent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowsched as fs
+from flowsched.exceptions import InputError
+from flowsched.sim import MEASURES, Comparison, Outcome, Simulation, Spread, compare, scheduler, synthetic
+from flowsched.sim.comparison_report import comparison_report
+from flowsched.sim.processes import each_in_a_process
+
+DECISION = "decision, mean"
+
+
+def batch(seed: int) -> fs.sim.Workload:
+    return synthetic("batch", tasks=100, scale=0.25, seed=seed)
+
+
+def quit_at_once(seed: int) -> fs.sim.Workload:
+    os._exit(7)
+
+
+def refused(seed: int) -> fs.sim.Workload:
+    raise InputError("no workload today")
+
+
+def broken(seed: int) -> fs.sim.Workload:
+    raise ZeroDivisionError("oops")
+
+
+def told(found: Comparison) -> dict[str, Any]:
+    """All but what this computer's clock tells."""
+    out = found.to_dict()
+    del out["summary"]
+    for run in out["runs"]:
+        del run["figures"][DECISION]
+    return out
+
+
+def test_figures_are_those_of_single_runs() -> None:
+    found = compare(batch, ["fifo", "easy"], seeds=[4, 2])
+    assert [(run.seed, run.scheduler) for run in found.outcomes] == [(4, "fifo"), (4, "easy"), (2, "fifo"), (2, "easy")]
+    for run in found.outcomes:
+        work = batch(run.seed)
+        metrics = Simulation(scheduler(run.scheduler, work), work).run()
+        assert run.figures["wait, mean"] == metrics.waits.mean()
+        assert run.figures["bounded slowdown, mean"] == metrics.slowdown().mean
+        assert run.figures["end"] == metrics.ends.max()
+        assert max(run.waits) == metrics.waits.max() and max(run.waiting[1]) == metrics.series["waiting"].max()
+
+
+def test_processes_change_nothing() -> None:
+    seen: list[tuple[int, int]] = []
+    names = ["fifo", "easy", "random"]
+    apart = compare(batch, names, 2, processes=2, said=lambda run, done, total: seen.append((done, total)))
+    assert told(apart) == told(compare(batch, names, 2))
+    assert seen == [(i, 6) for i in range(1, 7)]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (refused, InputError, "no workload today"),
+        (broken, RuntimeError, "ZeroDivisionError: oops"),
+        (quit_at_once, ChildProcessError, "exit code 7"),
+    ],
+)
+def test_errors_in_processes(make: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        compare(make, ["fifo"], processes=1)
+
+
+def test_what_is_stopped_gives_what_was_done() -> None:
+    done: list[Outcome] = []
+    found = compare(
+        batch, ["fifo", "easy"], 3, said=lambda run, n, total: done.append(run), stopped=lambda: len(done) == 3
+    )
+    assert len(found.outcomes) == 3 and not found.whole
+    assert found.difference("easy", "wait, mean").mean == pytest.approx(
+        found.outcomes[1].figures["wait, mean"] - found.outcomes[0].figures["wait, mean"]
+    ), "only the seed that both have counts"
+    never = list(each_in_a_process(len, [(), ()], 1, lambda: True))
+    assert never == []
+
+
+def made(figures: dict[tuple[str, int], float]) -> Comparison:
+    runs = tuple(Outcome(name, seed, dict.fromkeys(MEASURES, value)) for (name, seed), value in figures.items())
+    return Comparison(("a", "b"), (0, 1), runs)
+
+
+def test_paired_differences_by_hand(tmp_path: Path) -> None:
+    found = made({("a", 0): 10.0, ("b", 0): 12.0, ("a", 1): 100.0, ("b", 1): 99.0})
+    assert found.spread("a", "end") == Spread(55.0, 10.0, 100.0)
+    assert found.difference("b", "end") == Spread(0.5, -1.0, 2.0)
+    table = next(table for table in found.tables() if table.title == "End")
+    assert table.rows[1] == ("b", "55.5 s", "12 s", "99 s", "+500 ms", "-1 s", "+2 s")
+    found.to_csv(tmp_path / "c.csv")
+    with open(tmp_path / "c.csv", newline="") as file:
+        assert [(row["scheduler"], row["seed"], row["end"]) for row in csv.DictReader(file)] == [
+            ("a", "0", "10.0"), ("b", "0", "12.0"), ("a", "1", "100.0"), ("b", "1", "99.0")
+        ]  # fmt: skip
+
+
+def test_what_never_starts_is_infinite_not_an_error(tmp_path: Path) -> None:
+    found = made({("a", 0): math.inf, ("b", 0): math.inf, ("a", 1): math.nan, ("b", 1): 3.0})
+    assert found.difference("b", "end") == Spread(0.0, 0.0, 0.0)
+    found.to_json(tmp_path / "c.json")
+    runs = json.loads((tmp_path / "c.json").read_text())["runs"]
+    assert [run["figures"]["end"] for run in runs] == ["inf", "inf", None, 3.0]
+    pytest.importorskip("matplotlib")
+    assert "for ever" in comparison_report(found)
+
+
+def test_the_report_has_every_scheduler() -> None:
+    pytest.importorskip("matplotlib")
+    page = comparison_report(compare(batch, ["fifo", "flowsched:pack"], 2))
+    assert page.count("<figure") == 6 and page.count("flowsched:pack") > 5 and "http" not in page.split("</style>")[1]
+    assert comparison_report(Comparison(("a",), (0,), ())).count("<figure") == 0
+
+
+def test_wrong_arguments() -> None:
+    for arguments, words in (
+        ((batch, []), "different names"),
+        ((batch, "fifo"), "different names"),
+        ((batch, ["fifo", "fifo"]), "different names"),
+        ((batch, ["fifo"], 0), "seeds"),
+        ((batch, ["fifo"], [1, 1]), "different seeds"),
+        ((batch, ["nothing"]), "unknown name"),
+    ):
+        with pytest.raises(InputError, match=words):
+            compare(*arguments)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="a function that returns it"):
+        compare(batch(0), ["fifo"], processes=1)
+    assert compare(partial(synthetic, "poisson", tasks=30)(), ["fifo"]).whole
