@@ -120,6 +120,14 @@ def test_what_never_starts_is_infinite_not_an_error(tmp_path: Path) -> None:
     assert "for ever" in comparison_report(found)
 
 
+def test_differences_that_are_infinite_or_noise() -> None:
+    found = made({("a", 0): math.inf, ("b", 0): 0.3, ("a", 1): math.inf, ("b", 1): 0.1 + 0.2})
+    table = next(table for table in found.tables() if table.title == "End")
+    assert table.rows[1][4:] == ("-\N{INFINITY}",) * 3
+    found = made({("a", 0): 0.3, ("b", 0): 0.1 + 0.2, ("a", 1): 3.0, ("b", 1): 3.0})
+    assert found.difference("b", "end") == Spread(0.0, 0.0, 0.0)
+
+
 def test_the_report_has_every_scheduler() -> None:
     pytest.importorskip("matplotlib")
     page = comparison_report(compare(batch, ["fifo", "flowsched:pack"], 2))

@@ -121,7 +121,7 @@ class Comparison:
         """Return the spread of the differences to the first scheduler with the same seed; with it, luck of arrivals goes out."""
         base, mine = self.values(self.schedulers[0], measure), self.values(scheduler, measure)
         both = [(mine[seed], base[seed]) for seed in mine if seed in base]
-        return Spread.of(0.0 if a == b else a - b for a, b in both)
+        return Spread.of(0.0 if math.isclose(a, b, rel_tol=1e-12) else a - b for a, b in both)  # not the noise of sums
 
     def tables(self) -> list[Table]:
         """Return the means of all measures; with several seeds, also a table for each measure with ranges and differences."""
@@ -294,6 +294,8 @@ def shown(value: float, measure: str, signed: bool = False) -> str:
     size = abs(value) if signed else value
     if math.isnan(value):
         return "-"
+    if signed and math.isinf(value):
+        return f"{sign}\N{INFINITY}"
     if unit == "share":
         return f"{sign}{100 * size:.1f} %"
     if unit.startswith("s"):

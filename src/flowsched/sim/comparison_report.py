@@ -103,12 +103,15 @@ def _waiting(axes: Axes, comparison: Comparison) -> None:
 
 
 def _waits(axes: Axes, comparison: Comparison) -> None:
-    longest = 1.0
+    ends = [run.figures["end"] for run in comparison.outcomes]
+    longest = max([1.0, *(end for end in ends if np.isfinite(end))])
     for name, colour, _, waits in _first(comparison):
         share = np.linspace(0, 100, len(waits))
         known = np.isfinite(waits)
-        axes.step(np.asarray(waits)[known], share[known], where="post", color=colour, label=name, linewidth=1.2)
-        longest = max(longest, float(np.max(np.asarray(waits)[known], initial=0.0)))
+        # From no task to those that started; the line stays level, below 100, where some never did.
+        time = np.r_[0.0, np.asarray(waits)[known], 1.15 * longest]
+        part = np.r_[0.0, share[known], share[known][-1:] if known.any() else 0.0]
+        axes.step(time, part, where="post", color=colour, label=name, linewidth=1.2)
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
     ticks = {
         0: "0",
@@ -127,7 +130,7 @@ def _waits(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(0, 104)
     axes.set_xlabel("waiting time")
     axes.set_ylabel("tasks (%)")
-    axes.legend(fontsize=8.5, loc="lower right", ncols=2)
+    axes.legend(fontsize=8.5, loc="center right", ncols=2)
 
 
 def _bars(measure: str) -> Callable[[Axes, Comparison], None]:
