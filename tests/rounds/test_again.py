@@ -203,9 +203,9 @@ def test_what_goes_by_the_time_in_ways_of_its_own_sleeps_never() -> None:
 def test_a_scheduler_that_does_not_tell_is_called_at_any_time() -> None:
     assert fs.Round(1.0, {}, {}, {}, {}, {}, (), fs.RoundStats(0, 0, 0, 1, 0.0, 0.0, 0.0)).again_at == -inf
     pytest.importorskip("simpy")
-    from flowsched.sim import baselines
+    from flowsched.sim.lines import Queue
 
-    assert baselines.Queue(backfill=False).schedule(0.0).again_at == -inf
+    assert Queue(backfill=False).schedule(0.0).again_at == -inf
 
 
 # -- ends that rounding would hide ---------------------------------------------------------------------------------

@@ -479,6 +479,15 @@ def test_explain() -> None:
     assert "TaskCompleted" in sched.explain("t1").unblocked_by
 
 
+def test_a_time_limit_in_a_short_float_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many seconds as a machine runs, plus such a limit, would be infinite as a float of 16 bits, and coarse as one of 32."""
+    monkeypatch.setattr("flowsched.rounds.loop.time.perf_counter", lambda: 1e8)
+    for limit in (np.float16(1.0), np.float32(1e-3)):
+        sched = cluster(("m", {"cpu": 1}))
+        submit(sched, "a", 1, {"cpu": 1})
+        assert sched.schedule(0.0, time_limit=limit).placements == {"a0": "m"}
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [

@@ -85,7 +85,8 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
       0    every task has ended well
       1    a task failed for good
       2    the command line or FILE is wrong
-      130  interrupted: all processes were stopped (a second Ctrl-C does not wait for them to end by themselves)
+      130, 143  interrupted by Ctrl-C or SIGTERM: all processes were stopped (a second one does not wait for them to end by
+           themselves)
       74, 141  as `flowsched --help` says
     """
     output = Path(f"{file.stem}.out") if output is None else output
@@ -105,7 +106,7 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
         endings.Out().print(session.table())
     if session.interrupted:
         click.echo(f"Interrupted: {session.stopped} running tasks were stopped.", err=True)
-        sys.exit(endings.INTERRUPTED)
+        sys.exit(128 + session.interrupted)
     sys.exit(_FAILED if session.failed else 0)
 
 
@@ -116,14 +117,15 @@ class _Session:
     ----------
     ends : dict of task to str
         "" for tasks that ended well, the error of others; those of earlier calls over the same state included.
-    interrupted : bool
+    interrupted : int
+        Number of the signal, or 0.
     stopped : int
         Tasks that ran when it was interrupted.
     """
 
     def __init__(self, jobs: JobFile, on: str, policy: str, state: Path | None, words: endings.Words) -> None:
         self.ends: dict[Hashable, str] = {}
-        self.interrupted, self.stopped = False, 0
+        self.interrupted = self.stopped = 0
         self._jobs, self._words, self._state = jobs, words, state
         self._job_of = {task: job for job in jobs.jobs for task in job.commands}
         self._refused: dict[Hashable, str] = {}
@@ -178,7 +180,8 @@ class _Session:
         journal = None if self._state is None else Journal(self._state / "journal")
         scheduler = Scheduler(self._policy, resources=RESOURCES, journal=journal)
         driver = self._driver = Driver(scheduler, self._executor, on_end=self._note)
-        handled = callable(signal.getsignal(signal.SIGINT))
+        handled = [signal.SIGINT] if callable(signal.getsignal(signal.SIGINT)) else []  # not if it is ignored
+        handled += [signal.SIGTERM] if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else []
         loop = asyncio.get_running_loop()
         try:
             known = scheduler.cluster.tasks
@@ -186,8 +189,8 @@ class _Session:
                 there = {task: self._payload(command) for task, command in job.commands.items() if task in known}
                 driver.attach(there, retries=job.retries, time_limit=job.time_limit)
             async with driver:
-                if handled:
-                    loop.add_signal_handler(signal.SIGINT, self._interrupt)
+                for number in handled:
+                    loop.add_signal_handler(number, self._interrupt, number)
                 for job in self._jobs.jobs:
                     if not any(task in known or task in self.ends for task in job.commands):
                         payloads = {task: self._payload(command) for task, command in job.commands.items()}
@@ -195,8 +198,8 @@ class _Session:
                 await self._watch(driver)
                 self.stopped = len(driver.running())
         finally:
-            if handled:
-                loop.remove_signal_handler(signal.SIGINT)
+            for number in handled:
+                loop.remove_signal_handler(number)
             if journal is not None:
                 journal.close()
 
@@ -240,10 +243,10 @@ class _Session:
         self._refused[task] = why
         driver.cancel(task)
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, number: int) -> None:
         if self.interrupted and isinstance(self._executor, LocalExecutor):
             self._executor.hurry()
-        self.interrupted = True
+        self.interrupted = number
         self._stop.set()
 
     def _note(self, task: Hashable, value: Any, error: BaseException | None) -> None:

@@ -142,8 +142,13 @@ class Durable(Generic[E]):
         Round
         """
         now = number("now", now)
-        if time_limit is not None and not number("time_limit", time_limit, finite=False) > 0:
-            raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(time_limit)}")
+        if time_limit is not None:
+            given, time_limit = (
+                time_limit,
+                number("time_limit", time_limit, finite=False),
+            )  # NumPy's short floats are no clock
+            if not time_limit > 0:
+                raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(given)}")
         while True:
             try:
                 with self._calls:

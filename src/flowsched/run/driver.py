@@ -174,8 +174,10 @@ class Driver:
         self, jobs: Mapping[Hashable, Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
     ) -> list[Work]:
         whole("retries", retries, 0)
-        if limit is not None and not number("time_limit", limit) > 0:
-            raise InputError("time_limit: a positive number of seconds expected")
+        if limit is not None:
+            limit = number("time_limit", limit)
+            if not limit > 0:
+                raise InputError("time_limit: a positive number of seconds expected")
         for task in jobs:
             if task not in mapping("payloads", payloads):
                 raise InputError(f"payloads: task {task!r} has none")
