@@ -62,7 +62,10 @@ else:
     compile_flags += ["-fno-asynchronous-unwind-tables", "-fno-unwind-tables"]  # of use to C++ alone
     if sys.platform == "linux":
         compile_flags.append("-fno-ipa-profile")  # what cold functions alone call is not cold
-    link_flags = ["-s"] if sys.platform == "linux" and not debug else []
+        compile_flags += ["-fno-plt", "-fmerge-all-constants"]  # smaller
+    link_flags = (
+        ["-s", "-Wl,--build-id=none", "-Wl,-z,noseparate-code"] if sys.platform == "linux" and not debug else []
+    )
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}
 if faults:
