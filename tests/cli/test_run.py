@@ -178,10 +178,12 @@ def test_mistakes_are_one_line(jobs: Path, text: str, message: str) -> None:
     assert not Path("jobs.out").exists()
 
 
-def test_other_mistakes(jobs: Path) -> None:
+def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert invoke("run", "none.toml").exit_code == 74
     jobs.write_text(GOOD)
     assert "--on: local or dask://HOST:PORT expected" in invoke("run", jobs, "--on", "moon").stderr
+    monkeypatch.setattr("flowsched.cli.run.find_spec", lambda name: None)
+    assert "pip install 'flowsched[dask]'" in invoke("run", jobs, "--on", "dask://here:1").stderr
     assert invoke("run", jobs, "--policy", "best").exit_code == 2
     assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
     jobs.write_text(GOOD + "\n")

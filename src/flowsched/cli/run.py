@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Hashable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,6 +27,7 @@ from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.rounds.values import ReasonCode
 from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
+from flowsched.run.dask import DaskExecutor
 from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
 from flowsched.run.local import Command
 from flowsched.scheduler import Scheduler
@@ -146,12 +148,9 @@ class _Session:
             folder = None if self._state is None else self._state / "runs"
             return LocalExecutor(capacity, machine="local", folder=folder)
         if on.startswith("dask://"):
-            try:
-                from flowsched.run.dask import DaskExecutor
-            except ImportError as missing:
-                raise BadInput("--on dask://... needs distributed: pip install 'flowsched[dask]'") from missing
-            executor: Executor = DaskExecutor(on.replace("dask://", "tcp://"))
-            return executor
+            if find_spec("distributed") is None:
+                raise BadInput("--on dask://... needs distributed: pip install 'flowsched[dask]'")
+            return DaskExecutor(on.replace("dask://", "tcp://"))
         raise BadInput(f"--on: local or dask://HOST:PORT expected, got {quoted(on)}")
 
     def begin(self, content: bytes, state: Path) -> None:

@@ -12,15 +12,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
-
-from distributed import Client, Future
 
 from flowsched.boundary.validate import whole
 from flowsched.cluster.events import MachineAdded, MachineRemoved
 from flowsched.exceptions import InputError
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+
+if TYPE_CHECKING:
+    from distributed import Future
 
 __all__ = ["DaskExecutor"]
 
@@ -63,6 +64,8 @@ class DaskExecutor:
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
+        from distributed import Client
+
         self._tell, self._loop = tell, asyncio.get_running_loop()
         given = isinstance(self._cluster, Client)
         make: Any = Client
