@@ -264,7 +264,8 @@ def test_ctrl_c_keeps_the_state(jobs: Path) -> None:
     code, out, _ = ended(started("run", jobs, "--state", "s"))
     assert code == 1 and rows(out)["t"][:3] == ["18", "17", "1"]
     done = Path("done").read_text().split()
-    assert len(set(done)) == 18 == len(done)
+    assert len(set(done)) == 18
+    assert len(done) <= 18 + 3, "what was stopped just before its end runs again: at most one task a core"
 
 
 CLUSTER = """
