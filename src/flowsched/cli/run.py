@@ -199,6 +199,8 @@ class _Session:
         finally:
             for number in handled:
                 loop.remove_signal_handler(number)
+                if self.interrupted:  # it ends anyway; one more signal would only change how
+                    signal.signal(number, signal.SIG_IGN)
             if journal is not None:
                 journal.close()
 
