@@ -268,13 +268,12 @@ class AdmissionCheck:
 
     def restore_unneeded(self) -> None:
         """At the end, restore victims of tasks that do not start after all, where no other task is in the way."""
-        restored: list[TaskRecord] = []
+        noted = list(self.evicted_for)
         for task in dict.fromkeys(self.evicted_for.values()):
             if task.place is None or not self._moved(task):
-                victims = [victim for victim, cause in self.evicted_for.items() if cause is task]
                 self._restore_victims(task)
-                restored += victims
-        self.keep_shares((), restored)
+        if noted:
+            self.keep_shares((), noted)
 
     def _restore_victims(self, task: TaskRecord) -> list[TaskRecord]:
         """Restore the victims of a task where no other task is in the way; return the others."""
