@@ -166,10 +166,8 @@ def _offline(outcome: FgmOutcome, case: Case) -> None:
                 )
         below = _gain(ours.fairness, runs["DRF"].fairness)
         outcome.rows.append(Row("fgm", case.name, f"{form}: fairness below DRF", below, source_value=0.31, unit="%"))
-        order = sorted(BASELINES, key=lambda name: runs[name].jobs.mean())
-        outcome.rows.append(
-            Row("fgm", case.name, "baselines by job completion", " < ".join(order), source_value=_ORDER)
-        )
+    order = sorted(BASELINES, key=lambda name: runs[name].jobs.mean())
+    outcome.rows.append(Row("fgm", case.name, "baselines by job completion", " < ".join(order), source_value=_ORDER))
 
 
 def _gains(outcome: FgmOutcome, cases: Iterable[Case]) -> None:

@@ -31,8 +31,8 @@ FLOW, GREEDY = "FGM flow", "FGM greedy"
 
 ABLATIONS: Mapping[str, Level] = {
     "without compression": Level.FINE,
-    "nor stages": Level.COARSE,
-    "nor estimates": Level.REQUEST,
+    "without compression and stages": Level.COARSE,
+    "without compression, stages and estimates": Level.REQUEST,
 }
 """The finest level of matching that is left where one part of FGM after the other is taken away."""
 
