@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +10,8 @@ import numpy as np
 
 from flowsched.boundary.files import replace
 from flowsched.sim.comparison import MEASURES, Comparison, shown
-from flowsched.sim.plots import svg
-from flowsched.sim.report import CSS, html_table
+from flowsched.sim.plots import Plot, svg
+from flowsched.sim.report import figures, html_table, page, settings
 from flowsched.version import __version__
 
 if TYPE_CHECKING:
@@ -52,8 +50,7 @@ def write_comparison(comparison: Comparison, path: str | Path) -> None:
 
 def comparison_report(comparison: Comparison) -> str:
     """Return the report of a comparison as HTML; plots are SVG images inside it."""
-    facts = comparison.facts
-    title = f"Comparison on {facts.get('workload', 'a workload')}"
+    title = f"Comparison on {comparison.facts.get('workload', 'a workload')}"
     done, wanted = len(comparison.outcomes), len(comparison.schedulers) * len(comparison.seeds)
     line = f"{len(comparison.schedulers)} schedulers, seeds {', '.join(map(str, comparison.seeds))}, the same arrivals for all"
     line += "" if comparison.whole else f"; interrupted after {done} of {wanted} runs"
@@ -63,33 +60,22 @@ def comparison_report(comparison: Comparison) -> str:
         ("Waiting time", f"tasks that waited at most so long, {first}", "full", _waits),
         *((m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m)) for m in _BARS),
     ]
-    figures = "\n".join(
-        f'<figure class="{width}"><figcaption><b>{html.escape(name)}</b> {html.escape(caption)}</figcaption>'
-        f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{base64.b64encode(svg(comparison, width, fill)).decode()}"></figure>'
-        for name, caption, width, fill in (drawn if comparison.outcomes else [])
-    )
-    settings = {**facts, "flowsched": __version__}
-    pairs = "".join(
-        f"<tr><th>{html.escape(str(k).replace('_', ' '))}</th><td class=note>{html.escape(str(v))}</td></tr>"
-        for k, v in settings.items()
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<title>{html.escape(title)}</title>
-<style>{CSS}{_CSS}</style>
-<header><h1>{html.escape(title)}</h1><p>{html.escape(line)}</p></header>
-<section class="plots" style="margin-top: 28px">
-{figures}
+    plots = [
+        Plot(name, caption, width, svg(comparison, width, fill))
+        for name, caption, width, fill in drawn
+        if comparison.outcomes
+    ]
+    facts = {**comparison.facts, "flowsched": __version__}
+    body = f"""<section class="plots" style="margin-top: 28px">
+{figures(plots)}
 </section>
 <section class="tables">
 {"".join(map(html_table, comparison.tables()))}
-<div class="pairs"><h2>Settings</h2><table>{pairs}</table></div>
+{settings((name, str(value)) for name, value in facts.items())}
 </section>
 <footer>Made by flowsched. Times are simulated but for decisions, which are this computer's.</footer>
-</html>
 """
+    return page(title, line, body, _CSS)
 
 
 def _waiting(axes: Axes, comparison: Comparison) -> None:

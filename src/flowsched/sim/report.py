@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import html
+from collections.abc import Iterable
 from pathlib import Path
 
 from flowsched.boundary.files import replace
 from flowsched.sim.metrics import Metrics
-from flowsched.sim.plots import draw
+from flowsched.sim.plots import Plot, draw
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
 
-__all__ = ["CSS", "html_table", "report", "write_report"]
+__all__ = ["figures", "html_table", "page", "report", "settings", "write_report"]
 
 
 def write_report(metrics: Metrics, path: str | Path) -> None:
@@ -27,43 +28,60 @@ def write_report(metrics: Metrics, path: str | Path) -> None:
 
 def report(metrics: Metrics) -> str:
     """Return the report as HTML; plots are SVG images inside it."""
-    title = f"Simulation of {metrics.facts['workload']}"
-    plots = "\n".join(
-        f'<figure class="{plot.width}">'
-        f"<figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>"
-        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}">'
-        "</figure>"
-        for plot in draw(metrics)
-    )
     cards = "\n".join(
         "<div><span>{}</span><strong>{}</strong><small>{}</small></div>".format(*map(html.escape, card))
         for card in _cards(metrics)
     )
-    body = "\n".join(html_table(table) for table in tables(metrics))
-    facts = "".join(
-        f"<tr><th>{html.escape(str(k).replace('_', ' '))}</th><td class=note>{html.escape(_plain(v))}</td></tr>"
-        for k, v in metrics.facts.items()
+    found = "\n".join(html_table(table) for table in tables(metrics))
+    return page(
+        f"Simulation of {metrics.facts['workload']}",
+        facts_line(metrics),
+        f"""<section class="cards">
+{cards}
+</section>
+<section class="plots">
+{figures(draw(metrics))}
+</section>
+<section class="tables">
+{found}
+{settings((name, _plain(value)) for name, value in metrics.facts.items())}
+</section>
+<footer>Made by flowsched. Times are simulated but for the decision latency, which is this computer's.</footer>
+""",
     )
+
+
+def page(title: str, line: str, body: str, css: str = "") -> str:
+    """Return a page of HTML with a head."""
     return f"""<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
 <title>{html.escape(title)}</title>
-<style>{CSS}</style>
-<header><h1>{html.escape(title)}</h1><p>{html.escape(facts_line(metrics))}</p></header>
-<section class="cards">
-{cards}
-</section>
-<section class="plots">
-{plots}
-</section>
-<section class="tables">
-{body}
-<div class="pairs"><h2>Settings</h2><table>{facts}</table></div>
-</section>
-<footer>Made by flowsched. Times are simulated but for the decision latency, which is this computer's.</footer>
-</html>
+<style>{CSS}{css}</style>
+<header><h1>{html.escape(title)}</h1><p>{html.escape(line)}</p></header>
+{body}</html>
 """
+
+
+def figures(plots: Iterable[Plot]) -> str:
+    """Return plots as HTML, each an SVG image inside it."""
+    return "\n".join(
+        f'<figure class="{plot.width}">'
+        f"<figcaption><b>{html.escape(plot.title)}</b> {html.escape(plot.caption)}</figcaption>"
+        f'<img alt="{html.escape(plot.title)}" src="data:image/svg+xml;base64,{base64.b64encode(plot.svg).decode()}">'
+        "</figure>"
+        for plot in plots
+    )
+
+
+def settings(facts: Iterable[tuple[str, str]]) -> str:
+    """Return what a run was made with as a table of HTML."""
+    rows = "".join(
+        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td class=note>{html.escape(value)}</td></tr>"
+        for name, value in facts
+    )
+    return f'<div class="pairs"><h2>Settings</h2><table>{rows}</table></div>'
 
 
 def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
