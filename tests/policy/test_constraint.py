@@ -230,6 +230,9 @@ def check_reasons(sched: fs.Scheduler, rnd: fs.Round) -> int:
     told = 0
     for task, reason in rnd.waiting.items():
         record = cluster.task(task)
+        if task in cluster.resting:
+            assert reason.code is fs.ReasonCode.BACKOFF and not reason.detail
+            continue
         row_room = {}
         named: Counter[str] = Counter()
         for name, machine in cluster.machines.items():

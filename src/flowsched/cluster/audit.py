@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from flowsched.boundary.validate import number
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.membership import PLAIN, Attempts
-from flowsched.cluster.model import UNLIMITED, Job
+from flowsched.cluster.model import MICRO, UNLIMITED, Job
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
+from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import InputError
 
 __all__ = ["audit"]
@@ -155,17 +157,29 @@ def _tasks(cluster: Cluster) -> None:
 
 def _retries(cluster: Cluster) -> None:
     attempts, resting = cluster.attempts, cluster.resting
-    _must(attempts.keys() <= cluster.tasks.keys() and resting.keys() <= attempts.keys(), "retries of an unknown task")
+    _must(
+        attempts.keys() <= cluster.tasks.keys() and resting.keys() <= cluster.tasks.keys(), "retries of an unknown task"
+    )
     for told in attempts.values():
         kept = type(told) is Attempts and type(told.left) is int and told.left >= 0 and type(told.failed_on) is tuple
         _must(kept, "retries that cannot be")
         number("retries: backoff", told.backoff, 0)
+    width = len(cluster.resources.names)
+    for run, stop in cluster.stopping.items():
+        _must(type(run) is int and 0 < run <= cluster.runs and type(stop) is Stop, "a run that cannot stop")
+        _must(stop.row in cluster.by_row and not cluster.by_row[stop.row].failed, "a run stops on no machine")
+        amounts = (*stop.demand, stop.share, *stop.devices)
+        whole = len(stop.demand) == width and all(type(n) is int and 0 <= n < 1 << 60 for n in amounts)
+        _must(whole and stop.share <= MICRO, "a run that cannot stop")
     for id, due in resting.items():
-        number("task: rests", 0.0 if due is None else due)
+        number("task: rests", 0.0 if due is None else due, finite=False)
         task = cluster.tasks[id]
+        last = cluster.stopping.get(task.run)
+        _must((due == inf) == (last is not None and last.task == id), "a task that rests without an end")
+        _must(due == inf or (id in attempts and attempts[id].failed_on), "a task that rests and has not failed")
         group, job = task.group, cluster.jobs.get(task.group.job.job.id)
         alone = type(group) is Group and not (group.tasks or group.on or group.waiting or group.serial)
-        _must(alone and group.job is job and task.row < 0 and attempts[id].failed_on, "a task that does not rest")
+        _must(alone and group.job is job and task.row < 0, "a task that does not rest")
         _must(group.cls.priority == group.job.job.priority, "a task that rests in a class of another priority")
     for record in cluster.tasks.values():
         failed_on = attempts[record.id].failed_on if record.id in attempts else ()

@@ -33,6 +33,7 @@ __all__ = [
     "TaskFailed",
     "TaskRemoved",
     "TaskStarted",
+    "TaskStopped",
     "TaskSubmitted",
     "UsageSampled",
     "UserAdded",
@@ -167,6 +168,14 @@ class TaskFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TaskStopped(Event):
+    """A run that was told to stop has stopped; its task waits again.  See `PreemptionCost.graceful`."""
+
+    task: Hashable
+    run: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskRemoved(Event):
     """A task leaves, whether it runs or waits."""
 
@@ -231,7 +240,7 @@ _KINDS: dict[str, type[Event]] = {
     kind.__name__: kind
     for kind in (
         MachineAdded, MachineUpdated, MachineDrained, MachineFailed, MachineRemoved, JobSubmitted, TaskSubmitted, TaskStarted,
-        TaskCompleted, TaskFailed, TaskRemoved, JobRemoved, UserAdded, UserUpdated, UserRemoved, UsageSampled,
+        TaskCompleted, TaskFailed, TaskStopped, TaskRemoved, JobRemoved, UserAdded, UserUpdated, UserRemoved, UsageSampled,
         MachineSampled,
     )
 }  # fmt: skip

@@ -66,7 +66,7 @@ class Membership(Views):
     attempts : dict of task id to Attempts
         Those of all tasks that came with `Task.retries`.
     resting : dict of task id to float or None
-        When its back-off is over; None until a round tells the time.
+        When its back-off is over; None until a round tells the time, infinity until its run has stopped.
     midway : bool
         In the middle of a change.
     """
@@ -168,22 +168,26 @@ class Membership(Views):
         if not attempts.left:
             return False
         attempts = Attempts(attempts.left - 1, attempts.backoff, (*attempts.failed_on, machine))
-        old = task.group
-        key = (*old.cls.key[:PLAIN], frozenset(attempts.failed_on))
-        self._leave(task)
+        self.attempts[task.id] = attempts
+        was = task.group.cls
+        key = (*was.key[:PLAIN], frozenset(attempts.failed_on))
         cls = self._classes.get(key)
         if cls is None:
-            was = old.cls
             like = TaskClass(-1, key, was.demand, was.constraints, was.priority, was.kind, was.prefers, was.tolerations)
             cls = self._new_class(like)
-        self._idle.pop(key, None)
-        cls.tasks += 1
-        task.group = Group(old.job, cls, 0, old.data)
-        self.attempts[task.id] = attempts
-        self.resting[task.id] = None if time is None else time + attempts.rest()
+        self._rest(task, cls, None if time is None else time + attempts.rest())
         if not attempts.backoff:
             self._come_back([task], time)
         return True
+
+    def _rest(self, task: TaskRecord, cls: TaskClass, due: float | None) -> None:
+        """Let a task that waits rest; it comes back as one of the class."""
+        old = task.group
+        self._idle.pop(cls.key, None)
+        cls.tasks += 1
+        self._leave(task)
+        task.group = Group(old.job, cls, 0, old.data)
+        self.resting[task.id] = due
 
     @property
     def back_at(self) -> float:

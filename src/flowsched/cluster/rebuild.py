@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -22,6 +23,7 @@ from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
+from flowsched.cluster.stopping import Stop
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
 
 __all__ = ["MOST_DEVICES", "Rebuild"]
@@ -154,7 +156,7 @@ class Rebuild:
         name = whole("class", name, 0, _LAST)
         if name in self.classes:
             raise DuplicateIdError(f"class {name} is there twice")
-        vector = self._demand(name, demand)
+        vector = self._demand(f"class {name}", demand)
         known = len(self.cluster.by_class)
         job = JobRecord(Job(only[0] if only else None, priority=priority), 0)
         for id in ordered(f"class {name}: failed_on", shuns):
@@ -166,14 +168,14 @@ class Rebuild:
         self._templates[name] = like, vector, job.job.id, frozenset(shuns)
         return cls
 
-    def _demand(self, name: int, demand: Sequence[int]) -> Any:
+    def _demand(self, what: str, demand: Sequence[int]) -> Any:
         resources = self.cluster.resources
-        amounts = [whole(f"class {name}: demand", amount, 0, LARGEST * MICRO) for amount in ordered("demand", demand)]
+        amounts = [whole(f"{what}: demand", amount, 0, LARGEST * MICRO) for amount in ordered("demand", demand)]
         if len(amounts) != len(resources.names):
-            raise InputError(f"class {name}: demand: {len(resources.names)} amounts expected, got {len(amounts)}")
+            raise InputError(f"{what}: demand: {len(resources.names)} amounts expected, got {len(amounts)}")
         g = resources.device_index
         if g >= 0 and amounts[g] > MICRO and amounts[g] % MICRO:
-            raise InputError(f"class {name}: demand: a share of one device or whole devices expected, got {amounts[g]}")
+            raise InputError(f"{what}: demand: a share of one device or whole devices expected, got {amounts[g]}")
         vector = np.array(amounts, np.int64)
         vector.flags.writeable = False
         return vector
@@ -270,9 +272,10 @@ class Rebuild:
     def rests(self, task: TaskRecord, due: float | None) -> None:
         """A task rests."""
         attempts = self.cluster.attempts.get(task.id)
-        if attempts is None or not attempts.failed_on:
+        stops = type(due) is float and due == inf
+        if not stops and (attempts is None or not attempts.failed_on):
             raise InputError(f"task {task.id!r} rests and has not failed")
-        self.cluster.resting[task.id] = None if due is None else time(f"task {task.id!r}: rests", due)
+        self.cluster.resting[task.id] = due if due is None or stops else time(f"task {task.id!r}: rests", due)
         task.group.waiting.remove([task])
         task.group.tasks = 0
 
@@ -332,6 +335,20 @@ class Rebuild:
         tasks[0].group.waiting.remove(tasks)
         settle(cluster, tasks, *place)
 
+    def stop(
+        self, run: int, task: Hashable, machine: Hashable, demand: Sequence[int], devices: Sequence[int], share: int
+    ) -> None:
+        """A run that was told to stop, on a machine that has not failed."""
+        what, record = f"stopping run {run!r}", found(self.cluster.machines, machine, "machine")
+        check_id(what, task)
+        if record.failed or whole(what, run, 1, self._runs) in self.cluster.stopping:
+            raise InputError(f"{what}: twice, or on a machine that has failed")
+        held = [whole(f"{what}: devices", device, 0, MOST_DEVICES) for device in ordered(f"{what}: devices", devices)]
+        amounts = tuple(self._demand(what, demand).tolist())
+        self.cluster.stopping[run] = Stop(
+            task, record.row, amounts, tuple(held), whole(f"{what}: share", share, 0, MICRO)
+        )
+
     # -- at last ------------------------------------------------------------------------------------------------
 
     def finish(self) -> Cluster:
@@ -352,6 +369,10 @@ class Rebuild:
             shuns = frozenset(attempts.failed_on) if attempts else frozenset()
             if shuns != frozenset(*task.group.cls.key[PLAIN:]):
                 raise InputError(f"task {task.id!r}: its class shuns other machines")
+        for id, due in cluster.resting.items():
+            stop = cluster.stopping.get(cluster.tasks[id].run)
+            if (due == inf) != (stop is not None and stop.task == id):
+                raise InputError(f"task {id!r} rests without an end, or has a run that stops and does not rest")
         ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]
         for group in dict.fromkeys([*ranked, *self.groups.values()]):
             cluster._changes.groups.setdefault(group, {})

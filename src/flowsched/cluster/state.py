@@ -26,9 +26,10 @@ from flowsched.cluster.columns import IdPool
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.joining import joins
-from flowsched.cluster.membership import Attempts, Membership
+from flowsched.cluster.membership import Attempts
 from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User
 from flowsched.cluster.records import JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.stopping import Stopping
 from flowsched.cluster.transitions import Changes
 from flowsched.cluster.views import found
 from flowsched.exceptions import (
@@ -45,7 +46,7 @@ IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-class Cluster(Membership):
+class Cluster(Stopping):
     """Machines, jobs, tasks and users, and what runs where.
 
     Parameters
@@ -59,6 +60,8 @@ class Cluster(Membership):
         See `Views`.
     jobs, by_class, attempts, resting, midway
         See `Membership`.
+    stopping
+        See `Stopping`.
     events : int
         How many have happened.
     runs : int
@@ -74,7 +77,7 @@ class Cluster(Membership):
         self.users: dict[Hashable, User] = {}
         self.by_index: list[TaskRecord | None] = []
         self._indices = IdPool()
-        self.events = self.runs = self.stale_events = 0
+        self.events = self.runs = 0
 
     # -- images -------------------------------------------------------------------------------------------------
 
@@ -192,15 +195,6 @@ class Cluster(Membership):
             if over is not None:
                 ended += over
 
-    def _stale(self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.UsageSampled) -> bool:
-        """Count an event that is stale."""
-        if event.run is None:
-            return False
-        whole(f"{type(event).__name__}: run", event.run, 0)
-        stale = self.is_stale(event)
-        self.stale_events += stale
-        return stale
-
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""
         if self.midway:
@@ -285,6 +279,7 @@ class Cluster(Membership):
         over = self.runs_of(record.tasks, event)
         for task in record.tasks:
             self.stop(task, event.time)
+        self._let_go([run for run, stop in self.stopping.items() if stop.row == record.row], event.time)
         record.failed = True
         self._unusable(record)
         return over
@@ -397,6 +392,12 @@ class Cluster(Membership):
     def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
         if self._stale(event):
             return []
+        stopped = self._stop_told(event)
+        if stopped is not None:  # it was done before it was stopped
+            self._let_go([stopped], event.time)
+            if event.task in self.tasks and self.tasks[event.task].run == stopped:
+                self._remove(self.tasks[event.task])
+            return []
         record = self._running(event.task)
         over = self.runs_of((record,), event)
         self._remove(record)
@@ -405,8 +406,12 @@ class Cluster(Membership):
     def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
         if self._stale(event):
             return []
-        record = self._running(event.task)
         retry = truth(f"task {event.task!r}: retry", event.retry)
+        stopped = self._stop_told(event)
+        if stopped is not None:
+            self._let_go([stopped], event.time)
+            return []
+        record = self._running(event.task)
         over = self.runs_of((record,), event)
         self.stop(record, event.time)
         if not (retry and self._retry(record, over[0].machine, event.time)):
@@ -483,6 +488,7 @@ _HANDLERS: dict[type[ev.Event], Callable[[Cluster, Any], list[ev.EndedRun] | Non
     ev.TaskStarted: Cluster._task_started,
     ev.TaskCompleted: Cluster._task_completed,
     ev.TaskFailed: Cluster._task_failed,
+    ev.TaskStopped: Cluster._task_stopped,
     ev.TaskRemoved: Cluster._task_removed,
     ev.JobRemoved: Cluster._job_removed,
     ev.UserAdded: Cluster._user_added,

@@ -40,10 +40,13 @@ task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a 
            time of its last preemption.  ``duration`` [null]: the estimate of its run time.  ``run`` [0]: the number of its
            run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.  ``retries``
            [null]: how often it may still fail.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
-           failed, in this order.  ``rests``: its back-off ends at this time, null is not known before the next round.
+           failed, in this order.  ``rests``: its back-off ends at this time, null is not known before the next round,
+           infinity while its last run stops.
            A task that rests is in no group; instead of it, ``job``, ``class`` and ``data`` [[]] are as of a group.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
+stops      ``run``: was told to stop, and holds its room until it has.  ``task``, ``machine``.  ``demand``: whole numbers as of
+           a class.  ``devices`` [[]], ``share`` [0]: what it holds of each, in millionths.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
@@ -72,7 +75,7 @@ What is not in it
 
 Versions
 --------
-* 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class.
+* 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
@@ -190,6 +193,9 @@ def _rows(engine: Engine) -> Iterator[Line]:
             runs = [[_plain(t.id), t.place.since, *([list(t.place.devices)] if t.place.devices else [])]
                     for t in machine.tasks if t.place is not None]  # fmt: skip
             yield {"is": "runs", "machine": _plain(machine.id), "tasks": runs}
+    for run, stop in cluster.stopping.items():
+        line = {"is": "stops", "run": run, "task": _plain(stop.task), "machine": _plain(cluster.by_row[stop.row].id)}
+        yield line | {"demand": list(stop.demand)} | _wanted(devices=list(stop.devices), share=stop.share)
     for cls, row, until, tried in builder.reservations.remember():
         at = cluster.by_row.get(row)
         machines = [_plain(cluster.by_row[r].id) for r in tried if r in cluster.by_row]

@@ -156,7 +156,7 @@ class _Reading:
         self._stage = 0
         order = (
             ("user", self._user), ("machine", self._machine), ("class", self._class), ("job", self._job), ("group", self._group),
-            ("task", self._task), ("runs", self._runs), ("hold", self._hold), ("left out", self._left_out),
+            ("task", self._task), ("runs", self._runs), ("stops", self._stops), ("hold", self._hold), ("left out", self._left_out),
             ("account", self._account), ("learnt", self.learnt.append),
         )  # fmt: skip
         self.kinds: dict[str, Callable[[Line], None]] = {
@@ -230,6 +230,10 @@ class _Reading:
 
     def _runs(self, line: Line) -> None:
         self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))
+
+    def _stops(self, line: Line) -> None:
+        demand, devices = line["demand"], line.get("devices", [])
+        self.rebuild.stop(line["run"], _id(line["task"]), _id(line["machine"]), demand, devices, line.get("share", 0))
 
     def _hold(self, line: Line) -> None:
         machines = self.rebuild.cluster.machines

@@ -55,6 +55,7 @@ from flowsched.cluster import (
     running,
     shapes,
     shunned,
+    stopping,
     transitions,
 )
 from flowsched.cluster.audit import audit
@@ -81,7 +82,7 @@ _CLASSES: tuple[type, ...] = (
     State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
     affinity.Affinity, affinity.ClassAffinity,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
-    membership.Attempts, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
+    membership.Attempts, stopping.Stop, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
     Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,

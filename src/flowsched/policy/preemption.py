@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from flowsched.boundary.validate import number, quoted
+from flowsched.boundary.validate import number, quoted, truth
 from flowsched.exceptions import InputError
 
 __all__ = ["PreemptionCost"]
@@ -23,13 +23,18 @@ class PreemptionCost:
         A task is not preempted again before so much time has passed since the last time.  Preemption cannot loop by
         itself (each one improves the priorities that run), so 0, the default, is safe; a window spares a task that
         busy better ones would interrupt again and again, at the expense of strict priority.
+    graceful : bool
+        A task that has to go keeps its room until the caller tells of its end (`TaskStopped`), and waits from then on.
+        Tasks do not migrate then: they stop, and start elsewhere in a later round.
     """
 
     price: float = 1.0
     window: float = 0.0
+    graceful: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         for name in ("price", "window"):
             object.__setattr__(self, name, number(f"PreemptionCost: {name}", getattr(self, name), 0))
+        object.__setattr__(self, "graceful", truth("PreemptionCost: graceful", self.graceful))
         if not 0 < self.price <= 1e4:
             raise InputError(f"PreemptionCost: price must be above 0 and at most 1e4, got {quoted(self.price)}")

@@ -22,8 +22,19 @@ from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason
 __all__ = ["begun", "carry_out", "happen"]
 
 
-def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-    """Let a round happen, but for what events have overtaken; see `Scheduler.commit`."""
+def carry_out(
+    cluster: Cluster, round: Round, only: Collection[Hashable] | None = None, graceful: bool = False
+) -> Commit:
+    """Let a round happen, but for what events have overtaken; see `Scheduler.commit`.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    round : Round
+    only : collection of hashable, optional
+    graceful : bool
+        What stops holds its room, see `PreemptionCost.graceful`.
+    """
     # Starts of single tasks are units in this order; nearly always all of them can happen.
     single = only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas)
     if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None):
@@ -32,12 +43,13 @@ def carry_out(cluster: Cluster, round: Round, only: Collection[Hashable] | None 
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
     together = [delta for unit in units for delta in unit]
-    if together and happen(cluster, together, round.now, round.turns) is None:
+    if together and happen(cluster, together, round.now, round.turns, graceful) is None:
         accepted.update(delta.task for delta in together)
         units = []
     progress = True
     while units and progress:  # one that needs the room of another comes after it
-        refused = [(unit, why) for unit in units if (why := happen(cluster, unit, round.now, round.turns)) is not None]
+        tried = [(unit, happen(cluster, unit, round.now, round.turns, graceful)) for unit in units]
+        refused = [(unit, why) for unit, why in tried if why is not None]
         conflicts = {delta.task: why for unit, why in refused for delta in unit}
         progress = len(refused) < len(units)
         accepted.update(delta.task for unit in units for delta in unit if delta.task not in conflicts)
@@ -59,7 +71,11 @@ def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRu
 
 
 def happen(
-    cluster: Cluster, unit: Sequence[Delta], now: float, turns: Mapping[Hashable, int] | None = None
+    cluster: Cluster,
+    unit: Sequence[Delta],
+    now: float,
+    turns: Mapping[Hashable, int] | None = None,
+    graceful: bool = False,
 ) -> Reason | None:
     """Let deltas happen, all or none; return the reason if none.
 
@@ -71,6 +87,8 @@ def happen(
     turns : mapping of task to int, optional
         Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the
         deltas did happen once, so that only what is impossible is refused.
+    graceful : bool
+        See `carry_out`.
     """
     transaction = Transaction(cluster, now)
     records = concerned(cluster.tasks, unit, turns, KINDS)
@@ -87,6 +105,9 @@ def happen(
             return refusal
     for record in stopped:
         record.preempted = now
+        place = transaction.before[record].place
+        if graceful and record.row < 0 and place is not None:
+            cluster.hold(record, place)
     return None
 
 
@@ -109,11 +130,14 @@ def _start(transaction: Transaction, records: list[TaskRecord], delta: Place | M
             return refusal
     if not delta.devices and inventory.spare_room(machine.row, cls, len(records)) >= len(records):
         transaction.start(records, machine.row, ())
-        return None
-    for record in records:
-        if not inventory.has_room(machine.row, cls, delta.devices):
-            return _conflict("machine", "no room")
-        transaction.start([record], machine.row, delta.devices)
+    else:
+        for record in records:
+            if not inventory.has_room(machine.row, cls, delta.devices):
+                return _conflict("machine", "no room")
+            transaction.start([record], machine.row, delta.devices)
+    stops = transaction.cluster.stops_on(machine.row) if transaction.cluster.stopping and not forced else ()
+    if stops and transaction.cluster.overlaps(machine.row, stops):
+        return _conflict("machine", "a run stops")
     return None
 
 
@@ -131,7 +155,10 @@ def _forbidden(inventory: Inventory, row: int, class_id: int, count: int) -> Rea
 
 
 def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
-    """Return the deltas that belong together: a task or gang that starts, its victims, their victims, and so on."""
+    """Return the deltas that belong together: a task or gang that starts, its victims, their victims, and so on.
+
+    The victims of a task that starts in a later round are a unit of their own.
+    """
     followers: dict[Hashable, list[Delta]] = {}
     starting: dict[Hashable, list[Delta]] = {}
     for delta in round.deltas:
@@ -140,12 +167,12 @@ def _units(round: Round, only: set[Hashable] | None) -> list[list[Delta]]:
             starting.setdefault(delta.task if gang is None else ("gang", gang), []).append(delta)
         else:
             followers.setdefault(delta.by, []).append(delta)
-    units = []
-    for unit in starting.values():
-        if only is None or all(root.task in only for root in unit):
-            for delta in unit:
-                unit += followers.get(delta.task, ())
-            units.append(unit)
+    there = {delta.task for delta in round.deltas}
+    units = [unit for unit in starting.values() if only is None or all(root.task in only for root in unit)]
+    units += [list(unit) for by, unit in followers.items() if by not in there and (only is None or by in only)]
+    for unit in units:
+        for delta in unit:
+            unit += followers.get(delta.task, ())
     return units
 
 

@@ -173,17 +173,22 @@ class RoundEngine:
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         """Let a round happen; see `Scheduler.commit`."""
-        done = carry_out(self.cluster, round, only)
+        done = carry_out(self.cluster, round, only, self._graceful)
         self._book(round, done.accepted)
         return done
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
         """Let the deltas happen that a commit of this round had, all or none; False if they cannot.  For recovery."""
-        if happen(self.cluster, deltas, round.now) is not None:
+        if happen(self.cluster, deltas, round.now, graceful=self._graceful) is not None:
             return False
         begun(self.cluster, deltas)
         self._book(round, deltas)
         return True
+
+    @property
+    def _graceful(self) -> bool:
+        preemption = self.policy.preemption
+        return preemption is not None and preemption.graceful
 
     def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
         """Tell share providers that keep accounts which tasks started, and which stopped."""

@@ -46,6 +46,7 @@ from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
 from flowsched.rounds.values import Round, RoundStats
 from flowsched.rounds.verdicts import Verdicts
+from flowsched.rounds.withholding import withhold
 
 __all__ = ["make_round"]
 
@@ -117,10 +118,11 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
                 while not gangs.settled(clock.late):
                     had_room |= _settle(check, clock)
                 check.restore_unneeded()
+                withheld = withhold(check)
                 out = outcome(check)
                 told = builder.shares.report(task.group.job for task in transaction.before)
                 shares = None if told is None else ShareReport(*told)
-                waiting = verdicts.waiting(had_room, clock.late, gangs.out)
+                waiting = verdicts.waiting(had_room, clock.late, gangs.out, withheld)
             finally:
                 transaction.rollback()
     except BaseException:

@@ -31,6 +31,7 @@ _UNBLOCKED_BY = {
     ReasonCode.SPREAD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.DEADLINE: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.FAILED_THERE: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.STOPPING: ("TaskStopped", "TaskCompleted", "TaskFailed", "MachineFailed", "MachineRemoved"),
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
@@ -162,13 +163,13 @@ def judge(
 
 @dataclass(frozen=True)
 class Rest:
-    """What is said of tasks that rest."""
+    """What is said of tasks that no machine's blockers keep waiting."""
 
-    said: ReasonCode = ReasonCode.BACKOFF
+    said: ReasonCode
 
     def reason(self, price: float | None = None) -> Reason:
         """Return the reason; `price` is none."""
-        return Reason(self.said)
+        return Reason(self.said, unblocked_by=_UNBLOCKED_BY.get(self.said, ()))
 
 
 Groups = Sequence[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]

@@ -58,6 +58,8 @@ class ReasonCode(StrEnum):
     """Machines have room, but are kept for tasks that have waited longer."""
     BACKOFF = "BACKOFF"
     """It failed, and rests until `Cluster.resting` says; see `Task.backoff`."""
+    STOPPING = "STOPPING"
+    """A run that was told to stop has not stopped: its own, or one that holds its room; see `PreemptionCost.graceful`."""
     TIME_LIMIT = "TIME_LIMIT"
     """The time limit passed before the round was done."""
     CONFLICT = "CONFLICT"

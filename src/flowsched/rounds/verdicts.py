@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -174,7 +175,9 @@ class Verdicts:
         self._sights: dict[TaskClass, _Sight] = {}
         self._scene: _Scene | None = None
 
-    def waiting(self, had_room: set[int], late: bool, short: Collection[JobRecord]) -> Waiting:
+    def waiting(
+        self, had_room: set[int], late: bool, short: Collection[JobRecord], withheld: Collection[Hashable] = ()
+    ) -> Waiting:
         """Return the tasks that wait at the end of the transaction, and why.
 
         Parameters
@@ -185,11 +188,13 @@ class Verdicts:
             The time limit passed.
         short : collection of JobRecord
             Gangs that fell short.
+        withheld : collection of hashable
+            Tasks that start when runs have stopped.
         """
         queues = self.builder.queues.all()
-        resting: Groups = [(tuple(self.cluster.resting), Rest(), None)] if self.cluster.resting else ()
+        rest = self._rest(withheld)
         if not queues:
-            return Waiting(resting)
+            return Waiting(rest)
         roomy = [queue.cls.index in had_room for queue in queues]
         outbid = [i for i in range(len(queues)) if late or roomy[i]]
         scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
@@ -199,11 +204,20 @@ class Verdicts:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = [queue.tasks for queue in queues]
         record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
-        if resting:
+        if rest:
             return Waiting(
-                lambda: [*record.groups(), *resting], sum(len(ids) for _, ids, _ in tasks) + len(resting[0][0])
+                lambda: [*_without(withheld, record.groups()), *rest],
+                sum(len(ids) for _, ids, _ in tasks) + len(self.cluster.resting),
             )
         return Waiting(record.groups, sum(len(ids) for _, ids, _ in tasks))
+
+    def _rest(self, withheld: Collection[Hashable]) -> Groups:
+        """Return the tasks that rest, and those withheld."""
+        resting = self.cluster.resting
+        stopping = (*withheld, *(id for id, due in resting.items() if due == inf))
+        backing_off = tuple(id for id, due in resting.items() if due != inf)
+        told = ((backing_off, ReasonCode.BACKOFF), (stopping, ReasonCode.STOPPING))
+        return [(ids, Rest(code), None) for ids, code in told if ids]
 
     def _held(
         self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
@@ -277,7 +291,8 @@ class Verdicts:
         if record.place is not None and row in (None, record.place.row):
             return Reason(ReasonCode.RUNNING)
         if task in self.cluster.resting:
-            return Rest().reason()
+            stops = self.cluster.resting[task] == inf
+            return Rest(ReasonCode.STOPPING if stops else ReasonCode.BACKOFF).reason()
         inventory, cls = self.cluster.inventory, record.group.cls
         shapes = inventory.shapes()
         if row is None:
@@ -290,3 +305,10 @@ class Verdicts:
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
             code = ReasonCode.GANG_SHORT if record.group in self.builder.left_out else code
         return judge(inventory, cls, why, code, shapes).reason()
+
+
+def _without(withheld: Collection[Hashable], groups: Groups) -> Groups:
+    """Return groups without these tasks."""
+    if not withheld:
+        return groups
+    return [(tuple(id for id in ids if id not in withheld), verdict, price) for ids, verdict, price in groups]

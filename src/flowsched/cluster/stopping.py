@@ -1,0 +1,153 @@
+"""Runs that were told to stop, and hold their room until they have.
+
+A worker takes time to stop a task.  With `PreemptionCost.graceful` the task rests meanwhile: it is not started elsewhere
+before its run has ended.  For the network its room is free, so no further task is stopped for want of it.  But what would
+start in it is withheld from the round (`flowsched.rounds.withholding`), and refused by a commit.
+
+Rule: a task rests for ever, ``resting[id] == inf``, exactly as long as its last run is in `stopping`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from math import inf
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from flowsched.boundary.validate import whole
+from flowsched.cluster import events as ev
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.membership import Membership
+from flowsched.cluster.model import MICRO
+from flowsched.cluster.records import Placement, TaskRecord
+from flowsched.exceptions import InputError
+
+__all__ = ["Stop", "Stopping"]
+
+
+class Stop(NamedTuple):
+    """A run that stops.
+
+    Parameters
+    ----------
+    task : hashable
+    row : int
+        Its machine.
+    demand : tuple of int
+        What it holds of each resource, in micro-units.
+    devices : tuple of int
+    share : int
+        What it holds of each of these.
+    """
+
+    task: Hashable
+    row: int
+    demand: tuple[int, ...]
+    devices: tuple[int, ...]
+    share: int
+
+
+class Stopping(Membership):
+    """The part of a cluster that knows which runs stop.
+
+    Attributes
+    ----------
+    stopping : dict of int to Stop
+        By run.
+    stale_events : int
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory)
+        self.stopping: dict[int, Stop] = {}
+        self.stale_events = 0
+
+    def stop_of(self, task: TaskRecord, place: Placement) -> Stop:
+        """Return what a run of the task holds while it stops."""
+        cls = task.group.cls
+        share = self.inventory.device_share(cls.index)
+        return Stop(task.id, place.row, tuple(cls.demand.tolist()), place.devices, share)
+
+    def hold(self, task: TaskRecord, place: Placement) -> None:
+        """A task that was stopped there, and waits, holds its room until `TaskStopped`."""
+        self.stopping[task.run] = self.stop_of(task, place)
+        self._rest(task, task.group.cls, inf)
+
+    def stops_on(self, row: int) -> list[Stop]:
+        """Return the runs that stop on a machine."""
+        return [stop for stop in self.stopping.values() if stop.row == row]
+
+    def overlaps(self, row: int, stops: Iterable[Stop]) -> bool:
+        """Return True if tasks that run on the machine have room that these runs still hold."""
+        inventory, g = self.inventory, self.inventory.resources.device_index
+        held = [0] * len(inventory.resources.names)
+        devices: dict[int, int] = {}
+        slots = 0
+        for stop in stops:
+            slots += 1
+            held = [a + b for a, b in zip(held, stop.demand, strict=True)]
+            for device in stop.devices:
+                devices[device] = devices.get(device, 0) + stop.share
+        free = inventory.free[row].tolist()
+        if slots > int(inventory.slots[row] - inventory.running[row]):
+            return True
+        # Under a fit rule tasks may ask for more than there is.
+        known = range(len(held)) if inventory.rule is None else [g] if g >= 0 else []
+        if any(held[d] > free[d] for d in known if held[d]):
+            return True
+        return any(share > int(inventory.devices[row, device]) for device, share in devices.items())
+
+    def free(self, machine: Hashable) -> dict[str, float]:
+        """Return the free amount of each resource of a machine; what runs hold that still stop is not free."""
+        free = super().free(machine)
+        for stop in self.stops_on(self.machine(machine).row):
+            free = {name: free[name] - amount / MICRO for name, amount in zip(free, stop.demand, strict=True)}
+        return free
+
+    def is_stale(self, event: ev.Event) -> bool:
+        """Return True for an event that tells of another run than its task's present one; it will change nothing."""
+        run = getattr(event, "run", None)
+        ends = isinstance(event, ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed)
+        if ends and isinstance(run, int | np.integer) and int(run) in self.stopping:
+            return bool(self.stopping[int(run)].task != cast(ev.TaskStopped, event).task)
+        return super().is_stale(event)
+
+    def _stale(
+        self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped | ev.UsageSampled
+    ) -> bool:
+        """Count an event that is stale."""
+        if event.run is None:
+            return False
+        whole(f"{type(event).__name__}: run", event.run, 0)
+        stale = self.is_stale(event)
+        self.stale_events += stale
+        return stale
+
+    def _stop_told(self, event: ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) -> int | None:
+        """Return the run that an event says has ended, if it was told to stop."""
+        if event.run is not None:
+            return int(event.run) if int(event.run) in self.stopping else None
+        record = self.tasks.get(event.task)
+        if record is not None and record.row >= 0:
+            return None
+        return next((run for run, stop in self.stopping.items() if stop.task == event.task), None)
+
+    def _task_stopped(self, event: ev.TaskStopped) -> None:
+        """A run has stopped, and its task waits again if it is still there."""
+        if self._stale(event):
+            return
+        run = self._stop_told(event)
+        if run is None:
+            self.task(event.task)
+            raise InputError(f"task {event.task!r}: no run of it was told to stop")
+        self._let_go([run], event.time)
+
+    def _let_go(self, runs: list[int], time: float | None) -> None:
+        """Forget runs that stop; their tasks wait again."""
+        back = []
+        for run in runs:
+            task = self.tasks.get(self.stopping.pop(run).task)
+            if task is not None and task.run == run and task.id in self.resting:
+                back.append(task)
+        self._come_back(back, time)

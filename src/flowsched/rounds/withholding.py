@@ -1,0 +1,56 @@
+"""Starts that wait for runs to stop: the last step of a round, see `flowsched.cluster.stopping`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.stopping import Stop
+from flowsched.rounds.admission import AdmissionCheck
+
+__all__ = ["withhold"]
+
+
+def withhold(check: AdmissionCheck) -> set[Hashable]:
+    """Take back the starts for which there is no room before runs have stopped; return their tasks.
+
+    A gang starts whole or not at all.
+    """
+    cluster, transaction = check.cluster, check.transaction
+    preemption = check.builder.policy.preemption
+    graceful = preemption is not None and preemption.graceful
+    if not (graceful or cluster.stopping):
+        return set()
+    held: dict[int, list[Stop]] = {}
+    for stop in cluster.stopping.values():
+        held.setdefault(stop.row, []).append(stop)
+    taken: set[Hashable] = set()
+    if graceful:
+        for task, before in list(transaction.before.items()):
+            if before.place is not None and (task.row < 0 or task.turn != before.turn):
+                held.setdefault(before.place.row, []).append(cluster.stop_of(task, before.place))
+                if task.row >= 0:  # it would migrate
+                    transaction.stop(task)
+                    taken.add(task.id)
+    for row, stops in held.items():
+        starts = [task for task in cluster.by_row[row].tasks if _starts(check, task)]
+        for task in sorted(starts, reverse=True):
+            if not cluster.overlaps(row, stops):
+                break
+            if task.row >= 0:  # its gang may have gone
+                taken.update(_take_back(check, task))
+    return taken
+
+
+def _starts(check: AdmissionCheck, task: TaskRecord) -> bool:
+    before = check.transaction.before.get(task)
+    return before is not None and before.place is None and task.row >= 0
+
+
+def _take_back(check: AdmissionCheck, task: TaskRecord) -> list[Hashable]:
+    """Take back the start of a task, or those of its gang; return the tasks."""
+    job = task.group.job
+    together = [task] if job.job.gang is None else [one for one in job.tasks if _starts(check, one)]
+    for one in together:
+        check.transaction.restore(one)
+    return [one.id for one in together]
