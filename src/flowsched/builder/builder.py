@@ -303,7 +303,7 @@ class Builder:
         jobs = self.groups.without_node([group.job for group in groups])
         classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
         g, j = len(groups), len(jobs)
-        nodes = self.batch.add_nodes(g + j + len(classes)).tolist()
+        nodes = self.batch.new_nodes(g + j + len(classes))
         self.groups.add_jobs(jobs, nodes[g : g + j])
         if classes:
             self.racks.add_classes(classes, nodes[g + j :])
@@ -318,8 +318,7 @@ class Builder:
         heads = [self.machines.sink] * j
         heads += [self.groups.job_node(group.job) for group in groups]
         heads += [self._entry(group) for group in groups]
-        tail, head, capacity = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
-        arcs = self.batch.add_arcs(tail, head, capacity, 0).tolist()
+        arcs = self.batch.new_arcs(tails, heads, [INF] * (j + g) + [0] * g, 0)
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         self.running.add(groups, nodes[:g])
         if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):

@@ -136,7 +136,7 @@ class Claimants(Columns):
         if not jobs:
             return
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
-        nodes = self.batch.add_nodes(len(new)).tolist()
+        nodes = self.batch.new_nodes(len(new))
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
         self.unscheduled.free(np.array(bundles, np.int64))
         for user, node, bundle in zip(new, nodes, bundles, strict=True):

@@ -132,6 +132,10 @@ class RackArcs(Columns):
         """Return the node of the class's aggregator, if it has one."""
         return self._aggregators.get(class_id)
 
+    def aggregator_of(self, class_id: int) -> int:
+        """Return the node of the aggregator of a class that has one."""
+        return self._aggregators[class_id]
+
     def forget_class(self, class_id: int) -> list[int]:
         """Forget a class that has an aggregator; return its nodes, for removal."""
         nodes: list[int] = [self._aggregators.pop(class_id), *self._node[class_id][self._node[class_id] >= 0].tolist()]

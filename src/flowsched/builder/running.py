@@ -195,14 +195,15 @@ class RunningArcs(Columns):
                 costs.append(cost)
             self._note_end(index, due)
             self._next = min(self._next, due)
-        self.batch.set_costs(np.array(arcs, np.int64), np.array(costs, np.int64))
+        self.batch.set_costs(arcs, costs)
 
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
         """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
         ages: dict[float, tuple[int, float, int]] = {}
-        tails, rows, counts, costs = [], [], [], []
+        node_of = self.machines.node_view
+        tails, heads, counts, costs = [], [], [], []
         for index, node, row, count, since in new:
             age = ages.get(since)
             if age is None:
@@ -211,13 +212,12 @@ class RunningArcs(Columns):
             self._running_view[index], self._since_view[index], self._bucket_view[index] = count, since, age[0]
             self._note_end(index, age[1])
             tails.append(node)
-            rows.append(row)
+            heads.append(node_of[row])
             counts.append(count)
             costs.append(age[2])
-        tail, count_of, cost = np.array((tails, counts, costs), np.int64)
-        arcs = self.batch.add_arcs(tail, self.machines.node[rows], count_of, cost).tolist()
-        for (index, *_), arc in zip(new, arcs, strict=True):
-            self._arc_view[index] = arc
+        arcs = self._arc_view
+        for one, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
+            arcs[one[0]] = arc
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""

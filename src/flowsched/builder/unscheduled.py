@@ -75,7 +75,7 @@ class UnscheduledArcs(Columns):
         if self._indices.count > len(self.base):
             self.grow(bundles=self._indices.count)
         if arcs is None:
-            capacity, arcs = 0, self.batch.add_arcs(np.array(tails, np.int64), np.array(heads, np.int64), 0, 0).tolist()
+            capacity, arcs = 0, self.batch.new_arcs(list(tails), list(heads), 0, 0)
         else:
             capacity = INF
         for index, tail, head, arc in zip(new, tails, heads, arcs, strict=True):
