@@ -1,6 +1,6 @@
 """The compiled kernel; callers use `flowsched.network`."""
 
-from typing import Any, Final, NoReturn, final
+from typing import Any, ClassVar, Final, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,8 @@ TAIL: Final[int]
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 def look_every(work: int) -> int: ...
 
-READER: Final[object]
-
 class NetworkEdits:
+    entries: ClassVar[object]
     count: int
     _network: Any
     def __init__(self, network: Any) -> None: ...

@@ -9,6 +9,9 @@
 # Where the network has a slack (network/slack.py), changes are made on that, by arrays that share the memory of `stage`.
 
 from cpython.pycapsule cimport PyCapsule_New
+from libc.string cimport memcpy
+
+include "_entries.pxi"
 
 cdef enum:
     E_SUPPLY
@@ -28,6 +31,8 @@ cdef class NetworkEdits:
     ----------
     count : int
         Nodes and arcs added and altered so far.
+    entries : capsule
+        `Entries`.
     """
 
     cdef public object count
@@ -159,13 +164,7 @@ cdef class NetworkEdits:
         cdef const int64_t[::1] id, value
         if arcs is not None:
             k += len(arcs)
-        if not k:
-            return 0
-        self.ready(2 * k)
-        if n:
-            keys = sorted(waiting)
-            for i in range(n):
-                self.stage[i], self.stage[k + i] = keys[i], waiting[keys[i]]
+        self.stage_waiting(waiting, k)
         if type(arcs) is list:
             if len(values) != k - n:
                 raise ValueError("lists of different lengths")
@@ -177,13 +176,29 @@ cdef class NetworkEdits:
             if id.shape[0] != k - n or value.shape[0] != k - n:
                 raise ValueError("arrays of different lengths")
             self.stage[n:k], self.stage[k + n:2 * k] = id, value
-        self.apply(what, k)
+        return self.apply(what, waiting, k)
+
+    cdef int stage_waiting(self, dict waiting, Py_ssize_t k) except -1:
+        """Put numbers that wait at the beginning of two columns of length k."""
+        cdef list keys
+        cdef Py_ssize_t i
+        self.ready(2 * k)
+        if waiting:
+            keys = sorted(waiting)
+            for i in range(len(keys)):
+                self.stage[i], self.stage[k + i] = keys[i], waiting[keys[i]]
+        return 0
+
+    cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1:
+        """Send the first column of length k, ids, and the second one, values; those that waited are among them."""
+        if not k:
+            return 0
+        self.change(what, k)
         self.count += k
         waiting.clear()
         return 0
 
-    cdef int apply(self, int what, Py_ssize_t k) except -1:
-        """Send the first column of length k, ids, and the second one, values."""
+    cdef int change(self, int what, Py_ssize_t k) except -1:
         target = self._network._target
         cdef Network core
         if type(target) is not Network:
@@ -203,6 +218,10 @@ cdef class NetworkEdits:
             core.give()
         return 0
 
+    @property
+    def entries(self):
+        return _ENTRIES
+
     def flow(self, arcs):
         """Return the flow on arcs."""
         return self._network._core.flow(arcs)
@@ -216,8 +235,8 @@ _NO_BOUNDS = np.zeros(0, np.int64)
 
 
 cdef int read_flows(void *network, const int64_t *arcs, Py_ssize_t k, int64_t *flow) except -1:
-    """The flow on arcs in the last solution of a `Network`, for other compiled modules."""
-    cdef Network core = <Network?> <object> network
+    """See `Entries`."""
+    cdef Network core = <Network?> (<object> network)._core
     cdef Py_ssize_t i
     core.take()
     try:
@@ -230,4 +249,20 @@ cdef int read_flows(void *network, const int64_t *arcs, Py_ssize_t k, int64_t *f
     return 0
 
 
-READER = PyCapsule_New(<void *> read_flows, "flowsched.read_flows", NULL)
+cdef int send_many(void *edits, bint cost, const int64_t *arcs, const int64_t *values, Py_ssize_t k) except -1:
+    """See `Entries`."""
+    cdef NetworkEdits self = <NetworkEdits?> <object> edits
+    cdef dict waiting = self._cost if cost else self._capacity
+    cdef Py_ssize_t n = len(waiting)
+    if not n + k:
+        return 0
+    self.stage_waiting(waiting, n + k)
+    if k:
+        memcpy(&self.stage[n], arcs, k * sizeof(int64_t))
+        memcpy(&self.stage[2 * n + k], values, k * sizeof(int64_t))
+    return self.apply(E_COST if cost else E_CAPACITY, waiting, n + k)
+
+
+cdef Entries entries
+entries.flows, entries.send = read_flows, send_many
+_ENTRIES = PyCapsule_New(&entries, "flowsched.entries", NULL)

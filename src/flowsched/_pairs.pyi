@@ -1,6 +1,6 @@
 """Compiled rules over pairs of a class and a machine; see the head of ``_pairs.pyx``."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 _Ints = NDArray[np.int64]
 _Recipe = tuple[tuple[tuple[int, float], ...], float, float]
-_Numbers = tuple[_Ints, _Ints]
 
 __test__: Final[dict[str, str]]
 
@@ -28,20 +27,20 @@ def seats(
     inventory: Any, classes: _Ints, rows: _Ints, displacing: bool, refused: Mapping[int, Collection[int]]
 ) -> _Ints: ...
 def refresh(
+    batch: Any,
     inventory: Any,
     mirror: Any,
-    classes: _Ints,
-    rows: _Ints,
+    classes: list[int],
+    clock: int,
     recipe: _Recipe | None,
     prices: _Ints | None,
     displacing: bool,
     refused: Mapping[int, Collection[int]],
-    fits: _Ints | None,
-    bits: NDArray[np.uint32] | None,
-) -> tuple[_Numbers | None, _Numbers | None, _Ints | None]: ...
+    rows: _Ints | None = None,
+    fits: _Ints | None = None,
+    bits: NDArray[np.uint32] | None = None,
+) -> tuple[_Ints, _Ints] | None: ...
 def changed(inventory: Any, log: list[int], start: int, clock: int) -> _Ints: ...
-def in_order(numbers: dict[int, int], more: _Ints, values: _Ints) -> _Numbers: ...
-def entered(racks: Any, changed: _Ints, flow: Callable[[_Ints], _Ints]) -> tuple[_Ints, list[int]]: ...
 def sent(
-    mirror: Any, entered: list[tuple[int, list[int]]], flow: Callable[[_Ints], _Ints]
+    racks: Any, mirror: Any, batch: Any, classes: Collection[int], more: Sequence[int], changed: _Ints
 ) -> dict[int, list[tuple[int, int]]]: ...

@@ -136,31 +136,31 @@ class ClassArcs(Columns):
             if cursors[class_id] < clock:
                 behind.setdefault(cursors[class_id], []).append(class_id)
         for cursor, members in behind.items():
-            rows = self.cluster.inventory.changed_since(cursor)
-            if len(rows):
-                self._pull(np.array(members, np.int64), rows, policy, refused)
+            self._pull(members, cursor, policy, refused)
             for class_id in members:
                 cursors[class_id] = clock
 
-    def _pull(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> None:
-        inventory = self.cluster.inventory
-        recipe, displacing = policy.recipe, policy.preemption is not None
-        fits, why = (None, None) if inventory.plain else inventory.room(classes, rows)
-        prices = policy.place(self.cluster, classes, rows) if recipe is None else None
-        moved, dearer, new = _pairs.refresh(
-            inventory, self, classes, rows, recipe, prices, displacing, refused, fits, why
+    def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused) -> None:
+        inventory, recipe, displacing = self.cluster.inventory, policy.recipe, policy.preemption is not None
+        rows = fits = why = prices = None
+        if recipe is None or not inventory.plain:
+            index, rows = np.array(classes, np.int64), inventory.changed_since(cursor)
+            if not len(rows):
+                return
+            if not inventory.plain:
+                fits, why = inventory.room(index, rows)
+            if recipe is None:
+                prices = policy.place(self.cluster, index, rows)
+        new = _pairs.refresh(
+            self.batch, inventory, self, classes, cursor, recipe, prices, displacing, refused, rows, fits, why
         )
-        if moved is not None:
-            self.batch.set_capacities(*moved)
-        if dearer is not None:
-            self.batch.set_costs(*dearer)
         if new is not None:
-            c, r = classes[new // len(rows)], rows[new % len(rows)]
+            c, r = new
             tails = self.racks.nodes(c, self.racks.of[r])
             heads = self.machines.node[r]
             self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
-        if inventory.affinity.in_use:
-            for class_id in classes.tolist():
+        if rows is not None and inventory.affinity.in_use:
+            for class_id in classes:
                 if inventory.affinity.spreads(class_id):
                     self.racks.spread(class_id, rows)
 
@@ -238,10 +238,11 @@ class ClassArcs(Columns):
         more : sequence of (int, int)
             Classes and racks that flow enters otherwise than by the class's aggregator.
         changed : ndarray of int64, optional
-            See `RackArcs.entered`.
+            Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
-        entered = self.racks.entered(classes, more, changed)
-        return _pairs.sent(self, entered, self.batch.flow) if entered else {}
+        racks = self.racks
+        pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
+        return _pairs.sent(racks, self, self.batch, classes, pairs, racks.look_at(changed))
 
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""
