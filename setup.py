@@ -19,7 +19,6 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 MODULES = (
-    "_build",
     "_guard",
     "_cs",
     "_lap",

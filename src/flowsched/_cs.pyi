@@ -4,6 +4,7 @@ from typing import Any, ClassVar, Final, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import disjoint_base
 
 _Ids = NDArray[np.int64]
 
@@ -25,6 +26,7 @@ TAIL: Final[int]
 def fail_at(allocation: int, signal: int) -> tuple[int, int] | None: ...
 def look_every(work: int) -> int: ...
 
+@disjoint_base
 class NetworkEdits:
     entries: ClassVar[object]
     count: int

@@ -231,6 +231,7 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
+cdef dict _NO_COUNTS = dict.fromkeys(COUNTER_NAMES, 0)
 
 
 cdef inline int mirror(int state) noexcept nogil:
@@ -2044,7 +2045,11 @@ cdef class Network:
 
     cdef dict summary(self, dict told, gap, bint warm, double start):
         """What a solve that ends now counted: here, and, as it `told`, in a kernel for whole networks."""
-        cdef dict stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
+        cdef dict stats = dict(_NO_COUNTS)
+        cdef int i
+        for i in range(COUNTERS):
+            if self.count[i]:
+                stats[COUNTER_NAMES[i]] = self.count[i]
         stats.update(told)
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm

@@ -53,54 +53,57 @@ cdef class NetworkEdits:
         self._supply, self._capacity, self._cost = state["_supply"], state["_capacity"], state["_cost"]
         self.stage = _empty(64, np.int64)
 
-    cdef int ready(self, int64_t size) except -1:
+    cdef int64_t *ready(self, int64_t size) except NULL:
+        """The memory of `stage`, which has room for so many numbers."""
         if size > self.stage.shape[0]:
             self.stage = _empty(2 * size, np.int64)
-        return 0
+        return &self.stage[0]
 
-    cdef object column(self, Py_ssize_t i, Py_ssize_t k):
-        """The i-th column of length k, as an array on the same memory."""
+    cdef int64_t[::1] part(self, Py_ssize_t i, Py_ssize_t k):
+        """The i-th column of length k."""
+        return self.stage[i * k:i * k + k]
+
+    cdef object array(self, Py_ssize_t i, Py_ssize_t k):
+        """The same, as an array."""
         return _whole(self.stage)[i * k:i * k + k]
 
-    cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1:
-        """Fill the i-th column from a list, or with one number."""
-        cdef list many
+    cdef list ids(self, Py_ssize_t i, Py_ssize_t k):
+        """The same, as a list."""
+        cdef list found = []
+        cdef int64_t *at = self.ready(0) + i * k
         cdef Py_ssize_t j
-        cdef int64_t one
-        if type(values) is not list:
-            one = values
-            self.stage[i * k:i * k + k] = one
-            return 0
-        many = values
-        if len(many) != k:
+        for j in range(k):
+            found.append(at[j])
+        return found
+
+    cdef int put(self, Py_ssize_t i, Py_ssize_t k, values) except -1:
+        """Fill the i-th column of length k from a list, or with one number."""
+        cdef int64_t *at = self.ready(0) + i * k
+        cdef bint many = type(values) is list
+        cdef int64_t one = 0 if many else values
+        cdef Py_ssize_t j
+        if many and len(<list> values) != k:
             raise ValueError("lists of different lengths")
         for j in range(k):
-            self.stage[i * k + j] = many[j]
+            at[j] = (<list> values)[j] if many else one
         return 0
-
-    cdef list ids(self, Py_ssize_t i, Py_ssize_t k):
-        cdef list found = []
-        cdef Py_ssize_t j
-        for j in range(i * k, i * k + k):
-            found.append(self.stage[j])
-        return found
 
     def new_nodes(self, Py_ssize_t k):
         """Add nodes without supply; return their ids."""
         target = self._network._target
         cdef Network core
         self.ready(2 * k)
-        self.stage[:k] = 0
+        self.put(0, k, 0)
         if type(target) is Network:
             core = target
             core.take()
             try:
-                core.more_nodes(self.stage[:k], self.stage[k:2 * k])
+                core.more_nodes(self.part(0, k), self.part(1, k))
             finally:
                 core.give()
             found = self.ids(1, k)
         else:
-            found = target.add_nodes(self.column(0, k)).tolist()
+            found = target.add_nodes(self.array(0, k)).tolist()
         self.count += k
         return found
 
@@ -118,13 +121,12 @@ cdef class NetworkEdits:
             core = target
             core.take()
             try:
-                core.more_arcs(
-                    self.stage[:k], self.stage[k:2 * k], self.stage[2 * k:3 * k], self.stage[3 * k:4 * k], core.none64, self.stage[4 * k:5 * k])
+                core.more_arcs(self.part(0, k), self.part(1, k), self.part(2, k), self.part(3, k), core.none64, self.part(4, k))
             finally:
                 core.give()
             found = self.ids(4, k)
         else:
-            found = target.add_arcs(self.column(0, k), self.column(1, k), self.column(2, k), self.column(3, k), _NO_BOUNDS).tolist()
+            found = target.add_arcs(self.array(0, k), self.array(1, k), self.array(2, k), self.array(3, k), _NO_BOUNDS).tolist()
         self.count += k
         return found
 
@@ -142,12 +144,13 @@ cdef class NetworkEdits:
 
     def flush(self):
         """Send the numbers that wait."""
-        if self._supply:
-            self.send(E_SUPPLY, self._supply, None, None)
-        if self._capacity:
-            self.send(E_CAPACITY, self._capacity, None, None)
-        if self._cost:
-            self.send(E_COST, self._cost, None, None)
+        cdef int what
+        cdef dict waiting
+        for what in range(3):
+            waiting = (self._supply, self._capacity, self._cost)[what]
+            if waiting:
+                self.wait(waiting, len(waiting))
+                self.apply(what, waiting, len(waiting))
 
     def set_capacities(self, arcs, capacity):
         """Set capacities at once, after those that wait."""
@@ -158,64 +161,52 @@ cdef class NetworkEdits:
         self.send(E_COST, self._cost, arcs, cost)
 
     cdef int send(self, int what, dict waiting, arcs, values) except -1:
-        """Send numbers that wait, in the order of their ids, and others after them: a list or a vector of ids, and one of values."""
-        cdef Py_ssize_t i, n = len(waiting), k = n
-        cdef list keys
-        cdef const int64_t[::1] id, value
-        if arcs is not None:
-            k += len(arcs)
-        self.stage_waiting(waiting, k)
+        """Send numbers that wait, and others after them: a list or a vector of ids, and one of values."""
+        cdef Py_ssize_t i, n = len(waiting), k = n + len(arcs)
+        cdef int64_t *at = self.wait(waiting, k)
+        if len(values) != k - n:
+            raise ValueError("arrays of different lengths")
         if type(arcs) is list:
-            if len(values) != k - n:
-                raise ValueError("lists of different lengths")
-            keys = values
             for i in range(n, k):
-                self.stage[i], self.stage[k + i] = (<list> arcs)[i - n], keys[i - n]
-        elif arcs is not None:
-            id, value = arcs, values
-            if id.shape[0] != k - n or value.shape[0] != k - n:
-                raise ValueError("arrays of different lengths")
-            self.stage[n:k], self.stage[k + n:2 * k] = id, value
+                at[i], at[k + i] = (<list> arcs)[i - n], values[i - n]
+        else:
+            whole = _whole(self.stage)
+            whole[n:k], whole[k + n:2 * k] = arcs, values
         return self.apply(what, waiting, k)
 
-    cdef int stage_waiting(self, dict waiting, Py_ssize_t k) except -1:
-        """Put numbers that wait at the beginning of two columns of length k."""
-        cdef list keys
-        cdef Py_ssize_t i
-        self.ready(2 * k)
+    cdef int64_t *wait(self, dict waiting, Py_ssize_t k) except NULL:
+        """Put numbers that wait, in the order of their ids, at the beginning of two columns of length k."""
+        cdef int64_t *at = self.ready(2 * k)
+        cdef Py_ssize_t i = 0
         if waiting:
-            keys = sorted(waiting)
-            for i in range(len(keys)):
-                self.stage[i], self.stage[k + i] = keys[i], waiting[keys[i]]
-        return 0
+            for key in sorted(waiting):
+                at[i], at[k + i] = key, waiting[key]
+                i += 1
+        return at
 
     cdef int apply(self, int what, dict waiting, Py_ssize_t k) except -1:
         """Send the first column of length k, ids, and the second one, values; those that waited are among them."""
+        target = self._network._target
+        cdef int64_t[::1] ids, values
+        cdef Network core
         if not k:
             return 0
-        self.change(what, k)
+        if type(target) is Network:
+            core, ids, values = target, self.part(0, k), self.part(1, k)
+            core.take()
+            try:
+                if what == E_SUPPLY:
+                    core.put_supply(ids, values)
+                elif what == E_CAPACITY:
+                    core.put_capacity(ids, values)
+                else:
+                    core.put_cost(ids, values)
+            finally:
+                core.give()
+        else:
+            (target.set_supply, target.set_capacity, target.set_cost)[what](self.array(0, k), self.array(1, k))
         self.count += k
         waiting.clear()
-        return 0
-
-    cdef int change(self, int what, Py_ssize_t k) except -1:
-        target = self._network._target
-        cdef Network core
-        if type(target) is not Network:
-            change = (target.set_supply, target.set_capacity, target.set_cost)[what]
-            change(self.column(0, k), self.column(1, k))
-            return 0
-        core = target
-        core.take()
-        try:
-            if what == E_SUPPLY:
-                core.put_supply(self.stage[:k], self.stage[k:2 * k])
-            elif what == E_CAPACITY:
-                core.put_capacity(self.stage[:k], self.stage[k:2 * k])
-            else:
-                core.put_cost(self.stage[:k], self.stage[k:2 * k])
-        finally:
-            core.give()
         return 0
 
     @property
@@ -242,7 +233,7 @@ cdef int read_flows(void *network, const int64_t *arcs, Py_ssize_t k, int64_t *f
     try:
         for i in range(k):
             if not (0 <= arcs[i] < core.m and core.pos[2 * arcs[i]] >= 0):
-                raise InputError(f"arcs[{i}]: no arc {arcs[i]}")
+                raise IndexError("no such arc")
             flow[i] = core.last_flow(<int32_t> arcs[i]) if core.solved else 0
     finally:
         core.give()
@@ -254,12 +245,10 @@ cdef int send_many(void *edits, bint cost, const int64_t *arcs, const int64_t *v
     cdef NetworkEdits self = <NetworkEdits?> <object> edits
     cdef dict waiting = self._cost if cost else self._capacity
     cdef Py_ssize_t n = len(waiting)
-    if not n + k:
-        return 0
-    self.stage_waiting(waiting, n + k)
+    cdef int64_t *at = self.wait(waiting, n + k)
     if k:
-        memcpy(&self.stage[n], arcs, k * sizeof(int64_t))
-        memcpy(&self.stage[2 * n + k], values, k * sizeof(int64_t))
+        memcpy(at + n, arcs, k * sizeof(int64_t))
+        memcpy(at + 2 * n + k, values, k * sizeof(int64_t))
     return self.apply(E_COST if cost else E_CAPACITY, waiting, n + k)
 
 

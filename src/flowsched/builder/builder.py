@@ -76,6 +76,8 @@ class Builder:
     queues : Queues
     left_out : dict of Group
         Groups left out of rounds until there are news.
+    waiting : list of int
+        Classes with waiting tasks at the last update, by rank.
     """
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
@@ -115,12 +117,13 @@ class Builder:
         """What `_ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
+        self.waiting: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")
+            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of", "waiting")
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -177,9 +180,11 @@ class Builder:
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
-        groups = [*self._gangs, *self.cluster.touched]
-        jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
-        return sorted(jobs, key=attrgetter("serial"))
+        jobs: dict[JobRecord, None] = {}
+        for group in (*self._gangs, *self.cluster.touched):
+            if group.job.job.gang is not None and group.waiting:
+                jobs[group.job] = None
+        return sorted(jobs, key=attrgetter("serial")) if jobs else []
 
     @property
     def any_gangs(self) -> bool:
@@ -202,8 +207,10 @@ class Builder:
         touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
         rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
-        self.machines.grow(rows=rows)
-        self.classes.grow(rows=rows)
+        if rows > self.machines.room:
+            self.machines.grow(rows=rows)
+        if rows > self.classes.room:
+            self.classes.grow(rows=rows)
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
@@ -219,8 +226,8 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        waiting = [cls.index for cls in self._ranks()]
-        self.classes.refresh(waiting, self.policy, scope.evictions.refused)
+        self.waiting = [cls.index for cls in self._ranks()]
+        self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
         jobs = (group.job for group in chain(touched, changes.removed))

@@ -254,6 +254,11 @@ class ClassArcs(Columns):
         return [class_id for class_id in classes if roomy[class_id]]
 
     @property
+    def room(self) -> int:
+        """All rows that there is room for are below it."""
+        return self._arc.shape[1]
+
+    @property
     def known(self) -> int:
         """All classes that have been looked at are below it."""
         return len(self._roomy)

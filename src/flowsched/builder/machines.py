@@ -52,6 +52,11 @@ class MachineArcs(Columns):
         (self.sink,) = batch.new_nodes(1)
         self._seen = 0
 
+    @property
+    def room(self) -> int:
+        """All rows that there is room for are below it."""
+        return len(self.node)
+
     def knows(self, row: int) -> bool:
         """Return True if the row has a node."""
         return row < len(self.node) and bool(self.node[row] >= 0)
