@@ -50,6 +50,7 @@ class Claimants(Columns):
     _to_sink_view: memoryview = view("_to_sink")
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
+    _to_user_view: memoryview = view("_to_user")
     _user: Ints = column("jobs", fill=-1)
     """Index of the job's user, -1 exactly where there is no bundle to it."""
     _user_to_sink: Ints = column("users", fill=-1)
@@ -101,8 +102,8 @@ class Claimants(Columns):
         index = self.index.pop(job)
         self._ordered = self._ids = None
         self._indices.give(index)
-        self.unscheduled.forget(int(self._to_sink[index]))
-        if self._to_user[index] < 0:
+        self.unscheduled.forget(self._to_sink_view[index])
+        if self._to_user_view[index] < 0:
             return []
         self.unscheduled.forget(int(self._to_user[index]))
         self._to_user[index] = self._user[index] = -1

@@ -152,27 +152,31 @@ class RunningArcs(Columns):
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
         limits, set_capacity = self.cluster.inventory.limits, self.batch.set_capacity
+        running, start = self._running_view, self._since_view
         new: list[tuple[int, int, int, int, float]] = []
         old: list[int] = []
         aged: list[int] = []
         for group, rows in touched.items():
+            if not rows:
+                continue
             node, at = self._of[group]
+            on = group.on
             for row in rows:
-                began, index = group.on.get(row), at.get(row)
+                began, index = on.get(row), at.get(row)
                 if began is None:
                     if index is not None:
                         old.append(at.pop(row))
                     continue
-                since = max(began) if limits(row) else inf
+                since = (max(began) if len(began) > 1 else began[0]) if limits(row) else inf
                 if index is None:
                     index = at[row] = self._indices.take()
                     new.append((index, node, row, len(began), since))
                     continue
-                if self._running_view[index] != len(began):
-                    self._running_view[index] = len(began)
+                if running[index] != len(began):
+                    running[index] = len(began)
                     set_capacity(self._arc_view[index], len(began))
-                if self._since_view[index] != since:
-                    self._since_view[index] = since
+                if start[index] != since:
+                    start[index] = since
                     aged.append(index)
         if old:
             self.batch.remove_arcs(self._arc[old])
@@ -202,14 +206,14 @@ class RunningArcs(Columns):
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
         ages: dict[float, tuple[int, float, int]] = {}
-        node_of = self.machines.node_view
+        node_of, running, start, buckets = self.machines.node_view, self._running_view, self._since_view, self._bucket_view
         tails, heads, counts, costs = [], [], [], []
         for index, node, row, count, since in new:
             age = ages.get(since)
             if age is None:
                 age = ages[since] = _age(since, policy, now)
                 self._next = min(self._next, age[1])
-            self._running_view[index], self._since_view[index], self._bucket_view[index] = count, since, age[0]
+            running[index], start[index], buckets[index] = count, since, age[0]
             self._note_end(index, age[1])
             tails.append(node)
             heads.append(node_of[row])
@@ -228,5 +232,5 @@ class RunningArcs(Columns):
 
 def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
     """Return the age bucket of a run, when it ends, and the cost of a place there."""
-    bucket = policy.waiting.bucket(now - since)
-    return bucket, policy.waiting.due(since, bucket), -policy.stay(bucket)
+    bucket, due = policy.waiting.bucket_and_due(since, now)
+    return bucket, due, -policy.stay(bucket)
