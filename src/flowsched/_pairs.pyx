@@ -488,6 +488,26 @@ def seats(inventory, classes, rows, bint displacing, refused):
     return found
 
 
+def behind(mirror, list classes not None, int64_t clock):
+    """Return the classes that are not up to date, by their cursors, which become `clock`."""
+    cdef Views views = Views()
+    cdef Py_ssize_t known = -1, none = -1
+    cdef int64_t *cursor = <int64_t *> views.take(mirror._cursor, 8, 1, &known, &none)
+    cdef int64_t c, last = -1
+    cdef dict found = {}
+    cdef list members = None
+    for one in classes:
+        c = one
+        check(&c, 1, known, "class")
+        if cursor[c] < clock:
+            if members is None or cursor[c] != last:
+                last = cursor[c]
+                members = found.setdefault(last, [])
+            members.append(one)
+            cursor[c] = clock
+    return found
+
+
 cdef int open_rows(Views views, World *w, inventory, int64_t clock, rows, Grid *grid) except -1:
     """Look at the rows given, or at those that changed after `clock`."""
     cdef Py_ssize_t none = -1
@@ -518,6 +538,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     mirror : ClassArcs
     classes : list of int
     clock : int
+        The cursor that they had.
     recipe : tuple or None
         Built-in costs, see `prices`.
     prices : ndarray of int64, shape (classes, rows)
@@ -561,7 +582,6 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     cdef int64_t *m_cost = <int64_t *> views.take(mirror._cost, 8, 2, &w.classes, &mirrored)
     cdef uint32_t *m_why = <uint32_t *> views.take(mirror._why, 4, 2, &w.classes, &mirrored)
     cdef int64_t *m_open = <int64_t *> views.take(mirror._open, 8, 1, &w.classes, &none)
-    cdef const int64_t *m_cursor = <const int64_t *> views.take(mirror._cursor, 8, 1, &w.classes, &none)
     cdef char *m_roomy = <char *> views.take(mirror._roomy, 1, 1, &w.classes, &none)
     w.rows = min(w.rows, mirrored)
     open_rows(views, &w, inventory, clock, rows, &grid)
@@ -592,7 +612,7 @@ def refresh(batch, inventory, mirror, list classes not None, int64_t clock, reci
     for i in range(grid.classes):
         c = grid.cls[i]
         there = refused.get(c) if refused else None
-        changed = m_cursor[c] == 0
+        changed = clock == 0
         for j in range(-AHEAD, grid.rows):
             if j + AHEAD < grid.rows:
                 at = c * mirrored + grid.row[j + AHEAD]

@@ -140,15 +140,6 @@ def test_indices_and_lengths_are_checked() -> None:
         _pairs.room(inventory, one, one, False)
 
 
-def test_numbers_in_order() -> None:
-    nothing, more = np.zeros(0, np.int64), np.array([9, 1])
-    ids, values = _pairs.in_order({5: 1, -2: 7, 3: -(2**62)}, more, more + 1)
-    assert (ids.tolist(), values.tolist()) == ([-2, 3, 5, 9, 1], [7, -(2**62), 1, 10, 2])
-    assert [a.tolist() for a in _pairs.in_order({}, nothing, nothing)] == [[], []]
-    with pytest.raises(OverflowError):
-        _pairs.in_order({1: 2**63}, nothing, nothing)
-
-
 @pytest.mark.parametrize("count", [3, 200])
 def test_rows_that_changed_are_found_in_the_log_or_without_it(count: int) -> None:
     cluster, random = Cluster(("cpu",)), Random(count)

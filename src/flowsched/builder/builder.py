@@ -381,8 +381,9 @@ class Builder:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
         ranks = self._ranks()
-        order = [(p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)]
-        return [proposals[i] for i in sorted(range(len(order)), key=order.__getitem__)]
+        for proposal, size in zip(proposals, sizes, strict=True):
+            proposal.size = size
+        return sorted(proposals, key=lambda p: (p.standing, -p.size, ranks[p.cls]))
 
     def _ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""

@@ -64,7 +64,6 @@ class ClassArcs(Columns):
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine could make room for the class."""
-    _cursor_view: memoryview = view("_cursor")
     _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
@@ -128,17 +127,10 @@ class ClassArcs(Columns):
         """Look at all machines for a class in the next `refresh`: some of its capacities were lowered for a round."""
         self._cursor[class_id] = 0
 
-    def refresh(self, classes: Sequence[int], policy: Policy, refused: Refused) -> None:
+    def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
         """Bring classes up to date with the machines."""
-        clock, cursors = self.cluster.inventory.clock, self._cursor_view
-        behind: dict[int, list[int]] = {}
-        for class_id in classes:
-            if cursors[class_id] < clock:
-                behind.setdefault(cursors[class_id], []).append(class_id)
-        for cursor, members in behind.items():
+        for cursor, members in _pairs.behind(self, classes, self.cluster.inventory.clock).items():
             self._pull(members, cursor, policy, refused)
-            for class_id in members:
-                cursors[class_id] = clock
 
     def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused) -> None:
         inventory, recipe, displacing = self.cluster.inventory, policy.recipe, policy.preemption is not None
@@ -323,7 +315,7 @@ class ClassArcs(Columns):
 
     def blockers(self, classes: Ints, rows: Ints) -> NDArray[np.uint32]:
         """Return the blockers of one more task, as of the last `refresh` of each class, shape (classes, rows)."""
-        why: NDArray[np.uint32] = self._why[np.ix_(classes, rows)]
+        why: NDArray[np.uint32] = self._why.take(classes[:, None] * self.room + rows)
         for i in np.flatnonzero(self._cursor[classes] == 0).tolist():
             if self.racks.aggregator(int(classes[i])) is None:
                 why[i] = DOWN

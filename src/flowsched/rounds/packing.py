@@ -121,8 +121,8 @@ def fill(
         return
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
-    sizes = inventory.sizes(np.array([proposal.cls.index for proposal in proposals], np.int64))
-    for proposal, size in zip(proposals, sizes, strict=True):
+    for proposal in proposals:
+        size = proposal.size
         taken: dict[int, int] = {}
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)

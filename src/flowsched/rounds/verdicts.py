@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ Ints = NDArray[np.int64]
 
 _PATCH = 64
 """Most machines in a patch; where more have changed, the sights are taken anew."""
+
+_TASKS, _IDS, _SINCE = attrgetter("tasks"), attrgetter("ids"), attrgetter("since")
 
 _NO_PRICES: NDArray[np.float64] = np.zeros(0)
 
@@ -196,9 +199,9 @@ class Verdicts:
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = [queue.tasks for queue in queues]
+        tasks = list(map(_TASKS, queues))
         record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
-        return Waiting(record.groups, sum(len(ids) for _, ids, _ in tasks))
+        return Waiting(record.groups, sum(map(len, map(_IDS, tasks))))
 
     def _held(
         self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
@@ -229,7 +232,7 @@ class Verdicts:
         now = int(cursors[outbid].min()) if outbid else inventory.clock
         for again in (False, True):
             sights = self._sights_of(classes, cursors)
-            rows = inventory.changed_since(min(now, *(sight.since for sight in sights)))
+            rows = inventory.changed_since(min(now, *map(_SINCE, sights)))
             if again or len(rows) <= _PATCH:
                 break
             self._sights.clear()
@@ -255,6 +258,8 @@ class Verdicts:
 
     def _sights_of(self, classes: Sequence[TaskClass], cursors: Ints) -> list[_Sight]:
         known, inventory = self._sights, self.cluster.inventory
+        if list(known) == classes:
+            return list(known.values())
         sights: dict[TaskClass, _Sight] = {}
         for i, cls in enumerate(classes):
             sight = known.get(cls)
