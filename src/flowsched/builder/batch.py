@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.network.flow_network import NetworkEdits
+from flowsched.network.flow_network import FlowNetwork, NetworkEdits
 
 __all__ = ["KeptArcs", "NetworkBatch"]
 
@@ -43,6 +43,8 @@ class NetworkBatch(NetworkEdits):
     count : int
         Nodes and arcs added, removed and changed so far.
     """
+
+    _network: FlowNetwork
 
     def add_nodes(self, count: int) -> Ints:
         """Add nodes without supply; `new_nodes` takes less for a few."""

@@ -248,7 +248,7 @@ class ClassArcs(Columns):
     @property
     def room(self) -> int:
         """All rows that there is room for are below it."""
-        return self._arc.shape[1]
+        return int(self._arc.shape[1])
 
     @property
     def known(self) -> int:

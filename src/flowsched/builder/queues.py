@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from functools import cached_property
 from heapq import merge
 from itertools import accumulate, islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,8 +137,8 @@ class Queues:
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
         waiting = self.cluster.waiting
-        found = list(map(self.cluster.queues.get, waiting))
-        return list(map(self.of, waiting)) if None in found else found
+        known: list[ClassQueue | None] = list(map(self.cluster.queues.get, waiting))
+        return list(map(self.of, waiting)) if None in known else cast(list[ClassQueue], known)
 
 
 def is_plain(group: Group) -> bool:

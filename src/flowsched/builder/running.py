@@ -206,7 +206,12 @@ class RunningArcs(Columns):
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
         ages: dict[float, tuple[int, float, int]] = {}
-        node_of, running, start, buckets = self.machines.node_view, self._running_view, self._since_view, self._bucket_view
+        node_of, running, start, buckets = (
+            self.machines.node_view,
+            self._running_view,
+            self._since_view,
+            self._bucket_view,
+        )
         tails, heads, counts, costs = [], [], [], []
         for index, node, row, count, since in new:
             age = ages.get(since)
