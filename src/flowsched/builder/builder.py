@@ -22,8 +22,7 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
@@ -128,20 +127,13 @@ class Builder:
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def round(self, now: float) -> Iterator[RoundScope]:
-        """Open the scope of a round, and restore on every way out what the round has changed."""
+    def round(self, now: float) -> RoundScope:
+        """Return the scope of a round, to be entered: on every way out it restores what the round has changed."""
+        news = bool(self.left_out) and (self._known != self._state() or self._time_tells(now))
         evictions = EvictionArcs(self.batch, self.classes)
-        scope = RoundScope(now, self.policy, self.groups, self.shares, evictions, self.left_out)
-        try:
-            if self.left_out and (self._known != self._state() or self._time_tells(now)):
-                scope.let_in()
-            yield scope
-        except BaseException:
-            with suppress(Exception):  # it would hide the one on its way
-                scope.restore()
-            raise
-        scope.restore()
+        return RoundScope(now, self.policy, self.groups, self.shares, evictions, self.left_out, news, self._note_state)
+
+    def _note_state(self) -> None:
         self._known = self._state()
 
     def _state(self) -> tuple[int, int, int]:
