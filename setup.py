@@ -24,7 +24,6 @@ MODULES = (
     "_lap",
     "_ns",
     "_pairs",
-    "_paths",
     "_scaling",
     "_simple",
     "cluster._records",

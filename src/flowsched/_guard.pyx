@@ -214,7 +214,7 @@ cdef extern from *:
 FACTS = {
     "compiler": (<bytes>FLOWSCHED_COMPILER).decode(),
     "flags": (<bytes>FLOWSCHED_FLAGS).decode(),
-    "cython": ".".join(str(CYTHON_HEX_VERSION >> shift & 255) for shift in (24, 16, 8)),
+    "cython": "%d.%d.%d" % (CYTHON_HEX_VERSION >> 24, CYTHON_HEX_VERSION >> 16 & 255, CYTHON_HEX_VERSION >> 8 & 255),
     "c_api": (<bytes>FLOWSCHED_API).decode(),
     "faults": bool(FLOWSCHED_WITH_FAULTS),
 }
