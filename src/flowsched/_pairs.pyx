@@ -267,6 +267,43 @@ def room(inventory, classes, rows, bint ruled):
     return fits, bits
 
 
+def sizes(inventory, classes):
+    """Return the largest part of any resource of the whole cluster that a task of each class takes, as a list."""
+    cdef Views views = Views()
+    cdef Py_ssize_t i, d, none = -1, known = -1, kinds = -1, width = -1
+    cdef const int64_t *demand = <const int64_t *> views.take(inventory.demand, 8, 2, &kinds, &width)
+    cdef const int64_t *total = <const int64_t *> views.take(inventory.total, 8, 1, &width, &none)
+    cdef const int64_t *cls = <const int64_t *> views.take(classes, 8, 1, &known, &none, 0)
+    cdef double most
+    cdef list found = []
+    check(cls, known, kinds, "class")
+    for i in range(known):
+        most = 0.0
+        for d in range(width):
+            most = max(most, <double> demand[cls[i] * width + d] / <double> max(total[d], 1))
+        found.append(most)
+    return found
+
+
+def spacious(inventory, least):
+    """Return what is free of each resource on the machines where so much of each is, int64."""
+    cdef Views views = Views()
+    cdef Py_ssize_t r, d, none = -1, rows = inventory.rows, width = -1
+    cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
+    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
+    found = _zeros(width, np.int64)
+    cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &width, &none)
+    for r in range(rows):
+        for d in range(width):
+            if free[d] < need[d]:
+                break
+        else:
+            for d in range(width):
+                out[d] += free[d]
+        free += width
+    return found
+
+
 # -- costs ----------------------------------------------------------------------------------------------------------
 #
 # The table of a row: n, then s(d) for each resource, then the load without the newcomer.  Where n is negative the rest is not known yet.

@@ -123,6 +123,23 @@ def test_worse_running_and_seats(seed: int) -> None:
         assert found.tolist() == pairs.seats(cluster.inventory, classes, rows, displacing, refused).tolist()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_sizes_and_room_in_sum(seed: int) -> None:
+    cluster = cluster_of(seed)
+    inventory, (classes, _) = cluster.inventory, grid(cluster, seed)
+    parts = inventory.demand[classes] / np.maximum(inventory.total, 1)
+    assert inventory.sizes(classes) == parts.max(axis=1).tolist() == [inventory.size(int(c)) for c in classes]
+    free = inventory.free[: inventory.rows]
+    for least in (
+        np.zeros_like(free[0]),
+        np.median(free, axis=0).astype(np.int64),
+        free.max(axis=0),
+        free.max(axis=0) + 1,
+    ):
+        found = _pairs.spacious(inventory, least)
+        assert found.tolist() == free[(free >= least).all(axis=1)].sum(axis=0).tolist()
+
+
 def test_indices_and_lengths_are_checked() -> None:
     cluster = cluster_of(3)
     inventory, one = cluster.inventory, np.zeros(1, np.int64)

@@ -137,8 +137,13 @@ class Queues:
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
         waiting = self.cluster.waiting
-        known: list[ClassQueue | None] = list(map(self.cluster.queues.get, waiting))
-        return list(map(self.of, waiting)) if None in known else cast(list[ClassQueue], known)
+        found: list[ClassQueue | None] = list(map(self.cluster.queues.get, waiting))
+        if None in found:
+            classes = list(waiting)
+            while None in found:  # few are
+                i = found.index(None)
+                found[i] = self.of(classes[i])
+        return cast(list[ClassQueue], found)
 
 
 def is_plain(group: Group) -> bool:

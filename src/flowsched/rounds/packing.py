@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
@@ -200,8 +201,7 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     free = inventory.free[: inventory.rows]
     if inventory.rule is None and classes.cursors(index).min() == inventory.clock:
         # No other machines than these have room, and few do where much waits.
-        some = free[(free >= inventory.demand[index].min(axis=0)).all(axis=1)]
-        if (asked > some.sum(axis=0)).any():
+        if (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
             return True
     free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
