@@ -355,15 +355,16 @@ class Builder:
         if not found:
             return []
         queues = [self.queues.of(classes[class_id]) for class_id in found]
-        others = [queue for queue in queues if not self._plain(queue)]
+        fair = self.policy.fairness is not None
+        others = [queue for queue in queues if fair or not queue.plain]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         proposals = []
         for queue in queues:
             class_id = queue.cls.index
             there, made = rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
-            if self._plain(queue):  # what enters its machines left its groups
-                groups = queue.oldest(sum(units for _, units in there) + len(made))
+            if queue.plain and not fair:  # what enters its machines left its groups
+                groups = queue.oldest(sum([units for _, units in there]) + len(made))
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
@@ -390,10 +391,6 @@ class Builder:
                 number += rank is not last and rank != last
                 self._ranked[cls], last = number, rank
         return self._ranked
-
-    def _plain(self, queue: ClassQueue) -> bool:
-        """Return True if it does not matter which of the groups the flow sends."""
-        return queue.plain and self.policy.fairness is None
 
     def _flow_of(
         self, queues: Sequence[ClassQueue], near: Mapping[Group, Near]

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -199,10 +199,10 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
         asked = asked - inventory.demand[worse].sum(axis=0)
     free = inventory.free[: inventory.rows]
-    if inventory.rule is None and classes.cursors(index).min() == inventory.clock:
-        # No other machines than these have room, and few do where much waits.
-        if (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
-            return True
+    # Few machines have that much where much waits, and no others have room.
+    known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
+    if known and (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
+        return True
     free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
 
@@ -278,15 +278,15 @@ def _fill_together(
     rooms = _Rooms(offers, inventory)
     line = []
     begin = 0
-    for _, mine in groupby(rooms.offers, lambda offer: id(offer.queue)):
-        end = begin + len(list(mine))
-        line.append((rooms.offers[begin].queue.standing, begin, end))
-        begin = end
+    for end, offer in enumerate(rooms.offers, 1):
+        if end == len(offers) or rooms.offers[end].queue is not offer.queue:
+            line.append((offer.queue.standing, begin, end))
+            begin = end
     heapify(line)
     while line:
         standing, begin, end = line[0]
         queue = rooms.offers[begin].queue
-        at = begin + int(rooms.least[begin:end].argmax())
+        at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())
         if not queue.tasks or rooms.least[at] < 0:
             heappop(line)
             continue
