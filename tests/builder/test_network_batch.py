@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from lives import POLICIES, Life, operations
 
 import flowsched as fs
+from flowsched import _cs
 from flowsched.builder.batch import NetworkBatch
 from flowsched.cluster import state
 
@@ -120,6 +122,39 @@ def test_changes_by_lists_are_those_by_arrays(seed: int, slack: bool) -> None:
     assert count
     assert one.flow().tolist() == other.flow().tolist()
     assert one.capacity().tolist() == other.capacity().tolist()
+
+
+@pytest.mark.skipif(_cs.fail_at(0, 0) is None, reason="built without fault points (FLOWSCHED_FAULTS=1)")
+def test_a_change_that_runs_out_of_memory_has_changed_nothing() -> None:
+    """Each allocation fails once; done again, the change is that of another batch, which was spared."""
+    batches = [NetworkBatch(fs.FlowNetwork()) for _ in range(2)]
+    found = 0
+
+    def each(change: Callable[[NetworkBatch], object]) -> list[int]:
+        nonlocal found
+        failing, spared = batches
+        for n in range(1, 99):
+            _cs.fail_at(n, 0)
+            try:
+                made = change(failing)
+                break
+            except MemoryError:
+                found += 1
+            finally:
+                _cs.fail_at(0, 0)
+        assert change(spared) == made
+        for name in ("nodes", "arcs", "capacity", "cost"):
+            assert getattr(failing._network, name)().tolist() == getattr(spared._network, name)().tolist()
+        return made if isinstance(made, list) else []
+
+    nodes = each(lambda batch: batch.new_nodes(30))
+    arcs = each(lambda batch: batch.new_arcs(nodes[:-1], nodes[1:], [3] * 29, 1))
+    for batch in batches:
+        batch.set_capacity(arcs[0], 7)
+    each(lambda batch: batch.set_capacities(4 * arcs, 4 * list(range(29))))
+    each(lambda batch: batch.set_costs(np.array(arcs), np.arange(29)))
+    assert batches[0].count == batches[1].count == 30 + 29 + 1 + 4 * 29 + 29
+    assert found > 5
 
 
 def test_what_waits_is_part_of_an_image() -> None:
