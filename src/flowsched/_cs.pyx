@@ -231,6 +231,7 @@ cdef enum:
     COUNTERS
 
 COUNTER_NAMES = ("pushes", "relabels", "augmentations", "walk_scans", "search_scans", "searches", "settled", "refines")
+cdef dict _NO_COUNTS = dict.fromkeys(COUNTER_NAMES, 0)
 
 
 cdef inline int mirror(int state) noexcept nogil:
@@ -790,22 +791,22 @@ cdef class Network:
         return 0
 
     def add_nodes(self, const int64_t[::1] supply):
+        out = _empty(supply.shape[0], np.int64)
         self.take()
         try:
-            return self.more_nodes(supply)
+            self.more_nodes(supply, out)
         finally:
             self.give()
+        return out
 
-    cdef object more_nodes(self, const int64_t[::1] supply):
+    cdef int more_nodes(self, const int64_t[::1] supply, int64_t[::1] ids) except -1:
+        """Add nodes; `ids` gets theirs."""
         cdef Py_ssize_t i, k = supply.shape[0]
         cdef int32_t v
-        cdef int64_t[::1] ids
         cdef int64_t bound
         self.check_volume(supply, "supply")
         bound = self.check_cost(supply[:0], self.live_nodes + k)
         self.grow_nodes(max(self.n, self.live_nodes + k))
-        out = _empty(k, np.int64)
-        ids = out
         # Nothing can fail from here on.
         self.cost_bound = bound
         self.reshape()
@@ -828,16 +829,18 @@ cdef class Network:
             if supply[i]:
                 self.book(v, supply[i])
         self.live_nodes += k
-        return out
+        return 0
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
                  const int64_t[::1] cost, const int64_t[::1] lower):
         """Arrays of one length; `lower` may be of length 0 for all 0."""
+        out = _empty(tail.shape[0], np.int64)
         self.take()
         try:
-            return self.more_arcs(tail, head, capacity, cost, lower)
+            self.more_arcs(tail, head, capacity, cost, lower, out)
         finally:
             self.give()
+        return out
 
     cdef int64_t expect(self, const int64_t[::1] tail, const int64_t[::1] head) except -1:
         """Count in `want`, by node, the half-arcs to come; return the room that the blocks may take in the arena."""
@@ -875,12 +878,12 @@ cdef class Network:
         more += self.node[v].d[3]
         return class_size(size_class(more)) if more > self.node[v].size else 0
 
-    cdef object more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                          const int64_t[::1] cost, const int64_t[::1] lower):
+    cdef int more_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
+                       const int64_t[::1] cost, const int64_t[::1] lower, int64_t[::1] ids) except -1:
+        """Add arcs; `ids` gets theirs."""
         cdef Py_ssize_t i, k = tail.shape[0]
         cdef int32_t a, u, v
         cdef int64_t cap, lo, bound, huge = 0
-        cdef int64_t[::1] ids
         cdef int32_t[::1] want
         cdef bint bulk = k > 1000 and k > self.n // 8       # then the blocks are laid out in the order of the nodes
         self.check_nodes(tail, "tail")
@@ -892,8 +895,6 @@ cdef class Network:
         for i in range(k):
             huge += capacity[i] >= BIG
         self.ready_to_restore(k, k, huge)
-        out = _empty(k, np.int64)
-        ids = out
         if bulk:
             want = _zeros(self.n, np.int32)
         try:
@@ -942,7 +943,7 @@ cdef class Network:
         self.live_arcs += k
         for i in range(k):
             self.restore_optimality(<int32_t>(2 * ids[i]))
-        return out
+        return 0
 
     cdef int raise_lower(self, int32_t a, int64_t lower) except -1:
         """Set the lower bound of arc a; flow below it is raised to it."""
@@ -1066,50 +1067,58 @@ cdef class Network:
         return 0
 
     def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply):
-        cdef Py_ssize_t i
-        cdef int32_t v
         self.take()
         try:
-            self.check_nodes(nodes, "nodes")
-            self.check_volume(supply, "supply")
-            self.ready_to_tell(nodes.shape[0])
-            for i in range(nodes.shape[0]):
-                v = <int32_t>nodes[i]
-                if supply[i] != self.sup[v]:
-                    self.tell(~v)
-                    self.book(v, supply[i] - self.sup[v])
-                    self.supply_sum += supply[i] - self.sup[v]
-                    self.volume += mag(supply[i]) - mag(self.sup[v])
-                    self.sup[v] = supply[i]
+            self.put_supply(nodes, supply)
         finally:
             self.give()
 
+    cdef int put_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply) except -1:
+        cdef Py_ssize_t i
+        cdef int32_t v
+        self.check_nodes(nodes, "nodes")
+        self.check_volume(supply, "supply")
+        self.ready_to_tell(nodes.shape[0])
+        for i in range(nodes.shape[0]):
+            v = <int32_t>nodes[i]
+            if supply[i] != self.sup[v]:
+                self.tell(~v)
+                self.book(v, supply[i] - self.sup[v])
+                self.supply_sum += supply[i] - self.sup[v]
+                self.volume += mag(supply[i]) - mag(self.sup[v])
+                self.sup[v] = supply[i]
+        return 0
+
     def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity):
+        self.take()
+        try:
+            self.put_capacity(arcs, capacity)
+        finally:
+            self.give()
+
+    cdef int put_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
         cdef int64_t flow, cap, huge = 0
-        self.take()
-        try:
-            self.check_arcs(arcs, "arcs")
-            self.check_bounds(capacity, capacity[:0])
-            for i in range(k):
-                if self.low.shape[0] and capacity[i] < self.low[arcs[i]]:
-                    raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
-                huge += capacity[i] >= BIG
-            self.ready_to_tell(k)
-            self.ready_to_restore(k, k, huge)
-            for i in range(k):
-                h = <int32_t>(2 * arcs[i])
-                self.tell(h >> 1)
-                flow = self.flow_of(h >> 1)
-                cap = min(capacity[i], CINF)
-                if flow > cap:
-                    self.push(h ^ 1, flow - cap)
-                    flow = cap
-                self.resize(h, cap - flow)
-                self.restore_optimality(h)
-        finally:
-            self.give()
+        self.check_arcs(arcs, "arcs")
+        self.check_bounds(capacity, capacity[:0])
+        for i in range(k):
+            if self.low.shape[0] and capacity[i] < self.low[arcs[i]]:
+                raise InputError(f"capacity[{i}]: {capacity[i]} is below arc {arcs[i]}'s lower bound {self.low[arcs[i]]}")
+            huge += capacity[i] >= BIG
+        self.ready_to_tell(k)
+        self.ready_to_restore(k, k, huge)
+        for i in range(k):
+            h = <int32_t>(2 * arcs[i])
+            self.tell(h >> 1)
+            flow = self.flow_of(h >> 1)
+            cap = min(capacity[i], CINF)
+            if flow > cap:
+                self.push(h ^ 1, flow - cap)
+                flow = cap
+            self.resize(h, cap - flow)
+            self.restore_optimality(h)
+        return 0
 
     def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower):
         cdef Py_ssize_t i, k = arcs.shape[0]
@@ -1135,26 +1144,30 @@ cdef class Network:
             self.give()
 
     def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost):
+        self.take()
+        try:
+            self.put_cost(arcs, cost)
+        finally:
+            self.give()
+
+    cdef int put_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost) except -1:
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t h
         cdef int64_t bound
-        self.take()
-        try:
-            self.check_arcs(arcs, "arcs")
-            bound = self.check_cost(cost, self.live_nodes)
-            self.ready_to_tell(k)
-            self.ready_to_restore(k, 2 * k, self.large(arcs))
-            self.cost_bound = bound
-            for i in range(k):
-                h = <int32_t>(2 * arcs[i])
-                self.tell(h >> 1)
-                fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
-                self.half[self.pos[h]].cost = cost[i]
-                self.half[self.pos[h ^ 1]].cost = -cost[i]
-                self.restore_optimality(h)
-                self.restore_optimality(h ^ 1)
-        finally:
-            self.give()
+        self.check_arcs(arcs, "arcs")
+        bound = self.check_cost(cost, self.live_nodes)
+        self.ready_to_tell(k)
+        self.ready_to_restore(k, 2 * k, self.large(arcs))
+        self.cost_bound = bound
+        for i in range(k):
+            h = <int32_t>(2 * arcs[i])
+            self.tell(h >> 1)
+            fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)
+            self.half[self.pos[h]].cost = cost[i]
+            self.half[self.pos[h ^ 1]].cost = -cost[i]
+            self.restore_optimality(h)
+            self.restore_optimality(h ^ 1)
+        return 0
 
     # == solving ==============================================================================================
 
@@ -2032,7 +2045,11 @@ cdef class Network:
 
     cdef dict summary(self, dict told, gap, bint warm, double start):
         """What a solve that ends now counted: here, and, as it `told`, in a kernel for whole networks."""
-        cdef dict stats = {name: self.count[i] for i, name in enumerate(COUNTER_NAMES)}
+        cdef dict stats = dict(_NO_COUNTS)
+        cdef int i
+        for i in range(COUNTERS):
+            if self.count[i]:
+                stats[COUNTER_NAMES[i]] = self.count[i]
         stats.update(told)
         stats["algorithm"] = _WAYS[self.way]
         stats["warm"], stats["cold_solves"], stats["warm_solves"] = warm, self.solves[0] + (not warm), self.solves[1] + warm
@@ -2808,6 +2825,9 @@ cdef class Network:
 
 
 _NO_BASIS = _ns.empty().dump()
+
+
+include "_edits.pxi"
 
 
 cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):

@@ -3,7 +3,9 @@ from typing import Literal, Self
 
 from typing_extensions import disjoint_base
 
-__all__ = ["Exclusive", "interruptible"]
+__all__ = ["FACTS", "Exclusive", "interruptible"]
+
+FACTS: dict[str, str | bool]
 
 @disjoint_base
 class Exclusive:

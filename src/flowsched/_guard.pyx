@@ -23,7 +23,7 @@ import threading
 
 from flowsched.exceptions import ConcurrentUseError
 
-__all__ = ["Exclusive", "interruptible"]
+__all__ = ["FACTS", "Exclusive", "interruptible"]
 
 include "_raised.pxi"
 
@@ -177,3 +177,44 @@ cdef class Interruptible:
 def interruptible():
     """Let signal handlers run within a section, for work that is long and may end anywhere."""
     return Interruptible()
+
+
+# -- facts of the build of the compiled modules, for the environment of a measurement ----------------------------------------
+
+cdef extern from *:
+    """
+    #if defined(__clang__)
+    #define FLOWSCHED_COMPILER __VERSION__
+    #elif defined(__GNUC__)
+    #define FLOWSCHED_COMPILER "GCC " __VERSION__
+    #elif defined(_MSC_VER)
+    #define FLOWSCHED_TEXT(x) #x
+    #define FLOWSCHED_TEXT_OF(x) FLOWSCHED_TEXT(x)
+    #define FLOWSCHED_COMPILER "MSVC " FLOWSCHED_TEXT_OF(_MSC_VER)
+    #else
+    #define FLOWSCHED_COMPILER ""
+    #endif
+    #ifdef Py_LIMITED_API
+    #define FLOWSCHED_API "limited"
+    #else
+    #define FLOWSCHED_API "full"
+    #endif
+    #ifdef FLOWSCHED_FAULTS
+    #define FLOWSCHED_WITH_FAULTS 1
+    #else
+    #define FLOWSCHED_WITH_FAULTS 0
+    #endif
+    """
+    const char* FLOWSCHED_COMPILER
+    const char* FLOWSCHED_FLAGS         # by setup.py
+    const char* FLOWSCHED_API
+    int CYTHON_HEX_VERSION
+    int FLOWSCHED_WITH_FAULTS
+
+FACTS = {
+    "compiler": (<bytes>FLOWSCHED_COMPILER).decode(),
+    "flags": (<bytes>FLOWSCHED_FLAGS).decode(),
+    "cython": "%d.%d.%d" % (CYTHON_HEX_VERSION >> 24, CYTHON_HEX_VERSION >> 16 & 255, CYTHON_HEX_VERSION >> 8 & 255),
+    "c_api": (<bytes>FLOWSCHED_API).decode(),
+    "faults": bool(FLOWSCHED_WITH_FAULTS),
+}

@@ -21,16 +21,23 @@ Doubles, summed from 0 resource by resource, without fused operations, so that e
 Refresh
 -------
 A mirror (`flowsched.builder.class_arcs.ClassArcs`) holds by class and row the arc, its capacity, its cost and the bits.  `refresh` changes the mirror, and
-returns what the network is to be told, class by class and row by row.  Invariants, for all pairs and after each call:
+tells the network, class by class and row by row.  Invariants, for all pairs and after each call:
 
 * capacity is the least of the room and of the seats: free slots, and those of tasks that the class may displace;
 * cost is that of the pair when its arc was last open: the cost of a closed arc does not matter;
 * ``open[c]`` is the number of rows without any bit, and ``roomy[c]`` is ``open[c] > 0``.
 
-Memory is taken before the mirror changes: an exception leaves it as it was.  Lengths and indices are checked before any array is used.
+Memory is taken before the mirror changes: an exception before the network is told leaves it as it was.  Lengths and indices are checked before any array is used.
+
+Flow
+----
+`sent` reads the flow where it may have changed: on the arcs from aggregators to racks that the last solution altered, and on those that had flow before.  So it
+costs what runs through racks now, not what there is.
 """
 
 cimport cython
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.pycapsule cimport PyCapsule_GetPointer
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport rint
 from libc.stdint cimport int64_t, uint32_t
@@ -38,6 +45,7 @@ from libc.stdlib cimport qsort
 
 import numpy as np
 
+include "_entries.pxi"
 include "_faults.pxi"
 
 cdef extern from *:
@@ -59,6 +67,7 @@ cdef enum:
     RESOURCE = 16           # << d
 
     MOST_VIEWS = 32
+    MOST_BLOCKS = 8
     AHEAD = 12              # pairs that memory is fetched ahead of
     MOST_TERMS = 16
 
@@ -78,15 +87,31 @@ KINDS = {"spread": SPREAD, "pack": PACK, "balance": BALANCE, "devices": DEVICES}
 @cython.final
 @cython.auto_pickle(False)
 cdef class Views:
-    """Buffers of arrays; they are released with it."""
+    """Buffers of arrays, and memory; they are released with it."""
 
     cdef Py_buffer view[MOST_VIEWS]
-    cdef int count
+    cdef void *block[MOST_BLOCKS]
+    cdef int count, blocks
 
     def __dealloc__(self):
         while self.count:
             self.count -= 1
             PyBuffer_Release(&self.view[self.count])
+        while self.blocks:
+            self.blocks -= 1
+            PyMem_Free(self.block[self.blocks])
+
+    cdef int64_t *memory(self, Py_ssize_t size) except NULL:
+        """Room for so many numbers, which is to be filled."""
+        cdef void *block
+        fs_allocate()
+        block = PyMem_Malloc(size * sizeof(int64_t))
+        if block == NULL or self.blocks == MOST_BLOCKS:
+            PyMem_Free(block)
+            raise MemoryError
+        self.block[self.blocks] = block
+        self.blocks += 1
+        return <int64_t *> block
 
     cdef void *take(self, array, Py_ssize_t size, int dims, Py_ssize_t *first, Py_ssize_t *second, int flags=PyBUF_WRITABLE) except NULL:
         """The entries of an array of so many dimensions.
@@ -158,18 +183,23 @@ cdef int open_world(Views views, inventory, World *w) except -1:
     return 0
 
 
+cdef int check(const int64_t *index, Py_ssize_t k, Py_ssize_t end, str what) except -1:
+    """All of the indices are below `end`."""
+    cdef Py_ssize_t i
+    for i in range(k):
+        if not 0 <= index[i] < end:
+            raise IndexError(f"{what} {index[i]}")
+    return 0
+
+
 cdef int open_grid(Views views, World *w, classes, rows, Grid *grid) except -1:
     """Look at the indices of classes and rows, and check them."""
-    cdef Py_ssize_t i, none = -1
+    cdef Py_ssize_t none = -1
     grid.classes = grid.rows = -1
     grid.cls = <const int64_t *> views.take(classes, 8, 1, &grid.classes, &none, 0)
     grid.row = <const int64_t *> views.take(rows, 8, 1, &grid.rows, &none, 0)
-    for i in range(grid.classes):
-        if not 0 <= grid.cls[i] < w.classes:
-            raise IndexError(f"class {grid.cls[i]}")
-    for i in range(grid.rows):
-        if not 0 <= grid.row[i] < w.rows:
-            raise IndexError(f"row {grid.row[i]}")
+    check(grid.cls, grid.classes, w.classes, "class")
+    check(grid.row, grid.rows, w.rows, "row")
     return 0
 
 
@@ -237,6 +267,43 @@ def room(inventory, classes, rows, bint ruled):
     return fits, bits
 
 
+def sizes(inventory, classes):
+    """Return the largest part of any resource of the whole cluster that a task of each class takes, as a list."""
+    cdef Views views = Views()
+    cdef Py_ssize_t i, d, none = -1, known = -1, kinds = -1, width = -1
+    cdef const int64_t *demand = <const int64_t *> views.take(inventory.demand, 8, 2, &kinds, &width)
+    cdef const int64_t *total = <const int64_t *> views.take(inventory.total, 8, 1, &width, &none)
+    cdef const int64_t *cls = <const int64_t *> views.take(classes, 8, 1, &known, &none, 0)
+    cdef double most
+    cdef list found = []
+    check(cls, known, kinds, "class")
+    for i in range(known):
+        most = 0.0
+        for d in range(width):
+            most = max(most, <double> demand[cls[i] * width + d] / <double> max(total[d], 1))
+        found.append(most)
+    return found
+
+
+def spacious(inventory, least):
+    """Return what is free of each resource on the machines where so much of each is, int64."""
+    cdef Views views = Views()
+    cdef Py_ssize_t r, d, none = -1, rows = inventory.rows, width = -1
+    cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
+    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
+    found = _zeros(width, np.int64)
+    cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &width, &none)
+    for r in range(rows):
+        for d in range(width):
+            if free[d] < need[d]:
+                break
+        else:
+            for d in range(width):
+                out[d] += free[d]
+        free += width
+    return found
+
+
 # -- costs ----------------------------------------------------------------------------------------------------------
 #
 # The table of a row: n, then s(d) for each resource, then the load without the newcomer.  Where n is negative the rest is not known yet.
@@ -244,8 +311,8 @@ def room(inventory, classes, rows, bint ruled):
 
 cdef double *new_table(Views views, const World *w, Py_ssize_t rows) except NULL:
     """Tables of so many rows, of which nothing is known yet."""
-    cdef Py_ssize_t j, none = -1, width = -1
-    cdef double *table = <double *> views.take(matrix(rows, w.resources + 2, np.float64), 8, 2, &none, &width)
+    cdef Py_ssize_t j, width = w.resources + 2
+    cdef double *table = <double *> views.memory(rows * width)
     for j in range(rows):
         table[j * width] = -1.0
     return table
@@ -377,9 +444,8 @@ def prices(inventory, recipe, classes, rows):
 
 cdef const int64_t *levels_of(Views views, inventory, const World *w) except NULL:
     """The priority of each level in use, and any for the others, where no task runs."""
-    cdef Py_ssize_t i = 0, none = -1
-    kept = _empty(w.levels, np.int64)
-    cdef int64_t *level = <int64_t *> views.take(kept, 8, 1, &none, &none)
+    cdef Py_ssize_t i = 0
+    cdef int64_t *level = views.memory(w.levels)
     for priority in inventory.levels:
         if i == w.levels:
             raise ValueError("more levels than columns")
@@ -459,14 +525,57 @@ def seats(inventory, classes, rows, bint displacing, refused):
     return found
 
 
-def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, refused, fits, bits):
-    """Bring the mirror up to date for pairs; return what the network is to be told.
+def behind(mirror, list classes not None, int64_t clock):
+    """Return the classes that are not up to date, by their cursors, which become `clock`."""
+    cdef Views views = Views()
+    cdef Py_ssize_t known = -1, none = -1
+    cdef int64_t *cursor = <int64_t *> views.take(mirror._cursor, 8, 1, &known, &none)
+    cdef int64_t c, last = -1
+    cdef dict found = {}
+    cdef list members = None
+    for one in classes:
+        c = one
+        check(&c, 1, known, "class")
+        if cursor[c] < clock:
+            if members is None or cursor[c] != last:
+                last = cursor[c]
+                members = found.setdefault(last, [])
+            members.append(one)
+            cursor[c] = clock
+    return found
+
+
+cdef int open_rows(Views views, World *w, inventory, int64_t clock, rows, Grid *grid) except -1:
+    """Look at the rows given, or at those that changed after `clock`."""
+    cdef Py_ssize_t none = -1
+    cdef list log
+    cdef int64_t start
+    if rows is None and inventory._reach is None:
+        log, start = inventory._log, inventory._log_from
+        if start <= clock and <int64_t> inventory.clock - clock <= <int64_t> inventory._few:
+            grid.rows = logged(views, log, clock - start, clock, inventory.version, &grid.row)
+            if grid.rows and grid.row[grid.rows - 1] >= w.rows:
+                raise IndexError(f"row {grid.row[grid.rows - 1]}")
+            return 0
+    if rows is None:
+        rows = inventory.changed_since(clock)
+    grid.rows = -1
+    grid.row = <const int64_t *> views.take(rows, 8, 1, &grid.rows, &none, 0)
+    check(grid.row, grid.rows, w.rows, "row")
+    return 0
+
+
+def refresh(batch, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused, rows=None, fits=None, bits=None):
+    """Bring the mirror up to date for classes and the rows that changed after `clock`, and tell the network.
 
     Parameters
     ----------
+    batch : NetworkEdits
     inventory : Inventory
     mirror : ClassArcs
-    classes, rows : ndarray of int64
+    classes : list of int
+    clock : int
+        The cursor that they had.
     recipe : tuple or None
         Built-in costs, see `prices`.
     prices : ndarray of int64, shape (classes, rows)
@@ -475,44 +584,53 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
         Tasks may displace those of worse priority where slots are limited.
     refused : mapping of int to collection of int
         By class, rows where they may not.
-    fits, bits : ndarray, shape (classes, rows), or None
+    rows : ndarray of int64, optional
+        These rows, whenever they changed.
+    fits, bits : ndarray, shape (classes, rows), optional
         The room where it is not that of `room`.
 
     Returns
     -------
-    moved, dearer : (ndarray, ndarray) or None
-        Arcs and their capacities, arcs and their costs.
-    new : ndarray of int64 or None
-        Pairs that need an arc, by number: class by class, row by row.
+    (ndarray of int64, ndarray of int64) or None
+        Classes and rows of the pairs that need an arc: class by class, row by row.
     """
     cdef Views views = Views()
     cdef World w
     cdef Grid grid
     cdef Recipe of
-    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, mirrored = -1, span = -1, least = -1
+    cdef Py_ssize_t i, j, at, p, pairs, none = -1, wide = -1, lines = -1, mirrored = -1
     cdef Py_ssize_t moved = 0, dearer = 0, new = 0
     cdef int64_t c, r, fit, capacity, cost, arc
     cdef uint32_t why
     cdef bint changed
+    cdef int64_t *index
     cdef const int64_t *level = NULL
     cdef const int64_t *given = NULL
     cdef const int64_t *given_fit = NULL
     cdef const uint32_t *given_why = NULL
     cdef double *table = NULL
     cdef int64_t *out
+    cdef int64_t *out_new
     cdef dict copies = mirror._why_copy
+    cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
     open_world(views, inventory, &w)
     cdef const int64_t *m_arc = <const int64_t *> views.take(mirror._arc, 8, 2, &w.classes, &mirrored)
     cdef int64_t *m_capacity = <int64_t *> views.take(mirror._capacity, 8, 2, &w.classes, &mirrored)
     cdef int64_t *m_cost = <int64_t *> views.take(mirror._cost, 8, 2, &w.classes, &mirrored)
     cdef uint32_t *m_why = <uint32_t *> views.take(mirror._why, 4, 2, &w.classes, &mirrored)
     cdef int64_t *m_open = <int64_t *> views.take(mirror._open, 8, 1, &w.classes, &none)
-    cdef const int64_t *m_cursor = <const int64_t *> views.take(mirror._cursor, 8, 1, &w.classes, &none)
     cdef char *m_roomy = <char *> views.take(mirror._roomy, 1, 1, &w.classes, &none)
     w.rows = min(w.rows, mirrored)
-    open_grid(views, &w, classes, rows, &grid)
-    pairs = grid.classes * grid.rows
-    lines = grid.classes
+    open_rows(views, &w, inventory, clock, rows, &grid)
+    if not grid.rows:
+        return None
+    grid.classes = lines = len(classes)
+    index = views.memory(lines)
+    for i in range(lines):
+        index[i] = classes[i]
+    check(index, lines, w.classes, "class")
+    grid.cls = index
+    pairs = lines * grid.rows
     wide = grid.rows
     if fits is not None:
         given_fit = <const int64_t *> views.take(fits, 8, 2, &lines, &wide)
@@ -526,12 +644,12 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
         raise ValueError("arrays of different lengths")
     if displacing:
         level = levels_of(views, inventory, &w)
-    found = matrix(5, pairs, np.int64)
-    out = <int64_t *> views.take(found, 8, 2, &least, &span)
+    out = views.memory(4 * pairs)
+    out_new = views.memory(pairs)
     for i in range(grid.classes):
         c = grid.cls[i]
         there = refused.get(c) if refused else None
-        changed = m_cursor[c] == 0
+        changed = clock == 0
         for j in range(-AHEAD, grid.rows):
             if j + AHEAD < grid.rows:
                 at = c * mirrored + grid.row[j + AHEAD]
@@ -557,7 +675,7 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
             if capacity > 0:
                 cost = given[p] if given != NULL else price(&w, &of, c, r, tabulated(&w, table, j, r))
                 if arc < 0:
-                    out[4 * pairs + new] = p
+                    out_new[new] = p
                     new += 1
                     m_cost[at] = cost
                 elif cost != m_cost[at]:
@@ -572,11 +690,19 @@ def refresh(inventory, mirror, classes, rows, recipe, prices, bint displacing, r
             m_roomy[c] = m_open[c] > 0
             if copies:
                 copies.pop(c, None)
-    return (
-        (found[0, :moved], found[1, :moved]) if moved else None,
-        (found[2, :dearer], found[3, :dearer]) if dearer else None,
-        found[4, :new] if new else None,
-    )
+    if moved:
+        entries.send(<void *> batch, False, out, out + pairs, moved)
+    if dearer:
+        entries.send(<void *> batch, True, out + 2 * pairs, out + 3 * pairs, dearer)
+    if not new:
+        return None
+    at_class, at_row = _empty(new, np.int64), _empty(new, np.int64)
+    none = -1
+    out = <int64_t *> views.take(at_class, 8, 1, &none, &none)
+    index = <int64_t *> views.take(at_row, 8, 1, &none, &none)
+    for i in range(new):
+        out[i], index[i] = grid.cls[out_new[i] // grid.rows], grid.row[out_new[i] % grid.rows]
+    return at_class, at_row
 
 
 # -- lists ----------------------------------------------------------------------------------------------------------
@@ -587,72 +713,71 @@ cdef int ascending(const void *a, const void *b) noexcept nogil:
     return (x > y) - (x < y)
 
 
+cdef Py_ssize_t logged(Views views, list log, Py_ssize_t start, int64_t clock, versions, const int64_t **found) except -1:
+    """Find the rows in a log, from `start` on, that changed after `clock`, in ascending order; return their number."""
+    cdef Py_ssize_t i, k = max(len(log) - start, 0), rows = -1, none = -1, count = 0
+    cdef const int64_t *version = <const int64_t *> views.take(versions, 8, 1, &rows, &none)
+    cdef int64_t *row = views.memory(k)
+    for i in range(k):
+        row[i] = log[start + i]
+    check(row, k, rows, "row")
+    qsort(row, k, sizeof(int64_t), &ascending)
+    for i in range(k):
+        if version[row[i]] > clock and (not count or row[count - 1] != row[i]):
+            row[count] = row[i]
+            count += 1
+    found[0] = row
+    return count
+
+
 def changed(inventory, list log, Py_ssize_t start, int64_t clock):
     """Return the rows in a log, from `start` on, that changed after `clock`, in ascending order.
 
     Rows without a machine have changed at 0.
     """
     cdef Views views = Views()
-    cdef Py_ssize_t i, k = len(log) - start, rows = -1, none = -1, count = 0
-    cdef const int64_t *version = <const int64_t *> views.take(inventory.version, 8, 1, &rows, &none)
-    found = _empty(max(k, 0), np.int64)
-    cdef int64_t *row = <int64_t *> views.take(found, 8, 1, &none, &none)
-    for i in range(k):
-        row[i] = log[start + i]
-        if not 0 <= row[i] < rows:
-            raise IndexError(f"row {row[i]}")
-    qsort(row, max(k, 0), sizeof(int64_t), &ascending)
-    for i in range(k):
-        if version[row[i]] > clock and (not count or row[count - 1] != row[i]):
-            row[count] = row[i]
-            count += 1
-    return found[:count]
-
-
-def in_order(dict numbers, more, values):
-    """Return the keys of a mapping in ascending order, followed by `more`, and their values, followed by `values`: two vectors of int64."""
-    cdef Views views = Views()
-    cdef Py_ssize_t i, none = -1, n = len(numbers), k = -1
-    cdef const int64_t *ids = <const int64_t *> views.take(more, 8, 1, &k, &none, 0)
-    cdef const int64_t *them = <const int64_t *> views.take(values, 8, 1, &k, &none, 0)
-    cdef list keys = sorted(numbers)
-    first, second = _empty(n + k, np.int64), _empty(n + k, np.int64)
-    cdef int64_t *key = <int64_t *> views.take(first, 8, 1, &none, &none)
-    cdef int64_t *value = <int64_t *> views.take(second, 8, 1, &none, &none)
-    for i in range(n):
-        key[i], value[i] = keys[i], numbers[keys[i]]
-    for i in range(k):
-        key[n + i], value[n + i] = ids[i], them[i]
-    return first, second
+    cdef const int64_t *row
+    cdef Py_ssize_t i, none = -1, count = logged(views, log, start, clock, inventory.version, &row)
+    found = _empty(count, np.int64)
+    cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &none, &none)
+    for i in range(count):
+        out[i] = row[i]
+    return found
 
 
 # -- flow -----------------------------------------------------------------------------------------------------------
 
 
-def entered(racks, changed, flow):
-    """Return the arcs to racks that have flow, ascending, and their pairs ``class << 32 | rack`` as a list.
+def sent(racks, mirror, batch, classes, more, changed):
+    """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
 
     Parameters
     ----------
     racks : RackArcs
-        Its `_used` are ascending, too.
+        Its `_used`, bytes of int64, are ascending; they become the arcs that have flow now.
+    mirror : ClassArcs
+    batch : NetworkEdits
+    classes : collection of int
+    more : sequence of int
+        Pairs ``class << 32 | rack`` where flow enters the rack otherwise than by the class's aggregator.
     changed : ndarray of int64
         Arcs, ascending: those of them that lead to racks are looked at, beside those in `_used`.
-    flow : callable
-        Returns the flow on arcs.
     """
     cdef Views views = Views()
-    cdef Py_ssize_t i = 0, j = 0, n = -1, k = -1, arcs = -1, classes = -1, width = -1, none = -1, count = 0
+    cdef Entries *entries = <Entries *> PyCapsule_GetPointer(batch.entries, "flowsched.entries")
+    cdef Py_ssize_t i = 0, j = 0, n, k = -1, none = -1, count = 0, total = 0, arcs = -1, kinds = -1, width = -1
     cdef int64_t arc, last = -1, c, r
-    cdef list pairs = []
+    cdef list pairs = [], entered = [], there = None
+    cdef dict found = {}, listed = racks._listed
+    cdef bytes before = racks._used
+    cdef const int64_t *used = <const int64_t *> <const char *> before
     cdef const int64_t *pair = <const int64_t *> views.take(racks._pair, 8, 1, &arcs, &none)
-    cdef const int64_t *kept = <const int64_t *> views.take(racks._arc, 8, 2, &classes, &width)
-    cdef const int64_t *used = <const int64_t *> views.take(racks._used, 8, 1, &n, &none, 0)
+    cdef const int64_t *kept = <const int64_t *> views.take(racks._arc, 8, 2, &kinds, &width)
     cdef const int64_t *other = <const int64_t *> views.take(changed, 8, 1, &k, &none, 0)
-    cdef const int64_t *units
-    found = _empty(n + k, np.int64)
-    none = -1
-    cdef int64_t *at = <int64_t *> views.take(found, 8, 1, &none, &none)
+    cdef int64_t *at
+    cdef int64_t *units
+    n = len(before) // sizeof(int64_t)
+    at, units = views.memory(n + k), views.memory(n + k)
     while i < n or j < k:
         if j == k or i < n and used[i] <= other[j]:
             arc = used[i]
@@ -666,62 +791,50 @@ def entered(racks, changed, flow):
             continue
         last = arc
         c, r = pair[arc] >> 32, pair[arc] & 0xffffffff
-        if c < classes and r < width and kept[c * width + r] == arc:    # an id may belong to another arc by now
+        if c < kinds and r < width and kept[c * width + r] == arc:    # an id may belong to another arc by now
             at[count] = arc
             count += 1
-    n, k = count, -1
-    units = <const int64_t *> views.take(flow(found[:n]), 8, 1, &k, &none, 0)
-    if k != n:
-        raise ValueError("arrays of different lengths")
-    count = 0
+    n, count, network = count, 0, batch._network
+    entries.flows(<void *> network, at, n, units)
     for i in range(n):
         if units[i] > 0:
             at[count] = at[i]
             pairs.append(pair[at[i]])
             count += 1
-    return found[:count], pairs
-
-
-def sent(mirror, list entered not None, flow):
-    """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
-
-    Parameters
-    ----------
-    mirror : ClassArcs
-    entered : list of (int, list of int)
-        Classes, each with the rows of a rack.
-    flow : callable
-        Returns the flow on arcs.
-    """
-    cdef Views views = Views()
-    cdef Py_ssize_t i, k = -1, classes = -1, width = -1, none = -1, two = -1, total = 0, count = 0
-    cdef int64_t c, r
-    cdef dict found = {}
-    cdef list rows, there = None
-    for _, rows in entered:
-        total += len(rows)
-    cdef const int64_t *kept = <const int64_t *> views.take(mirror._arc, 8, 2, &classes, &width)
-    arcs, keys = _empty(total, np.int64), matrix(total, 2, np.int64)
-    cdef int64_t *arc = <int64_t *> views.take(arcs, 8, 1, &none, &none)
-    none = -1
-    cdef int64_t *key = <int64_t *> views.take(keys, 8, 2, &none, &two)
-    cdef const int64_t *units
-    for class_id, rows in entered:
-        c = class_id
-        if not 0 <= c < classes:
+    racks._used = (<const char *> at)[:count * sizeof(int64_t)]
+    if more:
+        pairs = list(dict.fromkeys([*pairs, *more]))
+    for one in pairs:
+        c = one
+        cls = c >> 32
+        if cls in classes:
+            rack = c & 0xffffffff
+            rows = listed.get(rack)
+            if rows is None:
+                rows = racks.members(rack)
+            total += len(<list?> rows)
+            entered.append((cls, rows))
+    if not total:
+        return found
+    kinds = width = -1
+    kept = <const int64_t *> views.take(mirror._arc, 8, 2, &kinds, &width)
+    at, units = views.memory(3 * total), views.memory(total)
+    cdef int64_t *key = at + total
+    count = 0
+    for cls, rows in entered:
+        c = cls
+        if not 0 <= c < kinds:
             raise IndexError(f"class {c}")
-        for row in rows:
+        for row in <list> rows:
             r = row
             if not 0 <= r < width:
                 raise IndexError(f"row {r}")
             if kept[c * width + r] >= 0 and count < total:
-                arc[count], key[2 * count] = kept[c * width + r], c << 32 | r
+                at[count], key[2 * count] = kept[c * width + r], c << 32 | r
                 count += 1
-    units = <const int64_t *> views.take(flow(arcs[:count]), 8, 1, &k, &none, 0)
-    if k != count:
-        raise ValueError("arrays of different lengths")
-    count = 0
-    for i in range(k):
+    entries.flows(<void *> network, at, count, units)
+    n, count = count, 0
+    for i in range(n):
         if units[i] > 0:
             key[2 * count], key[2 * count + 1] = key[2 * i], units[i]
             count += 1

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
 _Ints = NDArray[np.int64]
+_Ids = NDArray[np.int32]
 _Answer = tuple[_Ints | None, int, int]
 
 __test__: Final[dict[str, str]]
@@ -53,3 +54,11 @@ class Use:
     def __init__(self, columns: Columns) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *error: object) -> None: ...
+
+def ranges(
+    first: _Ids, half: _Ids, head: _Ids, reduced: _Ints, potential: _Ints, arcs: _Ids
+) -> tuple[_Ints, _Ints]: ...
+
+@final
+class Search:
+    def __init__(self, first: _Ids, half: _Ids, head: _Ids, reduced: _Ints) -> None: ...

@@ -1,4 +1,4 @@
-# cython: embedsignature=False
+# cython: embedsignature=False, binding=True
 """What must be quick although it is called for one arc at a time: the columns below `SimpleMinCostFlow`, and lists of integers as vectors.
 
 `Columns` is the problem of `flowsched.network.ortools.SimpleMinCostFlow` as vectors that grow.  Arcs are m rows, numbered from 0; nodes are the numbers below n.  A call
@@ -13,7 +13,7 @@ raises ConcurrentUseError.  Free-threaded interpreters run one method of an obje
 
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t
 
 import numpy as np
 
@@ -392,3 +392,9 @@ cdef class Use:
 
     def __exit__(self, *error):
         self.columns.busy = False
+
+
+# -- shortest residual paths ----------------------------------------------------------------------------------------
+
+
+include "_paths.pxi"

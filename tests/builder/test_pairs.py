@@ -123,6 +123,23 @@ def test_worse_running_and_seats(seed: int) -> None:
         assert found.tolist() == pairs.seats(cluster.inventory, classes, rows, displacing, refused).tolist()
 
 
+@pytest.mark.parametrize("seed", range(30))
+def test_sizes_and_room_in_sum(seed: int) -> None:
+    cluster = cluster_of(seed)
+    inventory, (classes, _) = cluster.inventory, grid(cluster, seed)
+    parts = inventory.demand[classes] / np.maximum(inventory.total, 1)
+    assert inventory.sizes(classes) == parts.max(axis=1).tolist() == [inventory.size(int(c)) for c in classes]
+    free = inventory.free[: inventory.rows]
+    for least in (
+        np.zeros_like(free[0]),
+        np.median(free, axis=0).astype(np.int64),
+        free.max(axis=0),
+        free.max(axis=0) + 1,
+    ):
+        found = _pairs.spacious(inventory, least)
+        assert found.tolist() == free[(free >= least).all(axis=1)].sum(axis=0).tolist()
+
+
 def test_indices_and_lengths_are_checked() -> None:
     cluster = cluster_of(3)
     inventory, one = cluster.inventory, np.zeros(1, np.int64)
@@ -138,15 +155,6 @@ def test_indices_and_lengths_are_checked() -> None:
     inventory.free = inventory.free[:, :-1].copy()
     with pytest.raises(ValueError, match="lengths"):
         _pairs.room(inventory, one, one, False)
-
-
-def test_numbers_in_order() -> None:
-    nothing, more = np.zeros(0, np.int64), np.array([9, 1])
-    ids, values = _pairs.in_order({5: 1, -2: 7, 3: -(2**62)}, more, more + 1)
-    assert (ids.tolist(), values.tolist()) == ([-2, 3, 5, 9, 1], [7, -(2**62), 1, 10, 2])
-    assert [a.tolist() for a in _pairs.in_order({}, nothing, nothing)] == [[], []]
-    with pytest.raises(OverflowError):
-        _pairs.in_order({1: 2**63}, nothing, nothing)
 
 
 @pytest.mark.parametrize("count", [3, 200])

@@ -6,7 +6,6 @@ import copy
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from effort import effort
 from fgm_lives import FineLife, born, makers
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from lives import POLICIES, Life
 
 import flowsched as fs
-from flowsched.builder.racks import RackArcs
+from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster.inventory import Inventory
 from flowsched.rounds import verdicts
 
@@ -136,24 +135,19 @@ def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> Non
 @settings(max_examples=effort(25, 600), deadline=None)
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES))
 def test_racks_whose_arcs_changed_are_all_that_flow_enters(seed: int, maker: Any) -> None:
-    entered = RackArcs.entered
+    flows = ClassArcs.flows
     looks = [0, 0]
 
-    def both(racks: RackArcs, classes: Any, more: Any, changed: Any = None) -> Any:
-        before = racks._used
-        few = entered(racks, classes, more, changed)
-        used = racks._used
-        every = entered(racks, classes, more)
-        assert pairs(few) == pairs(every)
-        assert used is not None and racks._used is not None and np.array_equal(np.sort(used), np.sort(racks._used))
+    def both(arcs: ClassArcs, classes: Any, more: Any = (), changed: Any = None) -> Any:
+        before = arcs.racks._used
+        few = flows(arcs, classes, more, changed)
+        used = arcs.racks._used
+        assert few == flows(arcs, classes, more)
+        assert used is not None and used == arcs.racks._used
         looks[changed is not None and before is not None] += 1
         return few
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RackArcs, "entered", both)
+        patch.setattr(ClassArcs, "flows", both)
         rounds = lived(fs.Scheduler(maker()), Life(seed), POLICIES, 12)
     assert looks[1] >= len(rounds) - looks[0]
-
-
-def pairs(entered: list[tuple[int, list[int]]]) -> list[tuple[int, int]]:
-    return sorted((class_id, row) for class_id, rows in entered for row in rows)

@@ -12,8 +12,8 @@ PACKAGE = "flowsched"
 SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
-    "ground": "exceptions boundary version _build _guard _pairs",
-    "kernel": "_cs _ns _simple _lap _paths _scaling",
+    "ground": "exceptions boundary version _guard _pairs",
+    "kernel": "_cs _ns _simple _lap _scaling",
     "network": "network",
     "nx_backend": "nx_backend",
     "cluster": "cluster",

@@ -15,13 +15,12 @@ arc therefore addresses another arc, and the network cannot tell.  Four rules ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
-from flowsched.network.flow_network import FlowNetwork
+from flowsched.network.flow_network import FlowNetwork, NetworkEdits
 
 __all__ = ["KeptArcs", "NetworkBatch"]
 
@@ -34,10 +33,10 @@ _NOTHING: Ints = np.zeros(0, np.int64)
 """Lower bounds that are all 0."""
 
 
-class NetworkBatch:
+class NetworkBatch(NetworkEdits):
     """Changes and reads a network.
 
-    Nodes and arcs come and go at once, and so do arrays of numbers.  Single numbers wait for `flush`.
+    Nodes and arcs come and go at once, and so do many numbers.  Single numbers wait for `flush`.
 
     Attributes
     ----------
@@ -45,28 +44,21 @@ class NetworkBatch:
         Nodes and arcs added, removed and changed so far.
     """
 
-    def __init__(self, network: FlowNetwork) -> None:
-        self.count = 0
-        self._network = network
-        self._supply: dict[int, int] = {}
-        self._capacity: dict[int, int] = {}
-        self._cost: dict[int, int] = {}
-
-    # -- nodes and arcs -----------------------------------------------------------------------------------------
+    _network: FlowNetwork
 
     def add_nodes(self, count: int) -> Ints:
-        """Add nodes without supply."""
+        """Add nodes without supply; `new_nodes` takes less for a few."""
         self.count += count
         return self._network._target.add_nodes(np.zeros(count, np.int64))
 
     def add_arcs(self, tail: Ints, head: Ints, capacity: int | Ints, cost: int | Ints) -> Ints:
-        """Add arcs."""
+        """Add arcs; `new_arcs` takes less for a few."""
         k = len(tail)
         self.count += k
         if isinstance(capacity, int):
             capacity = np.full(k, capacity, np.int64)
         if isinstance(cost, int):
-            cost = np.full(k, cost, np.int64) if cost else np.zeros(k, np.int64)
+            cost = np.full(k, cost, np.int64)
         return self._network._target.add_arcs(tail, head, capacity, cost, _NOTHING)
 
     def remove_nodes(self, nodes: Sequence[int]) -> None:
@@ -83,73 +75,14 @@ class NetworkBatch:
             self.flush()
             self._network.remove_arcs(np.asarray(arcs, np.int64))
 
-    # -- numbers that wait --------------------------------------------------------------------------------------
-
-    def set_supply(self, node: int, supply: int) -> None:
-        """Set the supply of a node in the next `flush`."""
-        self._supply[node] = supply
-
-    def set_capacity(self, arc: int, capacity: int) -> None:
-        """Set the capacity of an arc in the next `flush`."""
-        self._capacity[arc] = capacity
-
-    def set_cost(self, arc: int, cost: int) -> None:
-        """Set the cost of an arc in the next `flush`."""
-        self._cost[arc] = cost
-
-    def flush(self) -> None:
-        """Send the numbers that wait."""
-        target = self._network._target
-        self._send(target.set_supply, self._supply)
-        self._send(target.set_capacity, self._capacity)
-        self._send(target.set_cost, self._cost)
-
-    # -- arrays of numbers --------------------------------------------------------------------------------------
-
-    def set_capacities(self, arcs: Ints, capacity: Ints) -> None:
-        """Set capacities at once, after those that wait."""
-        self._send(self._network._target.set_capacity, self._capacity, arcs, capacity)
-
-    def set_costs(self, arcs: Ints, cost: Ints) -> None:
-        """Set costs at once, after those that wait."""
-        self._send(self._network._target.set_cost, self._cost, arcs, cost)
-
     def set_lower_bounds(self, arcs: Ints, lower: Ints) -> None:
         """Set lower bounds at once."""
         self.count += len(arcs)
         self._network.set_lower(arcs, lower)
 
-    def _send(
-        self,
-        send: Callable[[Ints, Ints], None],
-        waiting: dict[int, int],
-        ids: Ints = _NOTHING,
-        values: Ints = _NOTHING,
-    ) -> None:
-        """Send numbers that wait, and others after them.
-
-        Those that wait go in the order of their ids, so that the order in which tasks were named does not show in the flow.
-        """
-        if waiting:
-            ids, values = _pairs.in_order(waiting, ids, values)
-        if len(ids):
-            self.count += len(ids)
-            send(ids, values)
-            waiting.clear()
-
-    # -- the last solution --------------------------------------------------------------------------------------
-
-    def flow(self, arcs: Ints) -> Ints:
-        """Return the flow on arcs."""
-        return self._network._core.flow(arcs)
-
     def reduced_cost(self, arcs: Ints) -> Ints:
-        """Return the reduced costs of arcs."""
+        """Return the reduced costs of arcs, by the last solution."""
         return self._network.reduced_cost(arcs)
-
-    def sizes(self) -> tuple[int, int]:
-        """Return the numbers of nodes and arcs."""
-        return self._network._core.sizes()
 
     # -- for tests ----------------------------------------------------------------------------------------------
 

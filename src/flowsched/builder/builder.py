@@ -22,8 +22,7 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
@@ -76,6 +75,8 @@ class Builder:
     queues : Queues
     left_out : dict of Group
         Groups left out of rounds until there are news.
+    waiting : list of int
+        Classes with waiting tasks at the last update, by rank.
     """
 
     def __init__(self, cluster: Cluster, network: FlowNetwork, policy: Policy) -> None:
@@ -115,30 +116,24 @@ class Builder:
         """What `_ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
+        self.waiting: list[int] = []
 
     def __getstate__(self) -> dict[str, Any]:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of")
+            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of", "waiting")
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def round(self, now: float) -> Iterator[RoundScope]:
-        """Open the scope of a round, and restore on every way out what the round has changed."""
+    def round(self, now: float) -> RoundScope:
+        """Return the scope of a round, to be entered: on every way out it restores what the round has changed."""
+        news = bool(self.left_out) and (self._known != self._state() or self._time_tells(now))
         evictions = EvictionArcs(self.batch, self.classes)
-        scope = RoundScope(now, self.policy, self.groups, self.shares, evictions, self.left_out)
-        try:
-            if self.left_out and (self._known != self._state() or self._time_tells(now)):
-                scope.let_in()
-            yield scope
-        except BaseException:
-            with suppress(Exception):  # it would hide the one on its way
-                scope.restore()
-            raise
-        scope.restore()
+        return RoundScope(now, self.policy, self.groups, self.shares, evictions, self.left_out, news, self._note_state)
+
+    def _note_state(self) -> None:
         self._known = self._state()
 
     def _state(self) -> tuple[int, int, int]:
@@ -177,9 +172,11 @@ class Builder:
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
-        groups = [*self._gangs, *self.cluster.touched]
-        jobs = {group.job: None for group in groups if group.job.job.gang is not None and group.waiting}
-        return sorted(jobs, key=attrgetter("serial"))
+        jobs: dict[JobRecord, None] = {}
+        for group in (*self._gangs, *self.cluster.touched):
+            if group.job.job.gang is not None and group.waiting:
+                jobs[group.job] = None
+        return sorted(jobs, key=attrgetter("serial")) if jobs else []
 
     @property
     def any_gangs(self) -> bool:
@@ -202,8 +199,10 @@ class Builder:
         touched, known, now = changes.groups, self.groups.nodes, scope.now
         self._forget(changes)
         rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
-        self.machines.grow(rows=rows)
-        self.classes.grow(rows=rows)
+        if rows > self.machines.room:
+            self.machines.grow(rows=rows)
+        if rows > self.classes.room:
+            self.classes.grow(rows=rows)
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
@@ -219,8 +218,8 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        waiting = [cls.index for cls in self._ranks()]
-        self.classes.refresh(waiting, self.policy, scope.evictions.refused)
+        self.waiting = [cls.index for cls in self._ranks()]
+        self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
         jobs = (group.job for group in chain(touched, changes.removed))
@@ -303,7 +302,7 @@ class Builder:
         jobs = self.groups.without_node([group.job for group in groups])
         classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
         g, j = len(groups), len(jobs)
-        nodes = self.batch.add_nodes(g + j + len(classes)).tolist()
+        nodes = self.batch.new_nodes(g + j + len(classes))
         self.groups.add_jobs(jobs, nodes[g : g + j])
         if classes:
             self.racks.add_classes(classes, nodes[g + j :])
@@ -318,8 +317,7 @@ class Builder:
         heads = [self.machines.sink] * j
         heads += [self.groups.job_node(group.job) for group in groups]
         heads += [self._entry(group) for group in groups]
-        tail, head, capacity = np.array((tails, heads, [INF] * (j + g) + [0] * g), np.int64)
-        arcs = self.batch.add_arcs(tail, head, capacity, 0).tolist()
+        arcs = self.batch.new_arcs(tails, heads, [INF] * (j + g) + [0] * g, 0)
         self.shares.add(jobs, nodes[g : g + j], arcs[:j])
         self.running.add(groups, nodes[:g])
         if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):
@@ -357,15 +355,16 @@ class Builder:
         if not found:
             return []
         queues = [self.queues.of(classes[class_id]) for class_id in found]
-        others = [queue for queue in queues if not self._plain(queue)]
+        fair = self.policy.fairness is not None
+        others = [queue for queue in queues if fair or not queue.plain]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         proposals = []
         for queue in queues:
             class_id = queue.cls.index
             there, made = rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
-            if self._plain(queue):  # what enters its machines left its groups
-                groups = queue.oldest(sum(units for _, units in there) + len(made))
+            if queue.plain and not fair:  # what enters its machines left its groups
+                groups = queue.oldest(sum([units for _, units in there]) + len(made))
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
@@ -375,8 +374,9 @@ class Builder:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
         ranks = self._ranks()
-        order = [(p.standing, -size, ranks[p.cls]) for p, size in zip(proposals, sizes, strict=True)]
-        return [proposals[i] for i in sorted(range(len(order)), key=order.__getitem__)]
+        for proposal, size in zip(proposals, sizes, strict=True):
+            proposal.size = size
+        return sorted(proposals, key=lambda p: (p.standing, -p.size, ranks[p.cls]))
 
     def _ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
@@ -391,10 +391,6 @@ class Builder:
                 number += rank is not last and rank != last
                 self._ranked[cls], last = number, rank
         return self._ranked
-
-    def _plain(self, queue: ClassQueue) -> bool:
-        """Return True if it does not matter which of the groups the flow sends."""
-        return queue.plain and self.policy.fairness is None
 
     def _flow_of(
         self, queues: Sequence[ClassQueue], near: Mapping[Group, Near]

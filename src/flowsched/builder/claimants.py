@@ -50,6 +50,7 @@ class Claimants(Columns):
     _to_sink_view: memoryview = view("_to_sink")
     _to_user: Ints = column("jobs", fill=-1)
     """Bundle from the job to its user, -1 before users claim."""
+    _to_user_view: memoryview = view("_to_user")
     _user: Ints = column("jobs", fill=-1)
     """Index of the job's user, -1 exactly where there is no bundle to it."""
     _user_to_sink: Ints = column("users", fill=-1)
@@ -101,8 +102,8 @@ class Claimants(Columns):
         index = self.index.pop(job)
         self._ordered = self._ids = None
         self._indices.give(index)
-        self.unscheduled.forget(int(self._to_sink[index]))
-        if self._to_user[index] < 0:
+        self.unscheduled.forget(self._to_sink_view[index])
+        if self._to_user_view[index] < 0:
             return []
         self.unscheduled.forget(int(self._to_user[index]))
         self._to_user[index] = self._user[index] = -1
@@ -136,7 +137,7 @@ class Claimants(Columns):
         if not jobs:
             return
         new = list(dict.fromkeys(job.job.user for job in jobs if job.job.user not in self._users))
-        nodes = self.batch.add_nodes(len(new)).tolist()
+        nodes = self.batch.new_nodes(len(new))
         bundles = self.unscheduled.add(nodes, [self.sink] * len(new))
         self.unscheduled.free(np.array(bundles, np.int64))
         for user, node, bundle in zip(new, nodes, bundles, strict=True):

@@ -64,7 +64,6 @@ class ClassArcs(Columns):
     """Value of `Inventory.clock` up to which the class is up to date."""
     _refused_at: Ints = column("classes")
     """Value of `Inventory.clock` at which no machine could make room for the class."""
-    _cursor_view: memoryview = view("_cursor")
     _roomy_view: memoryview = view("_roomy")
 
     def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, racks: RackArcs) -> None:
@@ -129,39 +128,32 @@ class ClassArcs(Columns):
         """Look at all machines for a class in the next `refresh`: some of its capacities were lowered for a round."""
         self._cursor[class_id] = 0
 
-    def refresh(self, classes: Sequence[int], policy: Policy, refused: Refused) -> None:
+    def refresh(self, classes: list[int], policy: Policy, refused: Refused) -> None:
         """Bring classes up to date with the machines."""
-        clock, cursors = self.cluster.inventory.clock, self._cursor_view
-        behind: dict[int, list[int]] = {}
-        for class_id in classes:
-            if cursors[class_id] < clock:
-                behind.setdefault(cursors[class_id], []).append(class_id)
-        for cursor, members in behind.items():
-            rows = self.cluster.inventory.changed_since(cursor)
-            if len(rows):
-                self._pull(np.array(members, np.int64), rows, policy, refused)
-            for class_id in members:
-                cursors[class_id] = clock
+        for cursor, members in _pairs.behind(self, classes, self.cluster.inventory.clock).items():
+            self._pull(members, cursor, policy, refused)
 
-    def _pull(self, classes: Ints, rows: Ints, policy: Policy, refused: Refused) -> None:
-        inventory = self.cluster.inventory
-        recipe, displacing = policy.recipe, policy.preemption is not None
-        fits, why = (None, None) if inventory.plain else inventory.room(classes, rows)
-        prices = policy.place(self.cluster, classes, rows) if recipe is None else None
-        moved, dearer, new = _pairs.refresh(
-            inventory, self, classes, rows, recipe, prices, displacing, refused, fits, why
+    def _pull(self, classes: list[int], cursor: int, policy: Policy, refused: Refused) -> None:
+        inventory, recipe, displacing = self.cluster.inventory, policy.recipe, policy.preemption is not None
+        rows = fits = why = prices = None
+        if recipe is None or not inventory.plain:
+            index, rows = np.array(classes, np.int64), inventory.changed_since(cursor)
+            if not len(rows):
+                return
+            if not inventory.plain:
+                fits, why = inventory.room(index, rows)
+            if recipe is None:
+                prices = policy.place(self.cluster, index, rows)
+        new = _pairs.refresh(
+            self.batch, inventory, self, classes, cursor, recipe, prices, displacing, refused, rows, fits, why
         )
-        if moved is not None:
-            self.batch.set_capacities(*moved)
-        if dearer is not None:
-            self.batch.set_costs(*dearer)
         if new is not None:
-            c, r = classes[new // len(rows)], rows[new % len(rows)]
+            c, r = new
             tails = self.racks.nodes(c, self.racks.of[r])
             heads = self.machines.node[r]
             self._arc[c, r] = self.batch.add_arcs(tails, heads, self._capacity[c, r], self._cost[c, r])
-        if inventory.affinity.in_use:
-            for class_id in classes.tolist():
+        if rows is not None and inventory.affinity.in_use:
+            for class_id in classes:
                 if inventory.affinity.spreads(class_id):
                     self.racks.spread(class_id, rows)
 
@@ -239,10 +231,11 @@ class ClassArcs(Columns):
         more : sequence of (int, int)
             Classes and racks that flow enters otherwise than by the class's aggregator.
         changed : ndarray of int64, optional
-            See `RackArcs.entered`.
+            Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
-        entered = self.racks.entered(classes, more, changed)
-        return _pairs.sent(self, entered, self.batch.flow) if entered else {}
+        racks = self.racks
+        pairs = [class_id << 32 | rack for class_id, rack in more] if more else ()
+        return _pairs.sent(racks, self, self.batch, classes, pairs, racks.look_at(changed))
 
     def cost(self, class_id: int, row: int) -> int:
         """Return the cost of a placement, as of the last `refresh`."""
@@ -252,6 +245,11 @@ class ClassArcs(Columns):
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
         roomy = self._roomy_view
         return [class_id for class_id in classes if roomy[class_id]]
+
+    @property
+    def room(self) -> int:
+        """All rows that there is room for are below it."""
+        return int(self._arc.shape[1])
 
     @property
     def known(self) -> int:
@@ -318,7 +316,7 @@ class ClassArcs(Columns):
 
     def blockers(self, classes: Ints, rows: Ints) -> NDArray[np.uint32]:
         """Return the blockers of one more task, as of the last `refresh` of each class, shape (classes, rows)."""
-        why: NDArray[np.uint32] = self._why[np.ix_(classes, rows)]
+        why: NDArray[np.uint32] = self._why.take(classes[:, None] * self.room + rows)
         for i in np.flatnonzero(self._cursor[classes] == 0).tolist():
             if self.racks.aggregator(int(classes[i])) is None:
                 why[i] = DOWN

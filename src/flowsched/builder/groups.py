@@ -208,18 +208,20 @@ class GroupNodes:
         urged: Collection[Group],
     ) -> None:
         """Bring groups up to date, and those whose oldest waiting task has left its age bucket."""
-        set_supply, set_capacity = self.batch.set_supply, self.batch.set_capacity
+        nodes, set_supply, set_capacity = self.nodes, self.batch.set_supply, self.batch.set_capacity
         for group in chain(touched, self._aged(now)):
-            node = self.nodes[group]
-            if group.tasks != node.supply:
-                self.supply += group.tasks - node.supply
-                node.supply = group.tasks
-                set_supply(node.node, group.tasks)
-            waiting = 0 if group in withheld else len(group.waiting)
+            node, tasks, waiting = nodes[group], group.tasks, len(group.waiting)
+            if tasks != node.supply:
+                self.supply += tasks - node.supply
+                node.supply = tasks
+                set_supply(node.node, tasks)
+            if waiting or node.bucket or node.due < inf:  # else it is as without any that waits
+                self._set_age(group, node, now, policy, urged)
+            if group in withheld:
+                waiting = 0
             if waiting != node.waiting:
                 node.waiting = waiting
                 set_capacity(node.run, waiting)
-            self._set_age(group, node, now, policy, urged)
 
     def _aged(self, now: float) -> Iterator[Group]:
         while self._due and self._due[0][0] <= now:
@@ -236,14 +238,9 @@ class GroupNodes:
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the time that the oldest task has waited."""
         bucket, due = 0, inf
-        if not group.waiting:
-            if node.bucket == 0 and node.due == inf:
-                return
-        else:
-            waiting, since = policy.waiting, group.waiting[0].since
-            since = now if since is None else since
-            bucket = waiting.bucket(now - since)
-            due = waiting.due(since, bucket)
+        if group.waiting:
+            since = group.waiting[0].since
+            bucket, due = policy.waiting.bucket_and_due(now if since is None else since, now)
         if bucket != node.bucket:
             node.bucket = bucket
             self._set_cost(group, node, policy, urged)

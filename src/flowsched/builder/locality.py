@@ -107,9 +107,9 @@ class LocalityArcs:
 
     def add(self, groups: Sequence[Group]) -> None:
         """Add entries for new groups that have data, whose classes have aggregators already."""
-        aggregators = [self.racks.aggregator(group.cls.index) for group in groups]
-        nodes: list[int] = self.batch.add_nodes(len(groups)).tolist()
-        far = self.batch.add_arcs(np.array(nodes, np.int64), np.array(aggregators, np.int64), INF, 0).tolist()
+        aggregators = [self.racks.aggregator_of(group.cls.index) for group in groups]
+        nodes = self.batch.new_nodes(len(groups))
+        far = self.batch.new_arcs(nodes, aggregators, INF, 0)
         for group, node, arc in zip(groups, nodes, far, strict=True):
             self._entries[group] = Entry(node, arc)
             self._stale[group] = None

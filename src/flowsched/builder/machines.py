@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
-from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.columns import Columns, column, view
 from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
@@ -39,6 +39,7 @@ class MachineArcs(Columns):
 
     node: Ints = column("rows", fill=-1)
     """Node of each machine, -1 for a row without one."""
+    node_view: memoryview = view("node")
     _arc: Ints = column("rows", fill=-1)
     """Arc from that node to the sink, -1 exactly where there is no node."""
     _capacity: Ints = column("rows")
@@ -48,8 +49,13 @@ class MachineArcs(Columns):
         super().__init__()
         self.cluster = cluster
         self.batch = batch
-        self.sink = int(batch.add_nodes(1)[0])
+        (self.sink,) = batch.new_nodes(1)
         self._seen = 0
+
+    @property
+    def room(self) -> int:
+        """All rows that there is room for are below it."""
+        return len(self.node)
 
     def knows(self, row: int) -> bool:
         """Return True if the row has a node."""

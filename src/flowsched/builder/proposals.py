@@ -29,6 +29,8 @@ class ClassFlow:
         Machines that take one more task each, if others make room.
     standing : (int, int)
         Priority and age: of two proposals for one machine, the one of lower standing goes first at any cost.
+    size : float
+        Largest part of any resource of the whole cluster that a task takes; 0 for a proposal that is alone.
     """
 
     cls: TaskClass
@@ -37,6 +39,7 @@ class ClassFlow:
     near: list[tuple[Group, int, int, int]]
     displacing: list[int]
     standing: tuple[int, int]
+    size: float = 0.0
 
 
 def racks_of(near: Near, racks: RackArcs) -> list[int]:

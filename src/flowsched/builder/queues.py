@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import cached_property
 from heapq import merge
 from itertools import accumulate, islice
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,17 +59,14 @@ class ClassQueue:
         self.plain = all(map(is_plain, self.groups))
         self._cluster = cluster
         self._nodes = nodes
-        self._tasks: QueuedTasks | None = None
         self._arcs: Ints | None = None
         self._by_turn: list[Group] | None = None
 
-    @property
+    @cached_property
     def tasks(self) -> QueuedTasks:
         """The tasks; the same object for as long as the queue is."""
-        if self._tasks is None:
-            bounds = tuple(accumulate((len(group.waiting) for group in self.groups), initial=0))
-            self._tasks = QueuedTasks(self.cls, self._cluster.waiting_ids(self.cls), bounds)
-        return self._tasks
+        bounds = tuple(accumulate((len(group.waiting) for group in self.groups), initial=0))
+        return QueuedTasks(self.cls, self._cluster.waiting_ids(self.cls), bounds)
 
     @property
     def arcs(self) -> Ints:
@@ -90,6 +88,8 @@ class ClassQueue:
         if not count:
             return []
         nodes, by_turn = self._nodes.nodes, self.by_turn
+        if count == 1:
+            return [(next(group for group in by_turn if nodes[group].waiting), 1)]
         first = second = None
         for group in by_turn:
             if nodes[group].waiting:
@@ -100,7 +100,7 @@ class ClassQueue:
         assert first is not None
         if second is None:
             return [(first, min(count, len(first.waiting)))]
-        if count == 1 or (count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn):
+        if count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn:
             return [(first, count)]
         if count >= len(by_turn):
             every = [(group, len(group.waiting)) for group in by_turn if nodes[group].waiting]
@@ -136,8 +136,14 @@ class Queues:
 
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
-        queues = self.cluster.queues
-        return [queues.get(cls) or self.of(cls) for cls in self.cluster.waiting]
+        waiting = self.cluster.waiting
+        found: list[ClassQueue | None] = list(map(self.cluster.queues.get, waiting))
+        if None in found:
+            classes = list(waiting)
+            while None in found:  # few are
+                i = found.index(None)
+                found[i] = self.of(classes[i])
+        return cast(list[ClassQueue], found)
 
 
 def is_plain(group: Group) -> bool:

@@ -10,13 +10,12 @@ To each class a rack is a node of its own.  Machines without a rack share anonym
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import flowsched._pairs as _pairs
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
 from flowsched.cluster.state import Cluster
@@ -74,8 +73,8 @@ class RackArcs(Columns):
         self._indices = IdPool()
         self._weighed = False
         """False only if all costs are 0."""
-        self._used: Ints | None = None
-        """Arcs that had flow at the last call of `entered`, ascending; None before it, and in images."""
+        self._used: bytes | None = None
+        """Arcs that had flow when it was last read, ascending int64; None before that, and in images."""
         self._listed: dict[int, list[int]] = {}
         """`_rows` of some racks; empty in images."""
 
@@ -131,6 +130,10 @@ class RackArcs(Columns):
     def aggregator(self, class_id: int) -> int | None:
         """Return the node of the class's aggregator, if it has one."""
         return self._aggregators.get(class_id)
+
+    def aggregator_of(self, class_id: int) -> int:
+        """Return the node of the aggregator of a class that has one."""
+        return self._aggregators[class_id]
 
     def forget_class(self, class_id: int) -> list[int]:
         """Forget a class that has an aggregator; return its nodes, for removal."""
@@ -197,26 +200,19 @@ class RackArcs(Columns):
 
     # -- flow ---------------------------------------------------------------------------------------------------
 
-    def entered(
-        self, classes: Collection[int], more: Sequence[tuple[int, int]], changed: Ints | None = None
-    ) -> list[tuple[int, list[int]]]:
-        """Return classes and the machines of a rack that flow enters from the class's aggregator, or otherwise (`more`).
+    def look_at(self, changed: Ints | None) -> Ints:
+        """Return the arcs to look at beside those that had flow, for `_pairs.sent`.
 
         Parameters
         ----------
-        classes : collection of int
-        more : sequence of (int, int)
-        changed : ndarray of int64, optional
-            Arcs whose flow may be another one than at the last call, ascending; all, by default.
+        changed : ndarray of int64 or None
+            Arcs whose flow may be another one than at the last call, ascending; None for all.
         """
         if changed is None or self._used is None:
-            self._used, changed = np.sort(self._arc[self._arc >= 0]), _NOTHING
-        self._used, pairs = _pairs.entered(self, changed, self.batch.flow)
-        if more:
-            pairs = list(dict.fromkeys([*pairs, *(class_id << 32 | rack for class_id, rack in more)]))
-        return [(pair >> 32, self._members(pair & _RACK)) for pair in pairs if pair >> 32 in classes]
+            self._used, changed = np.sort(self._arc[self._arc >= 0]).tobytes(), _NOTHING
+        return changed
 
-    def _members(self, rack: int) -> list[int]:
+    def members(self, rack: int) -> list[int]:
         """Return the machines of a rack."""
         members = self._listed.get(rack)
         if members is None:

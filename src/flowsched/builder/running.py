@@ -152,27 +152,31 @@ class RunningArcs(Columns):
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
         limits, set_capacity = self.cluster.inventory.limits, self.batch.set_capacity
+        running, start = self._running_view, self._since_view
         new: list[tuple[int, int, int, int, float]] = []
         old: list[int] = []
         aged: list[int] = []
         for group, rows in touched.items():
+            if not rows:
+                continue
             node, at = self._of[group]
+            on = group.on
             for row in rows:
-                began, index = group.on.get(row), at.get(row)
+                began, index = on.get(row), at.get(row)
                 if began is None:
                     if index is not None:
                         old.append(at.pop(row))
                     continue
-                since = max(began) if limits(row) else inf
+                since = (max(began) if len(began) > 1 else began[0]) if limits(row) else inf
                 if index is None:
                     index = at[row] = self._indices.take()
                     new.append((index, node, row, len(began), since))
                     continue
-                if self._running_view[index] != len(began):
-                    self._running_view[index] = len(began)
+                if running[index] != len(began):
+                    running[index] = len(began)
                     set_capacity(self._arc_view[index], len(began))
-                if self._since_view[index] != since:
-                    self._since_view[index] = since
+                if start[index] != since:
+                    start[index] = since
                     aged.append(index)
         if old:
             self.batch.remove_arcs(self._arc[old])
@@ -195,29 +199,34 @@ class RunningArcs(Columns):
                 costs.append(cost)
             self._note_end(index, due)
             self._next = min(self._next, due)
-        self.batch.set_costs(np.array(arcs, np.int64), np.array(costs, np.int64))
+        self.batch.set_costs(arcs, costs)
 
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
         """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
         ages: dict[float, tuple[int, float, int]] = {}
-        tails, rows, counts, costs = [], [], [], []
+        node_of, running, start, buckets = (
+            self.machines.node_view,
+            self._running_view,
+            self._since_view,
+            self._bucket_view,
+        )
+        tails, heads, counts, costs = [], [], [], []
         for index, node, row, count, since in new:
             age = ages.get(since)
             if age is None:
                 age = ages[since] = _age(since, policy, now)
                 self._next = min(self._next, age[1])
-            self._running_view[index], self._since_view[index], self._bucket_view[index] = count, since, age[0]
+            running[index], start[index], buckets[index] = count, since, age[0]
             self._note_end(index, age[1])
             tails.append(node)
-            rows.append(row)
+            heads.append(node_of[row])
             counts.append(count)
             costs.append(age[2])
-        tail, count_of, cost = np.array((tails, counts, costs), np.int64)
-        arcs = self.batch.add_arcs(tail, self.machines.node[rows], count_of, cost).tolist()
-        for (index, *_), arc in zip(new, arcs, strict=True):
-            self._arc_view[index] = arc
+        arcs = self._arc_view
+        for one, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
+            arcs[one[0]] = arc
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
@@ -228,5 +237,5 @@ class RunningArcs(Columns):
 
 def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
     """Return the age bucket of a run, when it ends, and the cost of a place there."""
-    bucket = policy.waiting.bucket(now - since)
-    return bucket, policy.waiting.due(since, bucket), -policy.stay(bucket)
+    bucket, due = policy.waiting.bucket_and_due(since, now)
+    return bucket, due, -policy.stay(bucket)

@@ -7,8 +7,10 @@ changed on every way out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from math import inf
+from typing import Self
 
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
@@ -33,6 +35,10 @@ class RoundScope:
         New, without any arc.
     left_out : dict of Group
         The builder's own: groups left out of rounds until there are news.
+    news : bool
+        True if there are: these groups are let in when the scope is entered.
+    ended : callable
+        Called at the end of a round that no exception has ended.
 
     Attributes
     ----------
@@ -55,6 +61,8 @@ class RoundScope:
         shares: Shares,
         evictions: EvictionArcs,
         left_out: dict[Group, None],
+        news: bool,
+        ended: Callable[[], None],
     ) -> None:
         self.now = now
         self.policy = policy
@@ -67,6 +75,25 @@ class RoundScope:
         self._groups = groups
         self._shares = shares
         self._left_out = left_out
+        self._news = news
+        self._ended = ended
+
+    def __enter__(self) -> Self:
+        if self._news:
+            try:
+                self.let_in()
+            except BaseException as error:
+                self.__exit__(error)
+                raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.restore()
+            self._ended()
+        else:
+            with suppress(Exception):  # it would hide the one on its way
+                self.restore()
 
     def spares(self, task: TaskRecord) -> bool:
         """Return True if the task was stopped so short a time ago that it is not stopped again; note until when."""

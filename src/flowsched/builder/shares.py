@@ -39,6 +39,9 @@ __all__ = ["RoundShares", "Shares"]
 Ints = NDArray[np.int64]
 
 
+_NONE: NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+
 @dataclass(slots=True)
 class RoundShares:
     """State of shares that holds for one round.
@@ -266,7 +269,7 @@ class Shares(Columns):
         touched : iterable of JobRecord
             Jobs that have changed since the last update.
         """
-        self._full = np.zeros(0, np.bool_)
+        self._full = _NONE
         if self._fairness is None or self._claims is None:
             return None
         self._recount(dict.fromkeys(touched))

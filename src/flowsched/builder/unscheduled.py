@@ -62,6 +62,10 @@ class UnscheduledArcs(Columns):
     _head_view: memoryview = view("head")
     _base_view: memoryview = view("base")
     _capacity_view: memoryview = view("_capacity")
+    _slack_view: memoryview = view("slack")
+    _price_view: memoryview = view("_price")
+    _lower_view: memoryview = view("_lower")
+    _room_view: memoryview = view("_room")
 
     def __init__(self, batch: NetworkBatch) -> None:
         super().__init__(rungs=0)
@@ -75,7 +79,7 @@ class UnscheduledArcs(Columns):
         if self._indices.count > len(self.base):
             self.grow(bundles=self._indices.count)
         if arcs is None:
-            capacity, arcs = 0, self.batch.add_arcs(np.array(tails, np.int64), np.array(heads, np.int64), 0, 0).tolist()
+            capacity, arcs = 0, self.batch.new_arcs(list(tails), list(heads), 0, 0)
         else:
             capacity = INF
         for index, tail, head, arc in zip(new, tails, heads, arcs, strict=True):
@@ -85,8 +89,10 @@ class UnscheduledArcs(Columns):
 
     def forget(self, index: int) -> None:
         """Forget a bundle, whose arcs go with one of its nodes."""
-        self.base[index] = self.slack[index] = self._rung[index] = -1
-        self._capacity[index] = self._price[index] = self._lower[index] = self._room[index] = self._width[index] = 0
+        self._base_view[index] = self._slack_view[index] = -1
+        self._capacity_view[index] = self._price_view[index] = self._lower_view[index] = self._room_view[index] = 0
+        if self._rung.shape[1]:
+            self._rung[index], self._width[index] = -1, 0
         self._indices.give(index)
 
     # -- bounds -------------------------------------------------------------------------------------------------

@@ -690,9 +690,11 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count):
     log.append(row)
     if len(log) > <int64_t> inventory._log_most:
         inventory._trim_log()
-    others = inventory.affinity.take(row, class_id, count)
-    if others:
-        inventory._touch_all(others)
+    affinity = inventory.affinity
+    if affinity._classes:
+        others = affinity.take(row, class_id, count)
+        if others:
+            inventory._touch_all(others)
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most):

@@ -409,8 +409,7 @@ class Inventory(Columns):
 
     def sizes(self, classes: Ints) -> list[float]:
         """Return `size` of each of the classes."""
-        sizes: list[float] = (self.demand[classes] / np.maximum(self.total, 1)).max(axis=1).tolist()
-        return sizes
+        return _pairs.sizes(self, classes)
 
     # -- what fits ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import flowsched
-from flowsched._build import FACTS
+from flowsched._guard import FACTS
 
 __all__ = ["environment", "lines"]
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 import flowsched._cs as _cs
+from flowsched._cs import NetworkEdits
 from flowsched._guard import Exclusive
 from flowsched.exceptions import InfeasibleError, InputError
 from flowsched.network.arguments import EMPTY, capacities, checked_options, chosen, common_size, integers, lower_bounds
@@ -26,7 +27,7 @@ from flowsched.network.results import Algorithm, FlowSolution, Int64Array
 from flowsched.network.slack import Slack
 from flowsched.network.state import checked
 
-__all__ = ["FlowNetwork"]
+__all__ = ["FlowNetwork", "NetworkEdits"]
 
 Change = tuple[ArrayLike, ArrayLike]
 """Ids, and values for them."""

@@ -67,6 +67,12 @@ class WaitCost:
         """The bucket of an age."""
         return bisect_right(self._ends, age)
 
+    def bucket_and_due(self, since: float, now: float) -> tuple[int, float]:
+        """The bucket of what began then, and when it leaves that; see `due`."""
+        ends = self._ends
+        bucket = bisect_right(ends, now - since)
+        return bucket, reached(since, ends[bucket]) if bucket < len(ends) else math.inf
+
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
         """The buckets of many ages."""
         return np.searchsorted(self._ends, ages, side="right").astype(np.int64)

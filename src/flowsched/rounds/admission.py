@@ -204,11 +204,14 @@ class AdmissionCheck:
         done, again = 0, False
         while done < len(tasks):
             alike = self._start_alike(tasks, done, row)
-            outcome = False if alike else self._start(tasks[done], row)
+            if alike:
+                done += alike
+                continue
+            outcome = self._start(tasks[done], row)
             if outcome is None:
                 self.scope.evictions.refuse(tasks[done].group.cls.index, row)
                 return done, True
-            done += alike or 1
+            done += 1
             again |= outcome
         return done, again
 

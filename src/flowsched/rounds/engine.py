@@ -157,7 +157,10 @@ class RoundEngine:
 
         After an exception the cluster is as before.
         """
-        return self._on_mirror(lambda: self._make_round(now, time_limit))
+        if self._stale or self._cached:
+            return self._on_mirror(lambda: self._make_round(now, time_limit))
+        self.cluster.check_whole()
+        return self._make_round(now, time_limit)
 
     def _make_round(self, now: float, time_limit: float | None) -> tuple[Round, bool]:
         self._stale = True

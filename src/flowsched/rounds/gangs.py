@@ -78,10 +78,10 @@ class Gangs:
         late : bool
             True if there is no time to decide again: a round in which a gang fell short is taken back as a whole.
         """
-        touched: dict[JobRecord, None] = {}
-        if self.builder.any_gangs:
-            groups = (task.group for task in self.check.transaction.before)
-            touched = dict.fromkeys(group.job for group in groups if group.job.job.gang is not None)
+        if not self.builder.any_gangs:
+            return True
+        groups = (task.group for task in self.check.transaction.before)
+        touched = dict.fromkeys(group.job for group in groups if group.job.job.gang is not None)
         starting = [job for job in touched if self._starting(job)]
         short = [job for job in starting if _running(job) < job.gang_size]
         whole = [job for job in starting if _running(job) >= job.gang_size]

@@ -157,7 +157,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
     while True:
         start = time.perf_counter()
         builder.update(cluster.changes(scope.now), scope)
-        had_room.update(builder.classes.with_room([cls.index for cls in cluster.waiting]))
+        had_room.update(builder.classes.with_room(builder.waiting))
         updated = time.perf_counter()
         clock.update += updated - start
         again = False

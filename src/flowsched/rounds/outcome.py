@@ -45,10 +45,13 @@ class Outcome:
         again_at: float,
     ) -> Round:
         """Return all of it as one value."""
-        return Round(
-            now, self.placements, self.preemptions, self.migrations, self.devices, waiting,
-            (*self.preempts, *self.migrates, *self.places), stats, shares, turns=self.turns, gangs=self.gangs, again_at=again_at,
+        made: Round = object.__new__(Round)  # as its ``__init__`` does, at once
+        made.__dict__.update(
+            now=now, placements=self.placements, preemptions=self.preemptions, migrations=self.migrations, devices=self.devices,
+            waiting=waiting, deltas=(*self.preempts, *self.migrates, *self.places), stats=stats, shares=shares, turns=self.turns,
+            gangs=self.gangs, again_at=again_at,
         )  # fmt: skip
+        return made
 
 
 def outcome(check: AdmissionCheck) -> Outcome:

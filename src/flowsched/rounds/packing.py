@@ -20,15 +20,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, groupby, islice
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
@@ -53,29 +54,29 @@ Refuse = Callable[[Sequence[int], int], None]
 
 @dataclass(slots=True)
 class _Queue:
-    """Tasks of one class that are to start, the oldest first, and the parts of its demand."""
+    """Tasks of one class that are to start, the oldest first."""
 
     cls: TaskClass
     tasks: deque[TaskRecord]
     size: float
-    demand: list[int] = field(init=False)
-    standing: tuple[Any, ...] = field(init=False)
-    """Orders the queue among others: by arrival of its first task, and what came at the same time by job and size."""
+    _standing: tuple[Any, ...] | None = None
 
-    def __post_init__(self) -> None:
-        self.demand = self.cls.demand.tolist()
-        self._settle()
+    @property
+    def standing(self) -> tuple[Any, ...]:
+        """Orders the queue among others: by arrival of its first task, and what came at the same time by job and size.
+
+        That of the last task once there is none.
+        """
+        if self._standing is None:
+            first = self.tasks[0]
+            self._standing = first.since, first.group.job.serial, -self.size, self.cls.rank, first.turn
+        return self._standing
 
     def pop(self, count: int) -> None:
         """Take the first tasks away."""
+        self._standing = self.standing if count == len(self.tasks) else None
         for _ in range(count):
             self.tasks.popleft()
-        self._settle()
-
-    def _settle(self) -> None:
-        if self.tasks:
-            first = self.tasks[0]
-            self.standing = first.since, first.group.job.serial, -self.size, self.cls.rank, first.turn
 
 
 @dataclass(slots=True)
@@ -119,33 +120,29 @@ def fill(
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
         _start_all(proposals[0], start)
         return
-    offers: dict[int, list[_Offer]] = {}
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
-
-    def send(row: int, offer: _Offer) -> None:
-        offers.setdefault(row, []).append(offer)
-        sent.append((row, offer))
-
-    sizes = inventory.sizes(np.array([proposal.cls.index for proposal in proposals], np.int64))
-    for proposal, size in zip(proposals, sizes, strict=True):
+    for proposal in proposals:
+        size = proposal.size
         taken: dict[int, int] = {}
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
             queue = _Queue(proposal.cls, deque(group.waiting[first : first + units]), size)
-            send(row, _Offer(queue, units))
+            sent.append((row, _Offer(queue, units)))
         tasks: list[TaskRecord] = []
         for group, units in proposal.groups:
             first = taken.get(group.serial, 0)
             tasks += group.waiting[first : first + units]
         tasks.sort(key=attrgetter("turn"))
         queue = _Queue(proposal.cls, deque(tasks), size)
-        for row, units in proposal.rows:
-            send(row, _Offer(queue, units))
+        sent += [(row, _Offer(queue, units)) for row, units in proposal.rows]
         if proposal.displacing:
             displacing.append((queue, proposal.displacing))
-    contested = {row for row, some in offers.items() if _contested(some, row, inventory)}
+    offers: dict[int, list[_Offer]] = {}
+    for row, offer in sent:
+        offers.setdefault(row, []).append(offer)
+    contested = {row for row, some in offers.items() if len(some) > 1 and _contested(some, row, inventory)}
     worse_leave = bool(contested) and preempts()
     if contested and not _scarce(offers, classes, worse_leave):
         contested = set()
@@ -173,14 +170,12 @@ def _start_all(proposal: ClassFlow, start: Start) -> None:
 
 
 def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool:
-    """Return True if the resources of a machine may not suffice for all that is sent there."""
-    if len(offers) == 1:
-        return False
+    """Return True if the resources of a machine may not suffice for all of several offers."""
     if inventory.rule is not None:
         return True
     free = inventory.free[row].tolist()
     for offer in offers:
-        for d, need in enumerate(offer.queue.demand):
+        for d, need in enumerate(offer.queue.cls.demand.tolist()):
             free[d] -= offer.units * need
             if free[d] < 0:
                 return True
@@ -204,11 +199,10 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
         asked = asked - inventory.demand[worse].sum(axis=0)
     free = inventory.free[: inventory.rows]
-    if inventory.rule is None and classes.cursors(index).min() == inventory.clock:
-        # No other machines than these have room, and few do where much waits.
-        some = free[(free >= inventory.demand[index].min(axis=0)).all(axis=1)]
-        if (asked > some.sum(axis=0)).any():
-            return True
+    # Few machines have that much where much waits, and no others have room.
+    known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
+    if known and (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
+        return True
     free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
 
@@ -284,15 +278,15 @@ def _fill_together(
     rooms = _Rooms(offers, inventory)
     line = []
     begin = 0
-    for _, mine in groupby(rooms.offers, lambda offer: id(offer.queue)):
-        end = begin + len(list(mine))
-        line.append((rooms.offers[begin].queue.standing, begin, end))
-        begin = end
+    for end, offer in enumerate(rooms.offers, 1):
+        if end == len(offers) or rooms.offers[end].queue is not offer.queue:
+            line.append((offer.queue.standing, begin, end))
+            begin = end
     heapify(line)
     while line:
         standing, begin, end = line[0]
         queue = rooms.offers[begin].queue
-        at = begin + int(rooms.least[begin:end].argmax())
+        at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())
         if not queue.tasks or rooms.least[at] < 0:
             heappop(line)
             continue

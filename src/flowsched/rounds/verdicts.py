@@ -16,6 +16,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ Ints = NDArray[np.int64]
 
 _PATCH = 64
 """Most machines in a patch; where more have changed, the sights are taken anew."""
+
+_TASKS, _IDS, _SINCE = attrgetter("tasks"), attrgetter("ids"), attrgetter("since")
 
 _NO_PRICES: NDArray[np.float64] = np.zeros(0)
 
@@ -202,14 +205,13 @@ class Verdicts:
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = [queue.tasks for queue in queues]
+        tasks = list(map(_TASKS, queues))
         record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
+        count = sum(map(len, map(_IDS, tasks)))
         if rest:
-            return Waiting(
-                lambda: [*_without(withheld, record.groups()), *rest],
-                sum(len(ids) for _, ids, _ in tasks) + len(self.cluster.resting),
-            )
-        return Waiting(record.groups, sum(len(ids) for _, ids, _ in tasks))
+            count += len(self.cluster.resting)
+            return Waiting(lambda: [*_without(withheld, record.groups()), *rest], count)
+        return Waiting(record.groups, count)
 
     def _rest(self, withheld: Collection[Hashable]) -> Groups:
         """Return the tasks that rest, and those withheld."""
@@ -248,7 +250,7 @@ class Verdicts:
         now = int(cursors[outbid].min()) if outbid else inventory.clock
         for again in (False, True):
             sights = self._sights_of(classes, cursors)
-            rows = inventory.changed_since(min(now, *(sight.since for sight in sights)))
+            rows = inventory.changed_since(min(now, *map(_SINCE, sights)))
             if again or len(rows) <= _PATCH:
                 break
             self._sights.clear()
@@ -274,6 +276,8 @@ class Verdicts:
 
     def _sights_of(self, classes: Sequence[TaskClass], cursors: Ints) -> list[_Sight]:
         known, inventory = self._sights, self.cluster.inventory
+        if list(known) == classes:
+            return list(known.values())
         sights: dict[TaskClass, _Sight] = {}
         for i, cls in enumerate(classes):
             sight = known.get(cls)

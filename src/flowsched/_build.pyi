@@ -1,3 +1,0 @@
-__all__ = ["FACTS"]
-
-FACTS: dict[str, str | bool]
