@@ -40,7 +40,7 @@ _ENDS = """
 
 _ABOUT = {
     "solver": "The solver beside other solvers, on drawn networks or your own DIMACS files.",
-    "sirius": "Fairness, placement and priority on 20 machines, as in the Sirius paper.",
+    "sirius": "Fairness, placement, priority, latency and resource cost, as in the Sirius paper.",
     "fgm": "Makespans, job times and fairness beside FIFO, Capacity, Fair and DRF, as in the FGM paper.",
     "hrm": "Several schedulers over a shared state, queues, shared GPUs, as in the HRM paper.",
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
@@ -60,6 +60,10 @@ _MORE = {
       flowsched bench solver --quick
       flowsched bench solver one.min other.min.gz --json mine.json
     """,
+    "sirius": """
+    With --data DIR jobs are as large as those of the Google trace of 2011 in DIR/google2011, otherwise drawn. A note says
+    where the trace can be had.
+    """,
     "hrm": """
     --data DIR adds rows of recorded inputs: DIR/gavel/simulation_throughputs.json.gz and
     DIR/azure_llm2023/AzureLLMInferenceTrace_code.csv. The notes say where they can be had.
@@ -75,7 +79,7 @@ _MORE = {
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
     """,
 }
-_DATA = ("solver", "hrm", "openb", "decision", "backlog")
+_DATA = ("solver", "sirius", "hrm", "openb", "decision", "backlog")
 
 
 class _Experiments(endings.Group):
