@@ -7,13 +7,15 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flowsched.experiments import hrm as experiment
-from flowsched.experiments.hrm import clusters, machines
+from flowsched.experiments.hrm import clusters, frameworks, machines
 from flowsched.experiments.rows import Outcome, Row
 
 _PROCESSES = machines.processes
+_FRAMEWORKS = frameworks.frameworks
 
 
 @pytest.fixture(autouse=True)
@@ -21,6 +23,7 @@ def _no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their simulations have tests of their own."""
     for name in ("bursts", "rates", "lengths"):
         monkeypatch.setattr(clusters, name, lambda quick, seed, name=name: [Row("hrm", name, "delay", 1.0)])
+    monkeypatch.setattr(frameworks, "frameworks", lambda quick, seed: [])
     monkeypatch.setattr(machines, "processes", lambda quick, notes: [])
 
 
@@ -101,3 +104,45 @@ def test_plots_of_all_rows(tmp_path: Path) -> None:
         "hrm_gpu_sharing",
         "hrm_streams",
     ]
+
+
+def test_yarn_by_hand() -> None:
+    """Machine k's heartbeats are at k / 8 s: the master comes with the second one's, its first container a second later."""
+    times = frameworks.Yarn([("Sort", 0.1, [4.0])], frameworks.fair).run()
+    assert times.running.tolist() == [pytest.approx(0.125 + 1.0 - 0.1)]
+    assert times.completion.tolist() == [pytest.approx(0.125 + 1.0 + 4.0 - 0.1)]
+    # Eight heartbeats a second, one container each; the machine of the last one is told by the master's second heartbeat.
+    slow = frameworks.Yarn([("Sort", 0.0, [4.0] * 12)], frameworks.fair, most=1).run()
+    fast = frameworks.Yarn([("Sort", 0.0, [4.0] * 12)], frameworks.fair).run()
+    assert (slow.running[0], fast.running[0]) == (2.0, 1.0)
+
+
+def test_offers_by_hand() -> None:
+    """Eight machines of 16 cores: the last of 129 containers waits for an end, and then for the offer at 3 s."""
+    times = frameworks.Offers([("Sort", 0.1, [2.5] * 129), ("Sort", 0.2, [1.0])]).run()
+    assert times.running.tolist() == [pytest.approx(2.9), pytest.approx(2.8)]
+    assert times.completion.tolist() == [pytest.approx(5.4), pytest.approx(3.8)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_framework_runs_every_container_once(seed: int) -> None:
+    jobs = frameworks.jobs_of_programs(6, 0.8, seed)
+    longest = [max(seconds) for _, _, seconds in jobs]
+    for times in (
+        frameworks.Offers(jobs).run(),
+        frameworks.Yarn(jobs, frameworks.capacity({}, {})).run(),
+        frameworks.Yarn(jobs, frameworks.fair, 1).run(),
+        frameworks._hrm(jobs),
+    ):
+        assert (times.running >= 0).all() and (times.completion >= np.array(longest) - 1e-9).all()
+        assert (times.completion >= times.running).all()
+
+
+def test_the_delay_is_no_function_of_the_interval_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under load, jobs wait for places: the delay grows with the load at the same interval, for all."""
+    low, high = (frameworks.jobs_of_programs(12, load, 1) for load in (0.2, 1.5))
+    for make in (lambda jobs: frameworks.Offers(jobs).run(), frameworks._hrm):
+        assert make(high).running.mean() > 1.5 * make(low).running.mean()
+    monkeypatch.setattr(frameworks, "PROGRAMS", {"Sort": (6, (1.0, 2.0))})
+    rows = _FRAMEWORKS(True, 0)
+    assert len(rows) == 2 * (3 + 4) and all(row.value and row.ratio is not None for row in rows)

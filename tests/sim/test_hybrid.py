@@ -96,6 +96,25 @@ def test_six_schedulers_start_jobs_no_later_than_one() -> None:
     assert six.start.mean() < HybridSimulation(units(60, 5), jobs).run().start.mean()
 
 
+def test_the_last_places_make_one_job_whole() -> None:
+    # Four places, two jobs that want three each, and decisions at once: each scheduler prefers other units.
+    jobs = [job("a", 0.0, 10.0, 10.0, 10.0), job("b", 0.0, 10.0, 10.0, 10.0)]
+    for length in (0, 3):
+        options = {"schedulers": 2, "length": length, "claim_cost": 0.1}
+        turn = HybridSimulation(units(2), jobs, in_turn=True, **options).run()  # type: ignore[arg-type]
+        assert turn.start[0] == pytest.approx(0.3) and turn.start[1] > 10.0
+        assert turn.start.mean() <= HybridSimulation(units(2), jobs, **options).run().start.mean()  # type: ignore[arg-type]
+
+
+def test_a_burst_starts_earlier_in_turn() -> None:
+    rng = np.random.default_rng(3)
+    jobs = [job(f"j{i}-", 0.0, *rng.uniform(5.0, 25.0, 20).tolist()) for i in range(24)]
+    mean = {}
+    for turn in (False, True):
+        mean[turn] = HybridSimulation(units(75, 5), jobs, schedulers=6, length=3, in_turn=turn).run().start.mean()
+    assert mean[True] < mean[False]
+
+
 def test_expected_run_times_come_from_the_history_of_a_jobs_name() -> None:
     # The first "long" job runs while nothing is known of it; then a queue behind the next one takes no container.
     times = RunTimes(default=1.0, weight=1.0)
@@ -122,6 +141,7 @@ def test_what_was_refused_goes_before_the_next_job() -> None:
     expected=st.sampled_from([None, 2.0]),
     waits=st.sampled_from([{}, {"patience": 0.0}, {"max_wait": 1.5}, {"max_wait": 3.0, "patience": 1.0}]),
     heartbeat=st.sampled_from([3.0, 0.7]),
+    in_turn=st.booleans(),
 )
 def test_everything_runs_once_whatever_the_schedulers(
     sizes: list[list[float]],
@@ -130,9 +150,12 @@ def test_everything_runs_once_whatever_the_schedulers(
     expected: float | None,
     waits: dict[str, float],
     heartbeat: float,
+    in_turn: bool,
 ) -> None:
     jobs = [job(f"j{i}-", 0.5 * i, *durations) for i, durations in enumerate(sizes)]
-    options = {"schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, **waits}
+    options = {
+        "schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, "in_turn": in_turn, **waits,
+    }  # fmt: skip
     result = HybridSimulation(units(3), jobs, **options).run()  # type: ignore[arg-type]
     assert (result.delay <= result.start).all() and (result.start < result.completion).all()
     assert (result.completion >= [max(durations) for durations in sizes]).all()
