@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes, StackedQueue
+from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
 from flowsched.sim.unit_sharing import (
-    read_interference,
     read_micro_batches,
-    share_gpu,
     stacked_latencies,
     unstacked_latencies,
 )
@@ -170,16 +166,6 @@ def test_impossible_inputs_are_named() -> None:
         HybridSimulation(units(1), [], schedulers=0)
 
 
-def test_gpu_memory_and_the_run_limit_bound_how_many_share() -> None:
-    jobs = {Container(i, gmem=3): 100.0 for i in range(6)}
-    for most, expected in ((1, 60.0), (2, 40.0), (3, 6 * 10 / 3 / 0.75**2), (9, 6 * 10 / 3 / 0.75**2)):
-        queue = StackedQueue(ResourceUnit("g", gmem=10, gpu=0), most=most)
-        seconds, peak = share_gpu(queue, jobs, rate=10.0, factor=0.75)
-        assert seconds == pytest.approx(expected) and peak == min(most, 3) * 3_000_000
-    with pytest.raises(InputError, match="fits on no GPU"):
-        share_gpu(StackedQueue(ResourceUnit("g", gmem=2, gpu=0)), jobs, 1.0, 1.0)
-
-
 def test_streams_go_first_and_wait_for_each_other_only() -> None:
     work = [8.0, 8.0, 40.0, 8.0]
     assert stacked_latencies(work, 10.0, 4, 0, 1, 4).tolist() == [2.0, 2.0, 10.0, 2.0]
@@ -216,13 +202,6 @@ def test_measured_decisions_take_time() -> None:
 
 
 def test_recorded_inputs_are_read_and_mistakes_are_told(tmp_path: Path) -> None:
-    file = tmp_path / "throughputs.json.gz"
-    alone, pair = {"null": 10.0, "('a', 1)": [4.0, 4.0]}, {"null": 10.0, "('b', 1)": [0.0, 0.0]}
-    with gzip.open(file, "wt") as out:
-        json.dump({"v100": {"('a', 1)": alone, "('b', 1)": pair, "('a', 2)": alone}}, out)
-    assert read_interference(file) == {"a": 0.4}
-    with pytest.raises(TraceError, match="'k80'"):
-        read_interference(file, "k80")
     trace = tmp_path / "trace.csv"
     head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     trace.write_text(head + "2023-11-16 18:17:03.9799600,5,1\n2023-11-16 18:17:05.1,4,0\n2023-11-16 18:17:25.0,7,1\n")
