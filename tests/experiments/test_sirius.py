@@ -249,3 +249,26 @@ def test_cost_of_a_process_of_its_own() -> None:
 def test_links_by_number() -> None:
     assert links._path(3, 3) == (links._NONE,) * 4
     assert len(set(links._path(3, 15))) == 4 and len(set(links._path(3, 5)) - {links._NONE}) == 2
+
+
+def test_marks_can_be_either() -> None:
+    snp = {
+        f"{load} load of 70%": {"Sirius": 1.0, "random queue": 0.5, "Firmament": 1.0}
+        for load in ("batch", "service", "mixed")
+    }
+    gpu = {
+        "Sirius": {10: (1, 0, 60), 20: (1, 0, 60), 30: (1, 1, 60), 40: (1, 1, 60)},
+        "GPU machines only": {10: (1, 0, 60), 20: (1, 1, 90), 30: (1, 2, 90), 40: (1, 2, 90)},
+        "random queue": {10: (0.5, 0, 90)},
+    }
+    first = {"Sirius, equal priority": {"TPC-H": 6.0}, "Sirius, TPC-H first": {"TPC-H": 0.5}}
+    times = {"5,000": {"ICS": [1.0, 1.5], "queue": [2.0, 4.0]}, "10,000": {"ICS": [1.0, 1.5], "queue": [2.0, 4.0]}}
+    cost = {"Sirius": {1: (2.0, 2.0)}, overhead.SLOTS_ONLY: {1: (1.0, 1.0)}, overhead.FILTER: {1: (1.0, 1.0)}}
+    good = experiment.marks(snp, gpu, first, times, cost)
+    assert {row.value for row in good} == {"as the source"} and len(good) == 6 + 3 + 2 + 4 + 4
+    turned = {name: dict(zip(by, reversed(list(by.values())), strict=True)) for name, by in times.items()}
+    swapped = {name: {"Sirius": 0.5, "random queue": 1.0, "Firmament": 1.0} for name in snp}
+    late = {"Sirius, equal priority": {"TPC-H": 4.0}, "Sirius, TPC-H first": {"TPC-H": 2.0}}
+    dear = {"Sirius": {1: (0.5, 0.5)}} | {name: cost[name] for name in (overhead.SLOTS_ONLY, overhead.FILTER)}
+    other = gpu | {"Sirius": gpu["GPU machines only"] | {10: (0.5, 0, 90)}}
+    assert {row.value for row in experiment.marks(swapped, other, late, turned, dear)} == {"not so"}

@@ -12,6 +12,7 @@ from pathlib import Path
 from flowsched.experiments.rows import Keep, Outcome, forget
 from flowsched.experiments.sirius.fairness import measure_fairness
 from flowsched.experiments.sirius.latency import job_sizes, measure_latency
+from flowsched.experiments.sirius.marks import marks
 from flowsched.experiments.sirius.overhead import measure_overhead
 from flowsched.experiments.sirius.placement import measure_placement
 from flowsched.experiments.sirius.plots import Figures, plot
@@ -53,5 +54,6 @@ def run(
     outcome.latency = measure_latency(outcome, quick, seed, sizes)
     say("resource cost, in processes of their own")
     outcome.cost = measure_overhead(outcome, quick, seed, None if sizes is None else sizes.tolist())
+    outcome.rows += marks(outcome.snp, outcome.gpu, outcome.priority, outcome.latency, outcome.cost)
     outcome.notes += _NOTES.strip().splitlines()
     return outcome
