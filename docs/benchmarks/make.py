@@ -30,12 +30,13 @@ def measure(name: str, options: list[str]) -> None:
         subprocess.run([*command, "--json", str(rows)], check=True)
         found = json.loads(rows.read_text(encoding="utf-8"))
     quick = " --quick" if found["quick"] else ""
+    data = " --data DIR" if "--data" in options else ""
     of = found["environment"]
     facts = {
         "date": of["date"].partition("T")[0],
         "on": f"{of['cpu']}, {of['cores']} cores, {of['system'].partition('-')[0]}",
         "load": round(os.getloadavg()[1], 1),
-        "command": f"flowsched bench {name}{quick}",
+        "command": f"flowsched bench {name}{quick}{data}",
         "flowsched": of["flowsched"],
         "python": of["python"].rpartition(" ")[2],
     }

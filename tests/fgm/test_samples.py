@@ -7,7 +7,7 @@ from fgm_worlds import NAMES, known, submit
 
 import flowsched as fs
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
-from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages
+from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, time_weighted_mean
 from flowsched.rounds import Preempt
 
 
@@ -179,3 +179,9 @@ def test_a_task_may_be_sampled_later_than_it_ended() -> None:
     fine.learn()
     profile = fine.estimator.profile("k")
     assert profile is not None and profile.samples == 2 and (profile.seconds >= 0).all()
+
+
+def test_a_mean_over_a_window_weighs_samples_by_their_length() -> None:
+    """Equation (14), for a tuple of resources, as (9) to (12) have them: element by element."""
+    mean = time_weighted_mean([[1.0, 8.0], [4.0, 2.0]], [10.0, 20.0])
+    assert mean.tolist() == [(1 * 10 + 4 * 20) / 30, (8 * 10 + 2 * 20) / 30]

@@ -177,3 +177,18 @@ def test_thousands_of_units_at_once() -> None:
     for container in queue.waiting:
         heapq.heappush(heap, heapq.heappop(heap) + container.duration)
     assert best.wait == heap[0] - 2.0 == best.waits.min()
+
+
+def test_a_container_that_is_late_is_expected_to_take_a_power_of_two_times_as_long() -> None:
+    """Told to take 1 s, it still runs after 1.02 s: everything behind it is expected a second later than at first."""
+    queue = StackedQueue(ResourceUnit("u", vcore=3, mem=6))
+    for i, (vcore, mem, duration) in enumerate([(3, 4, 1), (3, 2, 9), (2, 4, 8), (2, 4, 8), (2, 1, 6), (3, 4, 9)]):
+        queue.submit(Container(i, vcore=vcore, mem=mem, duration=duration), 0.19 * i)
+    me = Container("me", vcore=3, mem=4, duration=3)
+    early, now = queue.predict(me, 0.99), 1.02
+    assert queue.predict(me, now) == pytest.approx(early + 0.99 + 1.0 - now)
+    queue.submit(me, now)
+    ends = dict(queue.running)
+    assert list(ends) == [0] and ends[0].end == 1.0
+    queue.finish(0, 2.0)
+    assert simulate(queue, "me", 2.0) == pytest.approx(0.99 + early + 1.0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError, TraceError
-from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes, StackedQueue
+from flowsched.hrm import Container, Elastic, ResourceUnit, RunTimes
 from flowsched.sim.hybrid import BatchJob, HybridSimulation
 from flowsched.sim.unit_sharing import (
-    read_interference,
     read_micro_batches,
-    share_gpu,
     stacked_latencies,
     unstacked_latencies,
 )
@@ -96,6 +92,25 @@ def test_six_schedulers_start_jobs_no_later_than_one() -> None:
     assert six.start.mean() < HybridSimulation(units(60, 5), jobs).run().start.mean()
 
 
+def test_the_last_places_make_one_job_whole() -> None:
+    # Four places, two jobs that want three each, and decisions at once: each scheduler prefers other units.
+    jobs = [job("a", 0.0, 10.0, 10.0, 10.0), job("b", 0.0, 10.0, 10.0, 10.0)]
+    for length in (0, 3):
+        options = {"schedulers": 2, "length": length, "claim_cost": 0.1}
+        turn = HybridSimulation(units(2), jobs, in_turn=True, **options).run()  # type: ignore[arg-type]
+        assert turn.start[0] == pytest.approx(0.3) and turn.start[1] > 10.0
+        assert turn.start.mean() <= HybridSimulation(units(2), jobs, **options).run().start.mean()  # type: ignore[arg-type]
+
+
+def test_a_burst_starts_earlier_in_turn() -> None:
+    rng = np.random.default_rng(3)
+    jobs = [job(f"j{i}-", 0.0, *rng.uniform(5.0, 25.0, 20).tolist()) for i in range(24)]
+    mean = {}
+    for turn in (False, True):
+        mean[turn] = HybridSimulation(units(75, 5), jobs, schedulers=6, length=3, in_turn=turn).run().start.mean()
+    assert mean[True] < mean[False]
+
+
 def test_expected_run_times_come_from_the_history_of_a_jobs_name() -> None:
     # The first "long" job runs while nothing is known of it; then a queue behind the next one takes no container.
     times = RunTimes(default=1.0, weight=1.0)
@@ -122,6 +137,7 @@ def test_what_was_refused_goes_before_the_next_job() -> None:
     expected=st.sampled_from([None, 2.0]),
     waits=st.sampled_from([{}, {"patience": 0.0}, {"max_wait": 1.5}, {"max_wait": 3.0, "patience": 1.0}]),
     heartbeat=st.sampled_from([3.0, 0.7]),
+    in_turn=st.booleans(),
 )
 def test_everything_runs_once_whatever_the_schedulers(
     sizes: list[list[float]],
@@ -130,9 +146,12 @@ def test_everything_runs_once_whatever_the_schedulers(
     expected: float | None,
     waits: dict[str, float],
     heartbeat: float,
+    in_turn: bool,
 ) -> None:
     jobs = [job(f"j{i}-", 0.5 * i, *durations) for i, durations in enumerate(sizes)]
-    options = {"schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, **waits}
+    options = {
+        "schedulers": schedulers, "length": length, "expected": expected, "heartbeat": heartbeat, "in_turn": in_turn, **waits,
+    }  # fmt: skip
     result = HybridSimulation(units(3), jobs, **options).run()  # type: ignore[arg-type]
     assert (result.delay <= result.start).all() and (result.start < result.completion).all()
     assert (result.completion >= [max(durations) for durations in sizes]).all()
@@ -145,16 +164,6 @@ def test_impossible_inputs_are_named() -> None:
         HybridSimulation(units(1), [BatchJob("a", 0.0, (Container("a0", vcore=3, duration=1.0),))])
     with pytest.raises(InputError, match="schedulers=0"):
         HybridSimulation(units(1), [], schedulers=0)
-
-
-def test_gpu_memory_and_the_run_limit_bound_how_many_share() -> None:
-    jobs = {Container(i, gmem=3): 100.0 for i in range(6)}
-    for most, expected in ((1, 60.0), (2, 40.0), (3, 6 * 10 / 3 / 0.75**2), (9, 6 * 10 / 3 / 0.75**2)):
-        queue = StackedQueue(ResourceUnit("g", gmem=10, gpu=0), most=most)
-        seconds, peak = share_gpu(queue, jobs, rate=10.0, factor=0.75)
-        assert seconds == pytest.approx(expected) and peak == min(most, 3) * 3_000_000
-    with pytest.raises(InputError, match="fits on no GPU"):
-        share_gpu(StackedQueue(ResourceUnit("g", gmem=2, gpu=0)), jobs, 1.0, 1.0)
 
 
 def test_streams_go_first_and_wait_for_each_other_only() -> None:
@@ -193,13 +202,6 @@ def test_measured_decisions_take_time() -> None:
 
 
 def test_recorded_inputs_are_read_and_mistakes_are_told(tmp_path: Path) -> None:
-    file = tmp_path / "throughputs.json.gz"
-    alone, pair = {"null": 10.0, "('a', 1)": [4.0, 4.0]}, {"null": 10.0, "('b', 1)": [0.0, 0.0]}
-    with gzip.open(file, "wt") as out:
-        json.dump({"v100": {"('a', 1)": alone, "('b', 1)": pair, "('a', 2)": alone}}, out)
-    assert read_interference(file) == {"a": 0.4}
-    with pytest.raises(TraceError, match="'k80'"):
-        read_interference(file, "k80")
     trace = tmp_path / "trace.csv"
     head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     trace.write_text(head + "2023-11-16 18:17:03.9799600,5,1\n2023-11-16 18:17:05.1,4,0\n2023-11-16 18:17:25.0,7,1\n")

@@ -40,9 +40,9 @@ _ENDS = """
 
 _ABOUT = {
     "solver": "The solver beside other solvers, on drawn networks or your own DIMACS files.",
-    "sirius": "Fairness, placement and priority on 20 machines, as in the Sirius paper.",
+    "sirius": "Fairness, placement, priority, latency and resource cost, as in the Sirius paper.",
     "fgm": "Makespans, job times and fairness beside FIFO, Capacity, Fair and DRF, as in the FGM paper.",
-    "hrm": "Several schedulers over a shared state, queues, shared GPUs, as in the HRM paper.",
+    "hrm": "Several schedulers over a shared state, queues, Mesos and YARN, streams, as in the HRM paper.",
     "sequence": "Proportional sharing over time, with the tables of the source recomputed.",
     "openb": "GPUs allocated at saturation, beside FGD and five other policies.",
     "decision": "What one event costs, on 1,000 to 100,000 machines, part by part.",
@@ -60,9 +60,13 @@ _MORE = {
       flowsched bench solver --quick
       flowsched bench solver one.min other.min.gz --json mine.json
     """,
+    "sirius": """
+    With --data DIR jobs are as large as those of the Google trace of 2011 in DIR/google2011, otherwise drawn. A note says
+    where the trace can be had.
+    """,
     "hrm": """
-    --data DIR adds rows of recorded inputs: DIR/gavel/simulation_throughputs.json.gz and
-    DIR/azure_llm2023/AzureLLMInferenceTrace_code.csv. The notes say where they can be had.
+    With --data DIR micro-batches are those of DIR/azure_llm2023/AzureLLMInferenceTrace_code.csv, otherwise drawn. A note
+    says where it can be had.
     """,
     "openb": """
     With --data DIR it measures the trace in DIR/openb, otherwise the bundled model of it. A note says where the trace
@@ -75,7 +79,7 @@ _MORE = {
     With --data DIR it also starts the tasks of the trace in DIR/openb at once.
     """,
 }
-_DATA = ("solver", "hrm", "openb", "decision", "backlog")
+_DATA = ("solver", "sirius", "hrm", "openb", "decision", "backlog")
 
 
 class _Experiments(endings.Group):

@@ -23,6 +23,7 @@ from flowsched.exceptions import InputError
 from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
+from flowsched.sim.delay import DelayScheduling
 from flowsched.sim.room import Choice, Plan, Room, emptiest, together
 
 __all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
@@ -155,6 +156,8 @@ class Greedy:
     resources : sequence of str or Resources
     choice : Choice
         The emptiest machine by default.
+    delay : DelayScheduling, optional
+        Tasks with data wait for a near machine, see there; without it, data do not matter.
 
     Attributes
     ----------
@@ -162,13 +165,19 @@ class Greedy:
     """
 
     def __init__(
-        self, order: Order, resources: Resources | Collection[str] = ("cpu", "mem", "gpu"), choice: Choice = emptiest
+        self,
+        order: Order,
+        resources: Resources | Collection[str] = ("cpu", "mem", "gpu"),
+        choice: Choice = emptiest,
+        delay: DelayScheduling | None = None,
     ) -> None:
         for name, given in (("order", order), ("choice", choice)):
             if not callable(given):
                 raise InputError(f"{name}: a callable expected, got {given!r}")
         self.order = order
         self.choice = choice
+        self.delay = delay
+        self._now = 0.0  # of the round
         self._inner = Scheduler(resources=resources if isinstance(resources, Resources) else tuple(resources))
         self.cluster = self._inner.cluster
 
@@ -182,6 +191,7 @@ class Greedy:
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide; see `Scheduler.schedule`.  The time limit is not needed."""
         begin = time.perf_counter()
+        self._now = now
         self.cluster.changes(now)
         transaction = Transaction(self.cluster, now)
         plan = Plan(transaction)
@@ -254,6 +264,8 @@ class Greedy:
     def _start_one(self, task: TaskRecord, columns: Ints, plan: Plan, room: Room) -> int | None:
         """Start a task on one of these machines, and return which; None where none of them takes it."""
         cls = task.group.cls
+        if self.delay is not None:
+            columns = columns[self.delay.nearest(self.cluster, task, room.rows[columns], self._now)]
         while len(columns):
             column = int(columns[self.choice(room, cls, columns).argmin()])
             row = int(room.rows[column])
@@ -287,4 +299,8 @@ class Greedy:
 
     def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
         """Commit a round; see `Scheduler.commit`."""
-        return self._inner.commit(round, only)
+        done = self._inner.commit(round, only)
+        if self.delay is not None:
+            placed = (delta.task for delta in done.accepted if isinstance(delta, Place))
+            self.delay.started(self.cluster, placed, round.now)
+        return done

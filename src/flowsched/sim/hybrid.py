@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,9 @@ from flowsched.sim.clock import Clock
 __all__ = ["BatchJob", "HybridMetrics", "HybridSimulation"]
 
 Floats = NDArray[np.float64]
+
+_ASK = 5e-3
+"""Seconds after which a scheduler asks again whether it is its turn."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,12 @@ class HybridMetrics:
 
 @dataclass
 class _Scheduler:
-    """One scheduler: its network, its jobs that it has not looked at, and True in `deciding` during a decision."""
+    """One scheduler: its network, and its jobs that it has not looked at; `deciding` during a decision, `asking` for its turn."""
 
     hybrid: Hybrid
     queue: deque[int] = field(default_factory=deque)
     deciding: bool = False
+    asking: bool = False
     seen: dict[str, int] = field(default_factory=dict)
 
 
@@ -119,6 +123,9 @@ class HybridSimulation:
         At a machine's heartbeat, its containers with a predicted wait of at least so long move to idle units.
     same_taste : bool
         All schedulers prefer the same ones of equally good units.
+    in_turn : bool
+        As long as containers may run at once, a scheduler leaves those places to jobs that came before its own, as far as
+        they want them.  So the last places make some jobs whole, not many jobs parts.
 
     Raises
     ------
@@ -141,6 +148,7 @@ class HybridSimulation:
         max_wait: float = math.inf,
         patience: float = math.inf,
         same_taste: bool = False,
+        in_turn: bool = False,
     ) -> None:
         if schedulers < 1 or length < 0 or not heartbeat > 0 or round_cost < 0 or claim_cost < 0:
             raise InputError(
@@ -171,6 +179,8 @@ class HybridSimulation:
         # By task: its index in `jobs`, its container with the true run time, and with the expected one.
         self._job_of = {str(c.id): j for j, job in enumerate(jobs) for c in job.containers}
         self._true = {str(c.id): c for job in jobs for c in job.containers}
+        self._times = np.array([job.time for job in jobs])
+        self._in_turn = in_turn
         self._expected = expected
         self._told: dict[str, Container] = {}
         self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
@@ -231,12 +241,33 @@ class HybridSimulation:
             for container in job.containers:
                 self._told[str(container.id)] = self._expect(job, container)
             hybrid.submit(job.id, [self._told[str(c.id)] for c in job.containers])
-        claims = hybrid.claims(self._clock.now)
+        allowed = self._turn(hybrid) if self._in_turn else None
+        if allowed is not None and not any(allowed.values()):
+            if not scheduler.asking:
+                scheduler.asking = True
+                self._clock.after(_ASK, scheduler, self._ask)
+            return
+        claims = hybrid.claims(self._clock.now, allowed)
         scheduler.deciding = True
         cost = self._round_cost + self._claim_cost * len(claims)
         if self._measured:
             cost += time.thread_time() - begin
         self._clock.after(cost, (scheduler, claims), self._commit)
+
+    def _ask(self, scheduler: _Scheduler) -> None:
+        scheduler.asking = False
+        self._decide(scheduler, again=True)
+
+    def _turn(self, hybrid: Hybrid) -> dict[Hashable, int] | None:
+        """Return how many containers of each open job may run at once beside those of older jobs; None if none may."""
+        room = [self._known[unit].room for unit in self._idle]
+        places = sum(min(a // b for a, b in zip(have, self._least, strict=True) if b) for have in room)
+        if not places:
+            return None
+        open_ = np.where(self._times <= self._clock.now, self._unassigned, 0)
+        before = np.cumsum(open_) - open_
+        mine = {job: self._job_of[str(task)] for task, job in hybrid.open.items()}
+        return {job: max(places - int(before[j]), 0) for job, j in mine.items()}
 
     def _expect(self, job: BatchJob, container: Container) -> Container:
         expected = self._expected

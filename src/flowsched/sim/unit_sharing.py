@@ -1,53 +1,27 @@
-"""Sharing of a unit: GPUs that slow down shared containers, and streams of micro-batches beside batch containers."""
+"""Sharing of units: streams of micro-batches beside batch containers."""
 
 from __future__ import annotations
 
 import csv
-import gzip
 import heapq
-import json
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.exceptions import InputError, TraceError
+from flowsched.exceptions import TraceError
 from flowsched.hrm.containers import Container, Outcome
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.rebalancing import Elastic
 from flowsched.hrm.units import ResourceUnit
 
-__all__ = ["read_interference", "read_micro_batches", "share_gpu", "stacked_latencies", "unstacked_latencies"]
+__all__ = ["read_micro_batches", "stacked_latencies", "unstacked_latencies"]
 
 Floats = NDArray[np.float64]
-
-
-def read_interference(path: str | Path, gpu: str = "v100") -> dict[str, float]:
-    """Read the speed of a container beside another one like it, as a fraction of its speed alone, by job type.
-
-    Parameters
-    ----------
-    path : path
-        Gavel's ``simulation_throughputs.json.gz``.
-    gpu : str
-
-    Raises
-    ------
-    TraceError
-        The file has no such GPU.
-    """
-    with gzip.open(path, "rt") as file:
-        known = json.load(file)
-    if gpu not in known:
-        raise TraceError(f"{path}: no GPU {gpu!r}; there are {', '.join(known)}")
-    pairs = {job: (beside["null"], beside.get(job)) for job, beside in known[gpu].items() if job.endswith(", 1)")}
-    return {
-        job[2:].split("'")[0]: pair[0] / alone for job, (alone, pair) in pairs.items() if alone and pair and pair[0]
-    }
 
 
 def read_micro_batches(path: str | Path, window: float) -> Floats:
@@ -73,45 +47,6 @@ def read_micro_batches(path: str | Path, window: float) -> Floats:
                 raise TraceError(f"{path}: line {line}: {error}") from None
     at = ((np.array(times) - times[0]) // window).astype(np.int64)
     return np.bincount(at, tokens).astype(np.float64)
-
-
-def share_gpu(queue: StackedQueue, work: Mapping[Container, float], rate: float, factor: float) -> tuple[float, int]:
-    """Run containers on one GPU, as many at once as its memory and its queue allow.
-
-    Parameters
-    ----------
-    queue : StackedQueue
-        Of the GPU's unit; empty.
-    work : mapping of Container to float
-        Items of work of each container.
-    rate : float
-        Items per second of a container that is alone.
-    factor : float
-        Fraction of that rate beside another container: `factor` beside one, its square beside two (measurements exist of
-        pairs only).
-
-    Returns
-    -------
-    seconds : float
-        Time until all work is done.
-    memory : int
-        Most GPU memory in use, in micro-units.
-    """
-    left = {container.id: float(amount) for container, amount in work.items()}
-    now, peak = 0.0, 0
-    for container in work:
-        if queue.submit(container, now).outcome not in (Outcome.STARTED, Outcome.QUEUED):
-            raise InputError(f"container {container.id!r} fits on no GPU of this size, or the queue is too short")
-    while queue.running:
-        peak = max(peak, queue.capacity[2] - queue.free[2])
-        speed = rate * factor ** (len(queue.running) - 1)
-        first = min(queue.running, key=lambda id: left[id])
-        seconds = left[first] / speed
-        for id in queue.running:
-            left[id] -= seconds * speed
-        now += seconds
-        queue.finish(first, now)
-    return now, peak
 
 
 def stacked_latencies(

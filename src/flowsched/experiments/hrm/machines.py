@@ -1,4 +1,4 @@
-"""Few machines: GPUs and cores that are shared, micro-batches beside batch jobs."""
+"""Few machines: cores that are shared, micro-batches beside batch jobs."""
 
 from __future__ import annotations
 
@@ -11,58 +11,21 @@ import numpy as np
 
 from flowsched.exceptions import FlowschedError
 from flowsched.experiments.rows import Row
-from flowsched.hrm import Container, Elastic, ResourceUnit, StackedQueue
+from flowsched.hrm import Container, Elastic, ResourceUnit
 from flowsched.sim.unit_sharing import (
-    read_interference,
     read_micro_batches,
-    share_gpu,
     stacked_latencies,
     unstacked_latencies,
 )
 
-__all__ = ["gpu_sharing", "processes", "stream_latency"]
+__all__ = ["processes", "stream_latency"]
 
 _NAME = "hrm"
-_SOURCE_GPU = {1: 151.3, 2: 103.2, 3: 69.0}
-"""Seconds by containers at once."""
-
-
 _DRAWN, _VARIATION = 151, 0.83
 """Micro-batches that are drawn where the Azure trace is absent: as many as it has, and its coefficient of variation."""
 
-_INTERFERENCE = "gavel/simulation_throughputs.json.gz"
 _REQUESTS = "azure_llm2023/AzureLLMInferenceTrace_code.csv"
-_ORIGIN = {
-    _INTERFERENCE: "simulation_throughputs.json of https://github.com/stanford-futuredata/gavel, gzipped",
-    _REQUESTS: "AzureLLMInferenceTrace_code.csv of https://github.com/Azure/AzurePublicDataset",
-}
-
-
-def gpu_sharing(data: Path | None, notes: list[str]) -> list[Row]:
-    """Table 1: detection of 720 images by containers of 30 images on a GPU of 10 GB.
-
-    How many run at once follows from the memory that they take, or from a bound on the queue.  How fast is an input: what
-    Gavel measured of pairs of equal training jobs on a V100, for three at once twice.  There is no row without that.
-    """
-    rows: list[Row] = []
-    path = _recorded(data, _INTERFERENCE)
-    if path is None:
-        notes.append(_absent(data, _INTERFERENCE, "the rows of a shared GPU are left out"))
-        return rows
-    pairs = read_interference(path)
-    factors = {
-        f"median of {len(pairs)} pairs of training jobs": float(np.median(list(pairs.values()))),
-        "the lightest pair of training jobs": max(pairs.values()),
-    }
-    alone = _SOURCE_GPU[1]
-    for name, factor in factors.items():
-        for most in (2, 3):
-            queue = StackedQueue(ResourceUnit("gpu", gmem=10240, gpu=0), most=None if most == 3 else most)
-            took, _ = share_gpu(queue, {Container(i, gmem=2860): 30.0 for i in range(24)}, 720 / alone, factor)
-            where = f"{most} at once, sharing as {name}"
-            note = "follows from inputs: the recorded pair's speed, and the time of one at once, the baseline"
-            rows.append(Row(_NAME, where, "720 images", took, alone, alone / took, _SOURCE_GPU[most], "s", note))
-    return rows
+_ORIGIN = "AzureLLMInferenceTrace_code.csv of https://github.com/Azure/AzurePublicDataset"
 
 
 def processes(quick: bool, notes: list[str]) -> list[Row]:
@@ -108,11 +71,15 @@ def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) 
 
     128 cores; the stream job has 32 containers, each batch job 40 that run 5 to 15 s and are followed by others.  The
     micro-batches are 10 s of the Azure trace each, or drawn where that is absent, scaled so that one takes 2 s on average
-    when alone.  Elastic streams have as many containers as their load wants.
+    when alone.  Stacked, it takes as long beside any number of batch jobs, because a stream's priority is absolute: that is no
+    row.  Without, the ratio comes out.  Elastic streams have as many containers as their load wants.
     """
-    path = _recorded(data, _REQUESTS)
-    if path is None:
-        notes.append(_absent(data, _REQUESTS, f"micro-batches are drawn, coefficient of variation {_VARIATION:g}"))
+    path = None if data is None else data / _REQUESTS
+    if path is None or not path.exists():
+        where = "no --data" if path is None else f"no {path}"
+        effect = f"micro-batches are drawn, coefficient of variation {_VARIATION:g}"
+        notes.append(f"{where}: {effect}. They would be read from DIR/{_REQUESTS}: {_ORIGIN}")
+        path = None
         tokens = np.random.default_rng(seed).gamma(_VARIATION**-2, size=_DRAWN)
     else:
         tokens = read_micro_batches(path, 10.0)
@@ -126,9 +93,6 @@ def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) 
         stacked = float(stacked_latencies(work, 10.0, 32, 40 * count, 8, 16).mean())
         shared = unstacked_latencies(work, 10.0, 32, [40] * count, 128, lambda rng=rng: float(rng.uniform(5.0, 15.0)))  # type: ignore[misc]
         where = f"{count} batch jobs beside it, {len(work)} {what}"
-        note = "baseline: alone (input: 2 s)"
-        metric = "time of a micro-batch, stacked"
-        rows.append(Row(_NAME, where, metric, stacked, alone, alone / stacked, None, "s", note))
         told = "about 1" if count <= 3 else "2 to 3"
         ratio = float(shared.mean()) / stacked
         rows.append(Row(_NAME, where, "without stacking against with", ratio, source_value=told, better="less"))
@@ -138,19 +102,15 @@ def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) 
     late = 100 * float(np.mean(elastic > 10.0))
     rows += [
         Row(_NAME, where, "containers of the stream, mean", float(np.mean(held)), 32, note="baseline: not elastic"),
-        Row(_NAME, where, "time of a micro-batch, stacked", float(elastic.mean()), alone, unit="s", note=note),
+        Row(
+            _NAME,
+            where,
+            "time of a micro-batch",
+            float(elastic.mean()),
+            alone,
+            unit="s",
+            note="baseline: not elastic, 2 s (input)",
+        ),
         Row(_NAME, where, "micro-batches later than the next", late, unit="%"),
     ]
     return rows
-
-
-def _recorded(data: Path | None, name: str) -> Path | None:
-    """Return the path of a recorded input; None if it is not at hand."""
-    path = None if data is None else data / name
-    return path if path is not None and path.exists() else None
-
-
-def _absent(data: Path | None, name: str, effect: str) -> str:
-    """Return a note on an input that is absent: the effect, and where it can be had."""
-    where = "no --data" if data is None else f"no {data / name}"
-    return f"{where}: {effect}. They need DIR/{name}: {_ORIGIN[name]}"

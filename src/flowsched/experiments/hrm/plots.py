@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ def draw(outcome: Outcome, folder: Path) -> list[Path]:
     written: list[Path] = []
     with rc_context(_STYLE):
         for name, paint in (
-            ("bursts", _bursts), ("rates", _rates), ("conflicts", _conflicts), ("lengths", _lengths), ("gpu_sharing", _gpu),
+            ("bursts", _bursts), ("rates", _rates), ("conflicts", _conflicts), ("lengths", _lengths), ("frameworks", _frameworks),
             ("streams", _streams),
         ):  # fmt: skip
             figure = Figure(figsize=(7.5, 4.2), layout="constrained")
@@ -134,34 +133,31 @@ def _lengths(rows: list[Row], axes: Axes) -> bool:
     return True
 
 
-def _gpu(rows: list[Row], axes: Axes) -> bool:
-    picked = _pick(rows, r"^(\d) at once, sharing as (.+)", "720 images")
-    names = list(dict.fromkeys(match[2] for match, _ in picked))
+def _frameworks(rows: list[Row], axes: Axes) -> bool:
+    picked = _pick(rows, r"^9: (.+), load of 80%", "completion, mean")
+    names = {row.note.removeprefix("baseline: "): None for _, row in picked if "one container" not in row.note}
     if not names:
         return False
-    values: Callable[[str], list[float]] = lambda name: [_number(r.value) for m, r in picked if m[2] == name]  # noqa: E731
-    series = {"the source": ([_number(r.source_value) for m, r in picked if m[2] == names[0]], _GREY)}
-    series |= {name: (values(name), colour) for name, colour in zip(names, (_BLUE, _ORANGE, "#16806a"), strict=False)}
-    _bars(axes, [f"{match[1]} at once" for match, _ in picked if match[2] == names[0]], series)
-    axes.set_ylim(0, 1.35 * axes.get_ylim()[1])
-    axes.set_ylabel("seconds for 720 images")
-    axes.set_title("Detection jobs that share a GPU")
+    programs = list(dict.fromkeys(match[1] for match, _ in picked))
+    first = next(iter(names))
+    series = {"HRM": ([_number(row.value) for _, row in picked if row.note.endswith(first)], _BLUE)}
+    for name, colour in zip(names, (_ORANGE, _GREY, "#16806a"), strict=False):
+        series[name] = ([_number(row.baseline) for _, row in picked if row.note == f"baseline: {name}"], colour)
+    _bars(axes, programs, series)
+    axes.set_ylabel("completion, s")
+    axes.set_title("Batch jobs at 80 % load (figure 9a)")
     return True
 
 
 def _streams(rows: list[Row], axes: Axes) -> bool:
-    stacked = _pick(rows, r"^(\d) batch jobs", "time of a micro-batch, stacked")
     against = _pick(rows, r"^(\d) batch jobs", "without stacking against with")
-    if not stacked:
+    if not against:
         return False
-    with_stacks = [_number(row.value) for _, row in stacked]
-    without = [time * _number(row.value) for time, (_, row) in zip(with_stacks, against, strict=True)]
     _bars(
-        axes,
-        [match[1] for match, _ in stacked],
-        {"fair shares": (without, _ORANGE), "stacked queues": (with_stacks, _BLUE)},
+        axes, [match[1] for match, _ in against], {"fair shares": ([_number(row.value) for _, row in against], _ORANGE)}
     )
+    axes.axhline(1, color="#66717e", linewidth=0.8, label="stacked queues")
     axes.set_xlabel("batch jobs beside the stream")
-    axes.set_ylabel("seconds for a micro-batch, mean")
+    axes.set_ylabel("time of a micro-batch, stacked = 1")
     axes.set_title("Micro-batches beside batch jobs (source: flat stacked, else 2-3 times at 5-9)")
     return True

@@ -1,13 +1,12 @@
 """The model of run time on 20 machines: programs, loads of jobs, and one simulated run of a load.
 
-20 machines in two racks, 24 cores each; those of rack 1 have a GPU.  The worth of a core, of a GPU and of data in the other
-rack are assumptions; waiting times, and the tasks that share a machine, are measured.
+20 machines in two racks, 24 cores each; those of rack 1 have a GPU.  No machine has more tasks than cores.  The speed of a
+program without its GPU is an assumption; where tasks run, and how long they wait, comes out.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,26 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster import Machine, Task
-from flowsched.cluster.events import Event, JobSubmitted, MachineAdded
+from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.records import Group
 from flowsched.policy import LoadCost, Policy, Utilities
-from flowsched.rounds.values import Commit, Place, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim import Arrival, Simulation, Workload
 from flowsched.sim.baselines import Shares
 from flowsched.sim.execution import Execution
 
 __all__ = [
-    "CONTENTION",
     "CORES",
     "NAME",
-    "OFF_GPU",
-    "OFF_RACK",
     "RESOURCES",
     "Floats",
     "Kind",
     "Load",
-    "RandomPlacement",
     "Run",
     "cores",
     "oldest_first",
@@ -50,28 +44,19 @@ NAME = "sirius"
 RESOURCES = ("cpu",)
 CORES = 24
 """Cores of a machine."""
-CONTENTION = 0.5
-"""Slowdown beyond sharing where tasks outnumber cores, see `Execution`."""
-OFF_RACK = 0.7
-"""Speed of a task whose data are in the other rack."""
-OFF_GPU = 1 / 3
-"""Speed of a GPU task without a GPU."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A program: the range of its tasks' seconds, and the machines where they run at full speed."""
+    """A program: the range of its tasks' seconds, and its speed on a machine without a GPU."""
 
     name: str
     seconds: tuple[float, float]
-    gpu: bool = False
-    rack: str | None = None
+    off_gpu: float = 1.0
 
     def speed(self, rack: str) -> float:
         """Speed on a machine of a rack; the machines of rack 1 have the GPUs."""
-        if self.gpu and rack != "rack1":
-            return OFF_GPU
-        return OFF_RACK if self.rack is not None and rack != self.rack else 1.0
+        return 1.0 if rack == "rack1" else self.off_gpu
 
 
 def _machines(slots: Callable[[str], int | None]) -> list[Machine]:
@@ -86,53 +71,6 @@ def utilities(kinds: Iterable[Kind]) -> Utilities:
     """Placement constraints: the utility of a place is the speed of the program there."""
     racks = ("rack1", "rack2")
     return Utilities([(kind, {"rack": (rack,)}, kind.speed(rack)) for kind in dict.fromkeys(kinds) for rack in racks])
-
-
-class RandomPlacement:
-    """A queue, first come, first served: each task goes to a random machine that has a free slot."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self._free: dict[Hashable, int] = {}
-        self._where: dict[Hashable, Hashable] = {}
-        self._waiting: dict[Hashable, None] = {}
-
-    def apply(self, *events: Event) -> None:
-        """Take events."""
-        for event in events:
-            if isinstance(event, MachineAdded):
-                self._free[event.id] = 1 << 40 if event.slots is None else event.slots
-            elif isinstance(event, JobSubmitted):
-                self._waiting.update(dict.fromkeys(task.id for task in event.tasks))
-            elif (task := getattr(event, "task", None)) is not None:
-                if isinstance(task, Task):
-                    self._waiting[task.id] = None
-                elif task in self._where:
-                    self._free[self._where.pop(task)] += 1
-
-    def schedule(self, now: float, time_limit: float | None = None) -> Round:
-        """Draw a machine for each waiting task."""
-        begin = time.perf_counter()
-        free = dict(self._free)
-        places: dict[Hashable, Hashable] = {}
-        for task in self._waiting:
-            open_ = [machine for machine, room in free.items() if room > 0]
-            if not open_:
-                break
-            machine = open_[int(self._rng.integers(len(open_)))]
-            free[machine] -= 1
-            places[task] = machine
-        deltas = tuple(Place(task, machine, ()) for task, machine in places.items())
-        stats = RoundStats(0, 0, 0, 0, 0.0, 0.0, time.perf_counter() - begin)
-        return Round(now, places, {}, {}, {}, {}, deltas, stats)
-
-    def commit(self, round: Round, only: Collection[Hashable] | None = None) -> Commit:
-        """Start the tasks of a round."""
-        for task, machine in round.placements.items():
-            self._free[machine] -= 1
-            self._where[task] = machine
-            del self._waiting[task]
-        return Commit(round.deltas, {})
 
 
 @dataclass(frozen=True)
@@ -152,9 +90,7 @@ class Load:
             tasks = [Task(task, {"cpu": 1}, kind=kind) for task in ids]
             arrivals.append(Arrival(at, JobSubmitted(j, tasks, user=kind.name, priority=priority), seconds.tolist()))
         racks = {machine.id: str(machine.rack) for machine in machines}
-        execution = Execution(
-            compressible=("cpu",), contention=CONTENTION, speed=lambda task, machine: kinds[task].speed(racks[machine])
-        )
+        execution = Execution(speed=lambda task, machine: kinds[task].speed(racks[machine]))
         return Workload(self.name, arrivals, machines, resources=RESOURCES, units={"cpu": "cores"}), execution
 
 
@@ -186,13 +122,6 @@ class Run:
         """Mean over the tasks of a program."""
         mine = np.array([kind.name == name for _, kind, _, _ in self.load.jobs])
         return float(values[mine[self._job]].mean())
-
-    def snp(self) -> float:
-        """Geometric mean over jobs of ideal / actual run time (equation 11)."""
-        spent, job = self.spent, self._job
-        ideal = np.array([seconds.max() for _, _, seconds, _ in self.load.jobs])
-        actual = np.array([spent[job == j].max() for j in range(len(ideal))])
-        return float(np.exp(np.log(ideal / actual).mean()))
 
 
 def simulate(load: Load, scheduler: Any, slots: Callable[[str], int | None]) -> Run:

@@ -110,7 +110,7 @@ class SchedFamily:
         while done < count:
             if not self._left_in_job:
                 self.jobs += 1
-                self._left_in_job = int(rng.geometric(1 / self.job_size))
+                self._left_in_job = self.job_tasks()
                 self._wait_base = int(rng.integers(top // 2, top))
             upto = min(count, done + self._left_in_job)
             jobs[done:upto], bases[done:upto] = self.jobs - 1, self._wait_base
@@ -126,6 +126,10 @@ class SchedFamily:
             anywhere_cost=rng.integers(top // 2, top, count),
             wait_cost=top + bases + rng.integers(0, 100, count),
         )
+
+    def job_tasks(self) -> int:
+        """Draw the number of tasks of a job."""
+        return int(self.rng.geometric(1 / self.job_size))
 
     def change(self, count: int) -> Change:
         """Draw a round in which ``count`` tasks leave and as many arrive, and apply it to `tasks`."""
