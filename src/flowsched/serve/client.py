@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
 from flowsched.cluster.events import Event, to_dict
@@ -53,6 +53,12 @@ class Client:
         self._headers = {"Authorization": f"Bearer {token}"}
         self._timeout, self._patience = timeout, patience
         self._connection: HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def tell(self, *events: Event, key: str | None = None) -> dict[str, Any]:
         """Let events happen, all or none, and once however often the request has to be repeated.

@@ -112,7 +112,7 @@ class Rehearsal:
         whole(f"{type(event).__name__}: run", event.run, 0)
         _hashed(event.task, "task", UnknownTaskError)
         found = self._task(event.task)
-        return event.task in self._tasks or found is None or not found[1] or self._cluster.is_stale(event)
+        return found is None or not found[1] or self._cluster.is_stale(event)
 
     def _own(self, *events: ev.Event) -> None:
         """Check what events say about themselves."""
