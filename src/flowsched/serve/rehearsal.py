@@ -50,7 +50,7 @@ class Rehearsal:
     """
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self._cluster, self._empty = cluster, Cluster(cluster.resources)
         self._machines: dict[Hashable, bool | None] = {}
         """True for one that is up."""
         self._jobs: dict[Hashable, list[Any] | None] = {}
@@ -115,8 +115,15 @@ class Rehearsal:
         return found is None or not found[1] or self._cluster.is_stale(event)
 
     def _own(self, *events: ev.Event) -> None:
-        """Check what events say about themselves."""
-        Cluster(self._cluster.resources).apply(*events)
+        """Check what events say about themselves; nothing of them is left behind."""
+        try:
+            self._empty.apply(*events)
+        finally:
+            for job in list(self._empty.jobs):
+                self._empty.apply(ev.JobRemoved(job))
+            for machine in list(self._empty.machines):
+                self._empty.apply(ev.MachineRemoved(machine))
+            self._empty.users.clear()
 
     # -- what happens --------------------------------------------------------------------------------------------
 

@@ -42,8 +42,9 @@ _LOGGER = logging.getLogger("flowsched.serve")
 _LIFE = 10**9
 """Rounds are numbered from the number of the life times this."""
 
-_COMPACT_BYTES, _COMPACT_ROUNDS = 64 << 20, 20_000
-"""A journal is begun anew with the state when it has grown by so much; a restart makes its rounds again."""
+_COMPACT_BYTES, _COMPACT_SECONDS, _COMPACT_PART = 64 << 20, 2.0, 20.0
+"""A journal is begun anew with the state when it has grown by so much, or a restart would take so long to make its rounds
+again and the last time that it was begun anew took no more than that part of it."""
 
 _SLOWEST = 1.0
 """Seconds to which the pause grows between rounds that time alone asks for, and that decide nothing."""
@@ -121,7 +122,9 @@ class Service:
         self._ended: list[EndedRun] = []
         self._new: list[Hashable] = []
         self._dirty, self._wake = True, -inf
-        self._rounds_since, self._compact_at = 0, _COMPACT_BYTES
+        self._size, self._compacting = 0, 0.0
+        self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
+        """Seconds that a restart would take."""
         self._pause = self._interval
         self._news, self._more = asyncio.Event(), asyncio.Event()
         self._worker = ThreadPoolExecutor(1, "flowsched-serve")
@@ -386,7 +389,9 @@ class Service:
         """Decide a round and let it happen; return what is told of it, None if it says nothing, and its seconds."""
         scheduler, start = self.scheduler, time.perf_counter()
         try:
+            self._compact()
             round = scheduler.schedule(now, self._round_limit)
+            self._again += time.perf_counter() - start
         except _AHEAD:
             raise
         except Exception:  # the cluster is as before
@@ -406,12 +411,17 @@ class Service:
                  "ended": [run._asdict() for run in ended], "waiting": len(round.waiting),
                  "reasons": wire.reasons(round.waiting, dict.fromkeys(new)), "again_at": round.again_at}
             )  # fmt: skip
-        self._rounds_since += 1
-        journal = scheduler.journal
-        if journal is not None and (journal.size > self._compact_at or self._rounds_since > _COMPACT_ROUNDS):
-            scheduler.compact()
-            self._rounds_since, self._compact_at = 0, _COMPACT_BYTES + 2 * journal.size
         return told, time.perf_counter() - start
+
+    def _compact(self) -> None:
+        """Begin the journal anew where it has become long."""
+        journal, start = self.scheduler.journal, time.perf_counter()
+        if journal is not None and (
+            journal.size > 2 * self._size + _COMPACT_BYTES
+            or self._again > _COMPACT_SECONDS + _COMPACT_PART * self._compacting
+        ):
+            self.scheduler.compact()
+            self._size, self._again, self._compacting = journal.size, 0.0, time.perf_counter() - start
 
 
 def _refused(error: FlowschedError, index: int, **more: Any) -> RequestError:
