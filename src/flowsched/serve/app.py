@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import logging
 import re
+import time
 from base64 import b64encode
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -217,11 +218,11 @@ class _Routes:
         service = self._service
         first = _number(request, "first", 0, 2**40)
         tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
-        past = list(service.past)[:-1]
+        past = list(service.past)
 
         def told() -> bytes:
             shown = views.overview(service.scheduler, service.last, first, tasks, machines)
-            return wire.spelt({"round": service.made, "version": __version__, "past": past, **shown})
+            return wire.spelt({"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown})
 
         return Response(await service.ask(told), media_type="application/json")
 
