@@ -222,7 +222,9 @@ class _Routes:
 
         def told() -> bytes:
             shown = views.overview(service.scheduler, service.last, first, tasks, machines)
-            return wire.spelt({"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown})
+            return wire.spelt(
+                {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
+            )
 
         return Response(await service.ask(told), media_type="application/json")
 
