@@ -177,7 +177,9 @@ class Rehearsal:
         job, runs = self._known_task(event.task)
         if not runs:
             raise InputError(f"task {event.task!r} waits, it does not run")
-        if isinstance(event, ev.TaskFailed) and truth(f"task {event.task!r}: retry", event.retry):
+        attempts = self._cluster.attempts.get(event.task)
+        again = attempts is None or attempts.left > 0
+        if isinstance(event, ev.TaskFailed) and truth(f"task {event.task!r}: retry", event.retry) and again:
             self._tasks[event.task] = job, False
         else:
             self._remove(event.task, job)
