@@ -174,37 +174,36 @@ class _Routes:
         return _json(await self._service.what_if(events))
 
     async def _rounds(self, request: Request) -> Response:
-        service = self._service
-        after = _number(request, "after", service.newest, 2**53)
-        await service.more(after, _number(request, "wait", 0, 60))
-        rounds = service.after(after, _number(request, "limit", 1000, 10_000))
-        newest = rounds[-1][0] if rounds else after
-        text = b'{"newest":%d,"rounds":[%s]}' % (newest, b",".join(line for _, line in rounds))
+        newest = self._service.rounds
+        after = _number(request, "after", newest.newest, 2**53)
+        await newest.more(after, _number(request, "wait", 0, 60))
+        rounds = newest.after(after, _number(request, "limit", 1000, 10_000))
+        text = b'{"newest":%d,"rounds":[%s]}' % (after + len(rounds), b",".join(rounds))
         return Response(text, media_type="application/json")
 
     async def _stream(self, request: Request) -> Response:
-        after = _number(request, "after", self._service.newest, 2**53)
-        self._service.after(after, 0)
+        after = _number(request, "after", self._service.rounds.newest, 2**53)
+        self._service.rounds.after(after, 0)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._lines(after), headers=headers, media_type="application/x-ndjson")
 
     async def _lines(self, after: int) -> AsyncIterator[bytes]:
         """Yield rounds as lines of JSON; an empty line says that there are none for the moment."""
-        service = self._service
+        newest = self._service.rounds
         while True:
             try:
-                rounds = service.after(after, 100)
+                rounds = newest.after(after, 100)
             except RequestError as gone:
                 yield wire.spelt(gone.answer()) + b"\n"
                 return
             if rounds:
-                after = rounds[-1][0]
-                yield b"".join(line + b"\n" for _, line in rounds)
-            elif not service.open:
+                after += len(rounds)
+                yield b"\n".join((*rounds, b""))
+            elif newest.closed:
                 return
             else:
                 yield b"\n"
-                await service.more(after, 5.0)
+                await newest.more(after, 5.0)
 
     async def _state(self, request: Request) -> Response:
         service = self._service

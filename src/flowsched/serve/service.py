@@ -32,6 +32,7 @@ from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 from flowsched.serve import wire
 from flowsched.serve.rehearsal import check_events
+from flowsched.serve.rounds import NewestRounds
 from flowsched.serve.told import ToldRequests
 from flowsched.serve.wire import RequestError, Row
 
@@ -84,12 +85,11 @@ class Service:
     Attributes
     ----------
     scheduler : Scheduler
-    rounds : list
-        Pairs of the number and the JSON text of a round, the newest last; see `after`.
+    rounds : NewestRounds
     last : Round or None
         The last round made.
     made : int
-        The number of the newest round that was told of; for questions in the owner's thread, which may be ahead of `newest`.
+        The number of the newest round; in the owner's thread, which may be ahead of `rounds`.
     past : deque of dict
         Figures of the last seconds: rounds, requests, events, and the longest answer and round in seconds.
     failed : BaseException or None
@@ -106,15 +106,13 @@ class Service:
         kept: int = 32 << 20,
     ) -> None:
         self.scheduler = scheduler
-        self.rounds: deque[tuple[int, bytes]] = deque()
         self.last: Round | None = None
         self.failed: BaseException | None = None
         self.past: deque[Row] = deque(maxlen=300)
         self._told = ToldRequests(None) if told is None else told
         self._interval, self._round_limit = number("interval", interval, 0), round_limit
-        self._kept, self._bytes = kept, 0
-        self._number = self.made = self._told.life * _LIFE
-        self._first = self._number + 1
+        self.made = self._told.life * _LIFE
+        self.rounds = NewestRounds(self.made, kept)
         offset = time.time() - time.monotonic()
         self._clock: Callable[[], float] = lambda: offset + time.monotonic()
         self._inbox: list[_Request] = []
@@ -126,7 +124,7 @@ class Service:
         self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
         """Seconds that a restart would take."""
         self._pause = self._interval
-        self._news, self._more = asyncio.Event(), asyncio.Event()
+        self._news = asyncio.Event()
         self._worker = ThreadPoolExecutor(1, "flowsched-serve")
         self._copies = asyncio.Semaphore(1)
         self._owner: asyncio.Task[None] | None = None
@@ -138,11 +136,6 @@ class Service:
     def open(self) -> bool:
         """True while requests are taken."""
         return not self._closing and self.failed is None
-
-    @property
-    def newest(self) -> int:
-        """The number of the newest round; those of a later life of the service are larger."""
-        return self._number
 
     async def tell(self, events: Sequence[Event], key: str | None = None, digest: str = "") -> Row:
         """Let the events of a request happen, all or none.
@@ -158,9 +151,7 @@ class Service:
         Returns
         -------
         dict
-            ``events``: how many it has; ``after``: the number of the newest round, so that what comes of them is in later
-            ones; ``ended``: the runs that they ended.  ``repeated`` is true for one that had happened before; the others
-            are left out then.
+            The answer, see the reference of the service.
 
         Raises
         ------
@@ -205,30 +196,6 @@ class Service:
         waiting = wire.reasons(round.waiting, round.waiting)
         return {"now": round.now, **wire.deltas(round.deltas, {}), "waiting": waiting, "again_at": round.again_at}
 
-    def after(self, number: int, most: int = 1000) -> list[tuple[int, bytes]]:
-        """Return the rounds after a number, the oldest first.
-
-        Raises
-        ------
-        RequestError
-            Status 410: some of them are not kept any more, or are of another life; read the state and go on from its round.
-        """
-        if not self._first - 1 <= number <= self._number:
-            raise RequestError(
-                f"after: the rounds after {number} are not kept; read /v1/state, and go on from its round", 410,
-                round=self._number,
-            )  # fmt: skip
-        skip = number + 1 - self._first
-        return [self.rounds[i] for i in range(skip, min(skip + most, len(self.rounds)))]
-
-    async def more(self, number: int, timeout: float) -> None:
-        """Wait until there are rounds after a number, at most so many seconds, or until the service closes."""
-        more = self._more
-        if self._number <= number and self.open:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await more.wait()
-
     def _check_open(self) -> None:
         if self.failed is not None:
             raise RequestError(f"the service has failed: {self.failed}", 503)
@@ -238,6 +205,8 @@ class Service:
     # -- life ---------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
+        if self.scheduler.journal is not None:
+            self.scheduler.journal.log.sync()  # what an earlier life wrote, and may have been killed before this
         self._owner = asyncio.create_task(self._own())
         return self
 
@@ -250,7 +219,6 @@ class Service:
         """Take no more requests; those that were taken are answered, and the round under way is finished."""
         self._closing = True
         self._news.set()
-        self._more.set()
 
     async def close(self) -> None:
         """Stop, wait for the end, and let another service have the files."""
@@ -287,7 +255,7 @@ class Service:
             self.failed = error
             _LOGGER.critical("the service has failed", exc_info=error)
         finally:
-            self._more.set()
+            self.rounds.close()
             gone = RequestError("the service has ended; it is not known whether this has happened", 503)
             for request in chain(self._inbox, self._under_way.values(), batch):
                 if not request.answer.done():
@@ -305,14 +273,7 @@ class Service:
         second["round"] = max(second["round"], seconds)
         if told is None:
             return
-        self._number += 1
-        self.rounds.append((self._number, told))
-        self._bytes += len(told)
-        while self._bytes > self._kept and len(self.rounds) > 1:
-            self._bytes -= len(self.rounds.popleft()[1])
-            self._first += 1
-        more, self._more = self._more, asyncio.Event()
-        more.set()
+        self.rounds.add(told)
 
     # -- in the owner's thread ----------------------------------------------------------------------------------
 
@@ -350,7 +311,7 @@ class Service:
                 self._note(events[:done], error.ended)
             raise _refused(error, done, **({"happened": done} if done else {})) from None
         self._note(events, ended)
-        return {"events": len(events), "after": self._number, "ended": [run._asdict() for run in ended]}
+        return {"events": len(events), "after": self.made, "ended": [run._asdict() for run in ended]}
 
     def _note(self, events: Sequence[Event], ended: Sequence[EndedRun]) -> None:
         self._dirty = True

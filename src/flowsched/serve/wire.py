@@ -6,7 +6,6 @@ import json
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
-from itertools import islice
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -14,7 +13,7 @@ from flowsched.boundary.validate import quoted
 from flowsched.cluster import events as ev
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
-from flowsched.rounds.values import Migrate, Place, Reason
+from flowsched.rounds.values import Delta, Place, Preempt, Reason
 
 __all__ = ["RequestError", "Row", "decode", "deltas", "parse", "reason", "reasons", "spelt"]
 
@@ -182,28 +181,19 @@ def _finite(value: Any) -> Any:
     return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-def deltas(accepted: Iterable[Any], runs: Mapping[Hashable, int]) -> Row:
+def deltas(accepted: Iterable[Delta], runs: Mapping[Hashable, int]) -> Row:
     """Return the deltas that have happened, by kind; those that start have the number of their run."""
-    placed, migrated, preempted = [], [], []
+    placed, migrated, preempted = list[Row](), list[Row](), list[Row]()
     for delta in accepted:
+        told: Row = {"task": delta.task, "machine": delta.machine}
+        if isinstance(delta, Preempt):
+            preempted.append({**told, "by": delta.by})
+            continue
+        told |= {"run": runs.get(delta.task), "devices": delta.devices}
         if isinstance(delta, Place):
-            start = {
-                "task": delta.task,
-                "machine": delta.machine,
-                "run": runs.get(delta.task),
-                "devices": delta.devices,
-            }
-            placed.append(start)
-        elif isinstance(delta, Migrate):
-            start = {
-                "task": delta.task,
-                "machine": delta.machine,
-                "run": runs.get(delta.task),
-                "devices": delta.devices,
-            }
-            migrated.append({**start, "from": delta.old, "by": delta.by})
+            placed.append(told)
         else:
-            preempted.append({"task": delta.task, "machine": delta.machine, "by": delta.by})
+            migrated.append({**told, "from": delta.old, "by": delta.by})
     return {"placed": placed, "migrated": migrated, "preempted": preempted}
 
 
@@ -213,10 +203,10 @@ def reason(why: Reason) -> Row:
             "price": why.price, "unblocked_by": why.unblocked_by}  # fmt: skip
 
 
-def reasons(waiting: Mapping[Hashable, Reason], tasks: Iterable[Hashable], most: int | None = None) -> list[Row]:
+def reasons(waiting: Mapping[Hashable, Reason], tasks: Iterable[Hashable]) -> list[Row]:
     """Return the reasons of some of the waiting tasks; tasks that share one stand together."""
     together: dict[int, tuple[Reason, list[Hashable]]] = {}
-    for task in islice(tasks, most):
+    for task in tasks:
         why = waiting.get(task)
         if why is not None:
             together.setdefault(id(why), (why, []))[1].append(task)
