@@ -157,7 +157,7 @@ def test_the_journal_has_what_was_acknowledged_once(tmp_path: Path) -> None:
 
     told, p50, p99 = sum(len(asked[key]) for key in answered), *np.percentile(seconds, [50, 99])
     print(
-        f"\n{CLIENTS} clients, {told} events acknowledged in {SECONDS} s ({told / SECONDS:.0f} a second), {len(answered)} requests: "
+        f"\n{CLIENTS} clients, {told} events acknowledged in {SECONDS} s ({told / SECONDS:.0f} a second, {told / (SECONDS - sum(down)):.0f} while it was up), {len(answered)} requests: "
         f"p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, longest {max(seconds) * 1e3:.0f} ms, of {len(seconds)} answered at "
         f"the first attempt; {KILLS} kills of the service, back after {', '.join(f'{s:.1f}' for s in down)} s; "
         f"{CLIENT_KILLS} kills of clients; processor seconds: {cpu[0]:.0f} of the service, {cpu[1]:.0f} of the clients"
