@@ -26,9 +26,10 @@ PUBLIC = (
     "flowsched.hrm",
     "flowsched.metrics",
     "flowsched.run",
+    "flowsched.serve",
     "flowsched.sharing",
 )
-OPTIONAL = {"sqlalchemy", "simpy", "distributed"}
+OPTIONAL = {"sqlalchemy", "simpy", "distributed", "starlette", "uvicorn"}
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

@@ -75,6 +75,9 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> None:
         pytest.importorskip("networkx")
         if not any(entry.name == "flowsched" for entry in entry_points(group="networkx.backends")):
             pytest.skip("flowsched is not installed here, so NetworkX cannot know it")
+    if '"flowsched", "serve"' in block.code:
+        pytest.importorskip("uvicorn")
+        pytest.importorskip("starlette")
     out = io.StringIO()
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")  # line numbers are those of the page
     with optional(), contextlib.redirect_stdout(out), warnings.catch_warnings():

@@ -39,6 +39,7 @@ def application() -> click.Group:
     from flowsched.cli.journal import journal
     from flowsched.cli.replay import replay
     from flowsched.cli.run import run
+    from flowsched.cli.serve import serve
     from flowsched.cli.simulate import simulate
     from flowsched.cli.solve import solve
     from flowsched.cli.trace import trace
@@ -53,6 +54,7 @@ def application() -> click.Group:
           flowsched simulate                          the bundled model of a GPU cluster
           flowsched simulate jobs.swf --report out.html
           flowsched run jobs.toml                     commands, on this machine or a cluster
+          flowsched serve --journal FILE              the same for clients of any language, by HTTP
           flowsched trace info jobs.swf               what is in a trace
           flowsched solve network.min.gz              a DIMACS problem
           flowsched replay FILE                       a journal: check that its rounds come out the same
@@ -70,6 +72,7 @@ def application() -> click.Group:
 
     app.add_command(simulate)
     app.add_command(run)
+    app.add_command(serve)
     app.add_command(trace)
     app.add_command(bench)
     app.add_command(replay)

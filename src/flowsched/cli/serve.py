@@ -1,0 +1,114 @@
+"""``flowsched serve``: a scheduler that clients of any language tell events by HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from pathlib import Path
+
+import click
+
+from flowsched.boundary.validate import quoted
+from flowsched.cli import endings
+from flowsched.cli.endings import BadInput
+from flowsched.cli.replay import policy_named
+from flowsched.exceptions import FlowschedError
+from flowsched.journal.journal import Journal
+from flowsched.policy import Policy
+from flowsched.scheduler import Scheduler
+from flowsched.serve import Service, ToldRequests
+
+__all__ = ["serve"]
+
+_FAILED = 1
+
+_SHORTEST = 16
+
+
+@click.command("serve", cls=endings.Command)
+@click.option(
+    "--journal", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="Where to write down what happens; the same command goes on from it. Keys of requests are beside it, in FILE.requests.",
+)  # fmt: skip
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen at.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 takes a free one.")
+@click.option(
+    "--token-file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+    help="A file with the token. By default FLOWSCHED_TOKEN of the environment, or a new one, which is printed.",
+)  # fmt: skip
+@click.option(
+    "--policy", metavar="NAME", default="pack", show_default=True,
+    help=f"One of: {', '.join(Policy.names())}; or MODULE:NAME of your own.",
+)  # fmt: skip
+@click.option("--resources", metavar="NAMES", default="cpu,mem,gpu", show_default=True, help="What machines have.")
+@click.option(
+    "--interval", type=click.FloatRange(0), default=0.02, show_default=True, help="Least seconds from round to round."
+)
+@click.option(
+    "--time-limit", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Of computing for one round."
+)
+def serve(
+    journal: Path | None, host: str, port: int, token_file: Path | None, policy: str, resources: str, interval: float,
+    time_limit: float | None,
+) -> None:  # fmt: skip
+    """Serve a scheduler by HTTP: events in, rounds out, a live page at /.
+
+    \b
+    Examples:
+      flowsched serve --journal cluster.journal
+      curl -H "Authorization: Bearer $FLOWSCHED_TOKEN" http://127.0.0.1:8642/v1/state
+
+    Another address than this machine's own needs a token of yours, and something in front that encrypts.
+
+    \b
+    Exit status:
+      0    ended by Ctrl-C or SIGTERM: requests are answered, the journal is whole
+      1    the service has failed; the same command goes on from the journal
+      2    the command line is wrong, or the journal cannot be read
+      74, 141  as `flowsched --help` says
+    """
+    try:
+        from flowsched.serve import server
+    except ImportError as missing:
+        raise BadInput(str(missing)) from None
+    token = _token(token_file)
+    if token is None and not server.is_loopback(host):
+        raise BadInput(f"--host {host}: others reach it, so it needs a token: --token-file or FLOWSCHED_TOKEN")
+    try:
+        chosen = policy_named(policy) if ":" in policy else Policy.named(policy)
+        names = tuple(name.strip() for name in resources.split(","))
+        listener = server.bound(host, port)
+        opened = None if journal is None else Journal(journal)
+        scheduler = Scheduler(chosen, resources=names, journal=opened)
+        told = ToldRequests(None if journal is None else f"{journal}.requests", scheduler.cluster.events)
+        service = Service(scheduler, told, interval=interval, round_limit=time_limit)
+    except FlowschedError as error:
+        raise BadInput(str(error)) from None
+    if journal is None:
+        click.echo("Without --journal, all is lost when the service ends.", err=True)
+    given, (address, number) = token or secrets.token_urlsafe(24), listener.getsockname()[:2]
+    where = f"http://{f'[{address}]' if ':' in address else address}:{number}/"
+
+    def begun() -> None:
+        click.echo(f"Serving at {where}{'' if token else f'#token={given}'}")
+
+    try:
+        asyncio.run(server.serve(service, listener, given, begun=begun))
+    except FlowschedError as error:
+        click.echo(f"flowsched serve: {endings.shortened(str(error))}", err=True)
+        raise SystemExit(_FAILED) from None
+
+
+def _token(path: Path | None) -> str | None:
+    """Return the token that was given."""
+    if path is None:
+        token = os.environ.get("FLOWSCHED_TOKEN")
+    else:
+        try:
+            token = path.read_text().strip()
+        except (OSError, ValueError) as error:
+            raise BadInput(f"--token-file: {path}: {getattr(error, 'strerror', None) or error}") from None
+    if token is not None and (len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token):
+        raise BadInput(f"token: at least {_SHORTEST} visible ASCII characters expected, got {quoted('*' * len(token))}")
+    return token

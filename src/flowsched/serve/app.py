@@ -1,0 +1,312 @@
+"""The service over HTTP: routes, the token, limits of a request, and answers in JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import re
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from importlib.resources import files
+from typing import Any
+
+from flowsched.exceptions import FlowschedError, UnknownIdError
+from flowsched.serve import views, wire
+from flowsched.serve.service import Service
+from flowsched.serve.wire import RequestError, Row
+from flowsched.version import __version__
+
+try:
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response, StreamingResponse
+    from starlette.routing import Route
+except ImportError as missing:
+    raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
+
+__all__ = ["Limits", "application"]
+
+_LOGGER = logging.getLogger("flowsched.serve")
+
+_KEY = re.compile(r"[!-~]{1,200}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a request.
+
+    Parameters
+    ----------
+    body : int
+        Bytes.
+    events : int
+    seconds : float
+        Time in which its head has to come, then its body; and in which a client has to take a piece of a stream.
+    connections : int
+    """
+
+    body: int = 8 << 20
+    events: int = 10_000
+    seconds: float = 10.0
+    connections: int = 1000
+
+
+def application(service: Service, token: str, limits: Limits = Limits()) -> Starlette:
+    """Return the ASGI application of a service, which begins and ends the service with its own life."""
+    return _Routes(service, token, limits).application()
+
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class _Routes:
+    def __init__(self, service: Service, token: str, limits: Limits) -> None:
+        self._service, self._limits = service, limits
+        self._token = hashlib.sha256(token.encode()).digest()
+
+    def application(self) -> Starlette:
+        open, closed = self._answered, self._guarded
+        routes = [
+            Route("/", open(self._page)),
+            Route("/healthz", open(self._health)),
+            Route("/metrics", closed(self._metrics)),
+            Route("/v1/events", closed(self._events), methods=["POST"]),
+            Route("/v1/what-if", closed(self._what_if), methods=["POST"]),
+            Route("/v1/rounds", closed(self._rounds)),
+            Route("/v1/rounds/stream", closed(self._stream)),
+            Route("/v1/state", closed(self._state)),
+            Route("/v1/overview", closed(self._overview)),
+            Route("/v1/explain/{task:path}", closed(self._explain)),
+        ]
+        errors: Any = {HTTPException: self._http_error}
+        return Starlette(routes=routes, exception_handlers=errors, lifespan=self._life)
+
+    @asynccontextmanager
+    async def _life(self, app: Starlette) -> AsyncIterator[None]:
+        async with self._service:
+            yield
+
+    # -- around every request -----------------------------------------------------------------------------------
+
+    def _answered(self, handler: _Handler) -> _Handler:
+        """Turn errors into answers."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestError as error:
+                return _json(error.answer(), error.status, {"connection": "close"} if isinstance(error, _Cut) else None)
+            except UnknownIdError as error:
+                return _json({"error": str(error)}, 404)
+            except FlowschedError as error:
+                return _json({"error": str(error)}, 422)
+            except ClientDisconnect:
+                return Response(status_code=400)
+            except Exception:
+                _LOGGER.exception("%s %s", request.method, request.url.path)
+                return _json({"error": "internal error; the service's log has it"}, 500)
+
+        return answer
+
+    def _guarded(self, handler: _Handler) -> _Handler:
+        """Let only requests with the token through."""
+
+        async def checked(request: Request) -> Response:
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            digest = hashlib.sha256(given.strip().encode("latin-1")).digest()
+            if not hmac.compare_digest(digest, self._token) or scheme.lower() != "bearer":
+                error = {"error": "the token is missing or wrong; send 'Authorization: Bearer TOKEN'"}
+                return _json(error, 401, {"www-authenticate": "Bearer", "connection": "close"})
+            return await handler(request)
+
+        return self._answered(checked)
+
+    async def _http_error(self, request: Request, error: Any) -> Response:
+        headers = dict(error.headers or {})
+        return _json({"error": f"{error.detail}: {request.method} {request.url.path}"}, error.status_code, headers)
+
+    async def _body(self, request: Request) -> bytes:
+        """Read the body, within the limits of size and time."""
+        most, told = self._limits.body, request.headers.get("content-length", "0")
+        parts, size = [], int(told) if told.isdecimal() and len(told) < 20 else most + 1
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                if size <= most:
+                    size = 0
+                    async for part in request.stream():
+                        parts.append(part)
+                        size += len(part)
+                        if size > most:
+                            break
+        except TimeoutError:
+            raise _Cut(f"body: it did not come within {self._limits.seconds:g} seconds", 408) from None
+        if size > most:
+            raise _Cut(f"body: more than {most} bytes", 413)
+        return b"".join(parts)
+
+    async def _decoded(self, request: Request) -> tuple[bytes, list[Any]]:
+        body = await self._body(request)
+        if len(body) < 1 << 16:
+            return body, self._parsed(body)
+        return body, await asyncio.to_thread(self._parsed, body)
+
+    def _parsed(self, body: bytes) -> list[Any]:
+        return wire.decode(wire.parse(body), self._limits.events)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def _events(self, request: Request) -> Response:
+        key = request.headers.get("idempotency-key")
+        if key is not None and not _KEY.fullmatch(key):
+            raise RequestError("Idempotency-Key: 1 to 200 visible ASCII characters expected")
+        body, events = await self._decoded(request)
+        return _json(await self._service.tell(events, key, "" if key is None else hashlib.sha256(body).hexdigest()))
+
+    async def _what_if(self, request: Request) -> Response:
+        _, events = await self._decoded(request)
+        return _json(await self._service.what_if(events))
+
+    async def _rounds(self, request: Request) -> Response:
+        newest = self._service.rounds
+        after = _number(request, "after", newest.newest, 2**53)
+        await newest.more(after, _number(request, "wait", 0, 60))
+        rounds = newest.after(after, _number(request, "limit", 1000, 10_000))
+        text = b'{"newest":%d,"rounds":[%s]}' % (after + len(rounds), b",".join(rounds))
+        return Response(text, media_type="application/json")
+
+    async def _stream(self, request: Request) -> Response:
+        after = _number(request, "after", self._service.rounds.newest, 2**53)
+        self._service.rounds.after(after, 0)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._lines(after), headers=headers, media_type="application/x-ndjson")
+
+    async def _lines(self, after: int) -> AsyncIterator[bytes]:
+        """Yield rounds as lines of JSON; an empty line says that there are none for the moment."""
+        newest = self._service.rounds
+        while True:
+            try:
+                rounds = newest.after(after, 100)
+            except RequestError as gone:
+                yield wire.spelt(gone.answer()) + b"\n"
+                return
+            if rounds:
+                after += len(rounds)
+                yield b"\n".join((*rounds, b""))
+            elif newest.closed:
+                return
+            else:
+                yield b"\n"
+                await newest.more(after, 5.0)
+
+    async def _state(self, request: Request) -> Response:
+        service = self._service
+
+        def told() -> bytes:
+            return wire.spelt({"round": service.made, **views.state(service.scheduler)})
+
+        return Response(await service.ask(told), media_type="application/json")
+
+    async def _overview(self, request: Request) -> Response:
+        service = self._service
+        first = _number(request, "first", 0, 2**40)
+        tasks, machines = _number(request, "tasks", 200, 10_000), _number(request, "machines", 2000, 100_000)
+        past = list(service.past)
+
+        def told() -> bytes:
+            shown = views.overview(service.scheduler, service.last, first, tasks, machines)
+            return wire.spelt(
+                {"round": service.made, "version": __version__, "now": time.time(), "past": past, **shown}
+            )
+
+        return Response(await service.ask(told), media_type="application/json")
+
+    async def _explain(self, request: Request) -> Response:
+        service, said = self._service, request.path_params["task"]
+        machine = request.query_params.get("machine")
+
+        def told() -> Row:
+            cluster = service.scheduler.cluster
+            task = _id(said, cluster.tasks)
+            where = () if machine is None else (_id(machine, cluster.machines),)
+            why = wire.reason(service.scheduler.explain(task, *where))
+            return {"task": task, **why, "machine": cluster.placement(task)}
+
+        return _json(await service.ask(told))
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            expose = self._exposition
+        except ImportError as missing:
+            raise RequestError(str(missing), 501) from None
+        return Response(await self._service.ask(expose), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @cached_property
+    def _exposition(self) -> Callable[[], bytes]:
+        from flowsched.metrics import PrometheusCollector
+
+        collector = PrometheusCollector(self._service.scheduler)
+        from prometheus_client import CollectorRegistry, generate_latest
+
+        registry = CollectorRegistry()
+        registry.register(collector)
+        return partial(generate_latest, registry)
+
+    async def _health(self, request: Request) -> Response:
+        service = self._service
+        status = "ok" if service.open else "failed" if service.failed is not None else "stopping"
+        return _json({"status": status, "version": __version__}, 200 if service.open else 503)
+
+    async def _page(self, request: Request) -> Response:
+        page, policy = self._live
+        headers = {"content-security-policy": policy, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+                   "cache-control": "no-cache"}  # fmt: skip
+        return Response(page, media_type="text/html", headers=headers)
+
+    @cached_property
+    def _live(self) -> tuple[bytes, str]:
+        """The live page, and what a browser may load for it."""
+        page = files("flowsched.serve").joinpath("live.html").read_bytes()
+        script = page[page.index(b"<script>") + 8 : page.rindex(b"</script>")]
+        digest = b64encode(hashlib.sha256(script).digest()).decode()
+        (library,) = re.findall(rb'const LIBRARY = "([^"]+/)', page)
+        source = library.decode()
+        return page, (
+            f"default-src 'none'; script-src 'sha256-{digest}' {source}; style-src 'unsafe-inline' {source}; "
+            "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        )
+
+
+class _Cut(RequestError):
+    """A request of which the rest is not read."""
+
+
+def _json(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(wire.spelt(value), status, headers, "application/json")
+
+
+def _number(request: Request, name: str, default: int, most: int) -> int:
+    said = request.query_params.get(name)
+    if said is None:
+        return default
+    if not re.fullmatch(r"[0-9]{1,16}", said) or int(said) > most:
+        raise RequestError(f"{name}: a whole number from 0 to {most} expected")
+    return int(said)
+
+
+def _id(said: str, known: Any) -> Any:
+    """Return the id that a text stands for: itself, or what it is as JSON."""
+    if said in known:
+        return said
+    try:
+        value = wire.parse(said.encode())
+        value = tuple(value) if isinstance(value, list) else value
+        return value if value in known else said
+    except (RequestError, TypeError):
+        return said

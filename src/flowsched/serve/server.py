@@ -1,0 +1,178 @@
+"""The server of a service: uvicorn, with a time limit for the heads of requests and an end of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flowsched.exceptions import InputError
+from flowsched.serve.app import Limits, application
+from flowsched.serve.service import Service
+
+try:
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+except ImportError as missing:
+    raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
+
+__all__ = ["bound", "is_loopback", "serve"]
+
+_HEAD = 32 << 10
+"""Bytes of a head."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return True for an address that only this machine reaches."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; port 0 takes a free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)  # asyncio sends at once only where the protocol is named
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen(1024)
+    except OSError as error:
+        raise InputError(f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+    return listener
+
+
+def _protocol(seconds: float) -> type[H11Protocol]:
+    class Protocol(H11Protocol):
+        """Closes a connection on which the head of a request does not come in time, or an answer is not taken in time."""
+
+        _head: asyncio.TimerHandle | None = None
+        _full: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._expect_head()
+
+        def data_received(self, data: bytes) -> None:
+            if self._head is None and self._between():
+                self._expect_head()
+            super().data_received(data)
+
+        def handle_events(self) -> None:
+            super().handle_events()
+            if not self._between():
+                self._unset_head()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self._unset_head()
+            self.resume_writing()
+            super().connection_lost(error)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._full = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self._full is not None:
+                self._full.cancel()
+                self._full = None
+
+        def _between(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _expect_head(self) -> None:
+            self._head = self.loop.call_later(seconds, self._late)
+
+        def _unset_head(self) -> None:
+            if self._head is not None:
+                self._head.cancel()
+                self._head = None
+
+        def _late(self) -> None:
+            if not self.transport.is_closing():
+                self.transport.write(_LATE)
+                self.transport.close()
+
+    return Protocol
+
+
+_LATE_BODY = b'{"error":"the head of the request did not come in time"}'
+_LATE = (
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_LATE_BODY), _LATE_BODY)
+)
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to `serve`."""
+        yield
+
+
+async def serve(
+    service: Service,
+    listener: socket.socket,
+    token: str,
+    *,
+    limits: Limits = Limits(),  # noqa: B008, it is frozen
+    begun: Callable[[], object] | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or a failure of the service; finish what is under way then.
+
+    Parameters
+    ----------
+    service : Service
+    listener : socket
+        See `bound`.
+    token : str
+    limits : Limits
+    begun : callable, optional
+        Called once requests are taken.
+
+    Raises
+    ------
+    BaseException
+        The one that ended the service.
+    """
+    config = uvicorn.Config(
+        application(service, token, limits), http=_protocol(limits.seconds), ws="none", lifespan="on", log_config=None,
+        access_log=False, server_header=False, timeout_keep_alive=60, timeout_graceful_shutdown=5,
+        limit_concurrency=limits.connections, h11_max_incomplete_event_size=_HEAD, loop="asyncio",
+    )  # fmt: skip
+    logging.getLogger("uvicorn").setLevel(logging.CRITICAL)
+    server, loop = _Server(config), asyncio.get_running_loop()
+
+    def stop() -> None:
+        server.force_exit = server.should_exit
+        server.should_exit = True
+        service.stop()
+
+    signals = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in signals:
+        loop.add_signal_handler(number, stop)
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        if begun is not None and not serving.done():
+            begun()
+        owner = asyncio.create_task(service.wait())
+        await asyncio.wait([serving, owner], return_when=asyncio.FIRST_COMPLETED)
+        server.should_exit = True
+        await serving
+        await owner
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+    if service.failed is not None:
+        raise service.failed

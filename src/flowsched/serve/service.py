@@ -1,0 +1,396 @@
+"""The service: one owner of a scheduler, to which many clients tell events.
+
+The owner is a thread of its own, which makes every call on the scheduler, one after the other.  A task of the event loop
+gives it work: first the requests that have come meanwhile, then a round, no sooner than a least interval after the last
+one, or at the time that the last round named.
+
+A request is answered when its events have happened and are on the disk; it does not wait for the round.  What rounds
+decide is read from `Service.rounds`.
+
+An exception that leaves the scheduler ahead of its journal ends the service: `Service.failed` is set, and a restart goes
+on from the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import chain
+from math import inf
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+from flowsched.boundary.validate import number
+from flowsched.cluster.events import EndedRun, Event, JobSubmitted, TaskSubmitted
+from flowsched.exceptions import DuplicateIdError, FlowschedError, JournalError, TornStateError, UnknownIdError
+from flowsched.rounds.values import Round
+from flowsched.scheduler import Scheduler
+from flowsched.serve import wire
+from flowsched.serve.rehearsal import check_events
+from flowsched.serve.rounds import NewestRounds
+from flowsched.serve.told import ToldRequests
+from flowsched.serve.wire import RequestError, Row
+
+__all__ = ["Service"]
+
+_LOGGER = logging.getLogger("flowsched.serve")
+
+_LIFE = 10**9
+"""Rounds are numbered from the number of the life times this."""
+
+_COMPACT_BYTES, _COMPACT_SECONDS, _COMPACT_PART = 64 << 20, 2.0, 20.0
+"""A journal is begun anew with the state when it has grown by so much, or a restart would take so long to make its rounds
+again and the last time that it was begun anew took no more than that part of it."""
+
+_SLOWEST = 1.0
+"""Seconds to which the pause grows between rounds that time alone asks for, and that decide nothing."""
+
+_AHEAD = JournalError, TornStateError, MemoryError
+"""After these the scheduler may be ahead of its journal."""
+
+_T = TypeVar("_T")
+
+
+class _Request(NamedTuple):
+    events: Sequence[Event]
+    key: str | None
+    digest: str
+    answer: asyncio.Future[Row]
+    come: float
+
+
+class Service:
+    """A scheduler and its clients.
+
+    An asynchronous context manager.  All methods are called in the thread of its event loop.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+        The service's own from now on.
+    told : ToldRequests, optional
+        Beside the scheduler's journal; by default in memory alone.
+    interval : float
+        Least time between the beginnings of two rounds, in seconds.
+    round_limit : float, optional
+        Seconds of computing for one round.
+    kept : int
+        So many bytes of past rounds are kept for `rounds`.
+
+    Attributes
+    ----------
+    scheduler : Scheduler
+    rounds : NewestRounds
+    last : Round or None
+        The last round made.
+    made : int
+        The number of the newest round; in the owner's thread, which may be ahead of `rounds`.
+    past : deque of dict
+        Figures of the last seconds: rounds, requests, events, and the longest answer and round in seconds.
+    failed : BaseException or None
+        The exception that ended the service.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        told: ToldRequests | None = None,
+        *,
+        interval: float = 0.02,
+        round_limit: float | None = None,
+        kept: int = 32 << 20,
+    ) -> None:
+        self.scheduler = scheduler
+        self.last: Round | None = None
+        self.failed: BaseException | None = None
+        self.past: deque[Row] = deque(maxlen=300)
+        self._told = ToldRequests(None) if told is None else told
+        self._interval, self._round_limit = number("interval", interval, 0), round_limit
+        self.made = self._told.life * _LIFE
+        self.rounds = NewestRounds(self.made, kept)
+        offset = time.time() - time.monotonic()
+        self._clock: Callable[[], float] = lambda: offset + time.monotonic()
+        self._inbox: list[_Request] = []
+        self._under_way: dict[str, _Request] = {}
+        self._ended: list[EndedRun] = []
+        self._new: list[Hashable] = []
+        self._dirty, self._wake = True, -inf
+        self._size, self._compacting = 0, 0.0
+        self._again = 0.0 if scheduler.recovery is None else scheduler.recovery.seconds
+        """Seconds that a restart would take."""
+        self._pause = self._interval
+        self._news = asyncio.Event()
+        self._worker = ThreadPoolExecutor(1, "flowsched-serve")
+        self._copies = asyncio.Semaphore(1)
+        self._owner: asyncio.Task[None] | None = None
+        self._closing = False
+
+    # -- what clients ask ---------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> bool:
+        """True while requests are taken."""
+        return not self._closing and self.failed is None
+
+    async def tell(self, events: Sequence[Event], key: str | None = None, digest: str = "") -> Row:
+        """Let the events of a request happen, all or none.
+
+        Parameters
+        ----------
+        events : sequence of Event
+        key : str, optional
+            A request that is told again under its key happens once.
+        digest : str
+            Tells whether it is the same request.
+
+        Returns
+        -------
+        dict
+            The answer, see the reference of the service.
+
+        Raises
+        ------
+        RequestError
+            It was refused; nothing of it has happened.
+        """
+        self._check_open()
+        if key is not None:
+            same = self._under_way.get(key)
+            if same is not None:
+                _check_same(digest, same.digest)
+                return {**await asyncio.shield(same.answer), "repeated": True}
+            known = self._told.find(key)
+            if known is not None:
+                _check_same(digest, known.digest)
+                return {"events": known.size, "repeated": True}
+        request = _Request(events, key, digest, asyncio.get_running_loop().create_future(), time.perf_counter())
+        if key is not None:
+            self._under_way[key] = request
+        self._inbox.append(request)
+        self._news.set()
+        return await asyncio.shield(request.answer)
+
+    async def ask(self, question: Callable[[], _T]) -> _T:
+        """Return what a question finds that is asked between two calls on the scheduler, in the owner's thread."""
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._worker, question)
+
+    async def what_if(self, events: Sequence[Event]) -> Row:
+        """Return the round that would be made if these events happened; see `Scheduler.what_if`."""
+        async with self._copies:
+            copy = await self.ask(self.scheduler.copy)
+            return await asyncio.to_thread(self._supposed, copy, events)
+
+    def _supposed(self, copy: Scheduler, events: Sequence[Event]) -> Row:
+        before = copy.cluster.events
+        try:
+            copy.apply(*events)
+        except FlowschedError as error:
+            raise _refused(error, copy.cluster.events - before) from None
+        round = copy.schedule(self._clock(), self._round_limit)
+        waiting = wire.reasons(round.waiting, round.waiting)
+        return {"now": round.now, **wire.deltas(round.deltas, {}), "waiting": waiting, "again_at": round.again_at}
+
+    def _check_open(self) -> None:
+        if self.failed is not None:
+            raise RequestError(f"the service has failed: {self.failed}", 503)
+        if self._closing:
+            raise RequestError("the service is stopping", 503)
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self.scheduler.journal is not None:
+            self.scheduler.journal.log.sync()  # what an earlier life wrote, and may have been killed before this
+        self._owner = asyncio.create_task(self._own())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def stop(self) -> None:
+        """Take no more requests; those that were taken are answered, and the round under way is finished."""
+        self._closing = True
+        self._news.set()
+
+    async def close(self) -> None:
+        """Stop, wait for the end, and let another service have the files."""
+        self.stop()
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+        await asyncio.to_thread(self._worker.shutdown)
+        self._told.close()
+        if self.scheduler.journal is not None:
+            self.scheduler.journal.close()
+
+    async def wait(self) -> None:
+        """Wait until the owner has ended."""
+        assert self._owner is not None
+        await asyncio.wait([self._owner])
+
+    async def _own(self) -> None:
+        loop, earliest, batch = asyncio.get_running_loop(), -inf, list[_Request]()
+        try:
+            while True:
+                self._news.clear()
+                batch, self._inbox = self._inbox, []
+                if batch:
+                    await loop.run_in_executor(self._worker, self._happen, batch, loop)
+                now = self._clock()
+                if (self._dirty or self._wake <= now) and now >= earliest and not self._closing:
+                    earliest = now + self._interval
+                    self._publish(*await loop.run_in_executor(self._worker, self._round, now))
+                if self._closing and not self._inbox:
+                    return
+                if not self._inbox:
+                    await self._sleep(max(-inf if self._dirty else self._wake, earliest))
+        except BaseException as error:
+            self.failed = error
+            _LOGGER.critical("the service has failed", exc_info=error)
+        finally:
+            self.rounds.close()
+            gone = RequestError("the service has ended; it is not known whether this has happened", 503)
+            for request in chain(self._inbox, self._under_way.values(), batch):
+                if not request.answer.done():
+                    request.answer.set_exception(gone)
+                    request.answer.exception()
+
+    async def _sleep(self, wake: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if wake == inf else max(wake - self._clock(), 0.0)):
+                await self._news.wait()
+
+    def _publish(self, told: bytes | None, seconds: float) -> None:
+        second = self._second()
+        second["rounds"] += 1
+        second["round"] = max(second["round"], seconds)
+        if told is None:
+            return
+        self.rounds.add(told)
+
+    # -- in the owner's thread ----------------------------------------------------------------------------------
+
+    def _happen(self, batch: list[_Request], loop: asyncio.AbstractEventLoop) -> None:
+        """Let the requests of a batch happen; answer them once they are on the disk."""
+        answers: list[tuple[_Request, Row | RequestError]] = []
+        for request in batch:
+            try:
+                answers.append((request, self._happen_one(request)))
+            except RequestError as error:
+                answers.append((request, error))
+        self._told.sync()
+        if self.scheduler.journal is not None:
+            self.scheduler.journal.log.sync()
+        loop.call_soon_threadsafe(self._answer, answers)
+
+    def _happen_one(self, request: _Request) -> Row:
+        scheduler, cluster = self.scheduler, self.scheduler.cluster
+        events, before = request.events, cluster.events
+        refused = check_events(cluster, events)
+        if refused is not None:
+            raise _refused(refused[1], refused[0])
+        if request.key is not None and events:
+            self._told.note(request.key, request.digest, before, len(events))
+        try:
+            ended = scheduler.apply(*events) if events else ()
+        except FlowschedError as error:
+            if isinstance(error, _AHEAD):
+                raise
+            if request.key is not None:
+                self._told.refuse(request.key, cluster.events)
+            done = cluster.events - before
+            if done:  # the rehearsal was wrong
+                _LOGGER.error("a request was refused at event %d, and those before it stand: %s", done, error)
+                self._note(events[:done], error.ended)
+            raise _refused(error, done, **({"happened": done} if done else {})) from None
+        self._note(events, ended)
+        return {"events": len(events), "after": self.made, "ended": [run._asdict() for run in ended]}
+
+    def _note(self, events: Sequence[Event], ended: Sequence[EndedRun]) -> None:
+        self._dirty = True
+        self._ended += ended
+        self._new += (run.task for run in ended)
+        for event in events:
+            if isinstance(event, JobSubmitted):
+                self._new += (task.id for task in event.tasks)
+            elif isinstance(event, TaskSubmitted):
+                self._new.append(event.task.id)
+
+    def _answer(self, answers: Sequence[tuple[_Request, Row | RequestError]]) -> None:
+        """Answer requests; in the thread of the event loop."""
+        now = time.perf_counter()
+        second = self._second()
+        for request, answer in answers:
+            if request.key is not None:
+                self._under_way.pop(request.key, None)
+            second["requests"] += 1
+            second["events"] += len(request.events)
+            second["latency"] = max(second["latency"], now - request.come)
+            if isinstance(answer, RequestError):
+                request.answer.set_exception(answer)
+                request.answer.exception()
+            else:
+                request.answer.set_result(answer)
+
+    def _second(self) -> Row:
+        """Return the figures of the present second."""
+        second = int(time.time())
+        if not self.past or self.past[-1]["time"] != second:
+            self.past.append({"time": second, "rounds": 0, "requests": 0, "events": 0, "latency": 0.0, "round": 0.0})
+        return self.past[-1]
+
+    def _round(self, now: float) -> tuple[bytes | None, float]:
+        """Decide a round and let it happen; return what is told of it, None if it says nothing, and its seconds."""
+        scheduler, start = self.scheduler, time.perf_counter()
+        try:
+            self._compact()
+            round = scheduler.schedule(now, self._round_limit)
+            self._again += time.perf_counter() - start
+        except _AHEAD:
+            raise
+        except Exception:  # the cluster is as before
+            _LOGGER.exception("a round raised an exception; it is made again in a second")
+            self._dirty, self._wake = False, now + _SLOWEST
+            return None, time.perf_counter() - start
+        done = scheduler.commit(round)
+        self._pause = self._interval if self._dirty or done.accepted else min(2 * self._pause + 0.001, _SLOWEST)
+        self.last, self._wake, self._dirty = round, max(round.again_at, now + self._pause), False
+        ended, self._ended = [*self._ended, *done.ended], []
+        new, self._new = [*self._new, *(run.task for run in done.ended)], []
+        told = None
+        if done.accepted or ended or new:
+            self.made += 1
+            told = wire.spelt(
+                {"round": self.made, "now": now, "events": scheduler.cluster.events, **wire.deltas(done.accepted, done.runs),
+                 "ended": [run._asdict() for run in ended], "waiting": len(round.waiting),
+                 "reasons": wire.reasons(round.waiting, dict.fromkeys(new)), "again_at": round.again_at}
+            )  # fmt: skip
+        return told, time.perf_counter() - start
+
+    def _compact(self) -> None:
+        """Begin the journal anew where it has become long."""
+        journal, start = self.scheduler.journal, time.perf_counter()
+        if journal is not None and (
+            journal.size > 2 * self._size + _COMPACT_BYTES
+            or self._again > _COMPACT_SECONDS + _COMPACT_PART * self._compacting
+        ):
+            self.scheduler.compact()
+            self._size, self._again, self._compacting = journal.size, 0.0, time.perf_counter() - start
+
+
+def _refused(error: FlowschedError, index: int, **more: Any) -> RequestError:
+    """Return the answer to a request of which an event was refused."""
+    status = 404 if isinstance(error, UnknownIdError) else 409 if isinstance(error, DuplicateIdError) else 422
+    return RequestError(f"events[{index}]: {error}", status, index=index, **more)
+
+
+def _check_same(digest: str, told: str) -> None:
+    if digest != told:
+        raise RequestError("Idempotency-Key: another request was told under it", 422)
