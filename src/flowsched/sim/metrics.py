@@ -281,10 +281,9 @@ class Recorder:
     def __init__(self, resources: Sequence[str]) -> None:
         self.resources = tuple(resources)
         self._time = array("d")
-        self._running = array("q")
-        self._waiting = array("q")
-        self._used = [array("q") for _ in resources]
-        self._capacity = [array("q") for _ in resources]
+        # Running and waiting tasks, then used and present amounts by resource: `_width` numbers for each time.
+        self._states = array("q")
+        self._width = 2 + 2 * len(self.resources)
         self._rounds = [array("d") for _ in ROUND_COLUMNS]
 
     @property
@@ -294,17 +293,12 @@ class Recorder:
 
     def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
         """Record the state from `time` on; of several samples at one time the last counts."""
+        state = array("q", (running, waiting, *used, *capacity))
         if self._time and self._time[-1] == time:
-            self._time.pop()
-            for column in (self._running, self._waiting, *self._used, *self._capacity):
-                column.pop()
-        self._time.append(time)
-        self._running.append(running)
-        self._waiting.append(waiting)
-        for column, value in zip(self._used, used, strict=True):
-            column.append(value)
-        for column, value in zip(self._capacity, capacity, strict=True):
-            column.append(value)
+            self._states[-self._width :] = state
+        else:
+            self._states += state
+            self._time.append(time)
 
     def round(self, *row: float) -> None:
         """Record a round, in the order of `ROUND_COLUMNS`."""
@@ -313,16 +307,16 @@ class Recorder:
 
     def series(self) -> Mapping[str, NDArray[Any]]:
         """Return `Metrics.series`; amounts in the workload's unit."""
-        columns: tuple[array[Any], ...] = (self._time, self._running, self._waiting, *self._used, *self._capacity)
-        n = min(map(len, columns))  # the last sample is not whole where a run was interrupted in it
+        n = len(self._time)  # the last state has no time yet where a run was interrupted in it
+        states = np.array(self._states[: n * self._width]).reshape(n, self._width)
         out: dict[str, NDArray[Any]] = {
-            "time": np.array(self._time[:n]),
-            "running": np.array(self._running[:n]),
-            "waiting": np.array(self._waiting[:n]),
+            "time": np.array(self._time),
+            "running": states[:, 0].copy(),
+            "waiting": states[:, 1].copy(),
         }
-        for name, used, capacity in zip(self.resources, self._used, self._capacity, strict=True):
-            out[f"used_{name}"] = np.array(used[:n]) / MICRO
-            out[f"capacity_{name}"] = np.array(capacity[:n]) / MICRO
+        for i, name in enumerate(self.resources, 2):
+            out[f"used_{name}"] = states[:, i] / MICRO
+            out[f"capacity_{name}"] = states[:, i + len(self.resources)] / MICRO
         return MappingProxyType(out)
 
     def rounds(self) -> Mapping[str, NDArray[Any]]:

@@ -6,6 +6,7 @@ It makes events for the scheduler, and carries the scheduler's deltas out.  It k
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -112,6 +113,8 @@ class World:
         self._resume = resume
         self._happened = happened
         self._jobs: set[Hashable] = set()
+        arrivals = Counter(arrival.job.id for arrival in workload.arrivals)
+        self._open = {job for job, times in arrivals.items() if times > 1}  # the others leave with their last task
         self._runner: Runner | None = None
         if execution is not None:
             self._runner = Runner(
@@ -188,7 +191,7 @@ class World:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
         else:
             self._jobs.add(job.id)
-            self._tell(replace(job, time=now))
+            self._tell(replace(job, time=now, closed=job.closed or bool(job.tasks) and job.id not in self._open))
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
