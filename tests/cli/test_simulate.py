@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -296,6 +297,15 @@ def test_bad_input_ends_with_status_2_and_a_line(run: Run, trace: Path, args: li
     assert says in result.stderr
     assert "Traceback" not in result.output
     assert result.stdout == ""
+
+
+def test_machines_fail_by_a_table(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "outages.csv"
+    path.write_text("time,machine,event,until\n20,m0,fail,40\n30,m1,drain,60\n")
+    args = ("poisson", "--limit", 60, "--scale", "0.02", "--machine-events", path)
+    assert re.search(r"machine failures +1\b", run(*args).stdout)
+    path.write_text("time,machine,event\n20,m7,fail\n")
+    assert run(*args).stderr == f"Error: {path}, line 2, column 'machine': machine 'm7' is not there at 20 s\n"
 
 
 def test_a_mistake_in_the_trace_is_one_line(run: Run, trace: Path) -> None:

@@ -61,6 +61,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 @click.option("--trace", metavar="PATH", help="The same as FILE.")
 @trace_options
 @click.option(
+    "--machine-events",
+    metavar="FILE",
+    help="Failures, maintenance and changes of machines: CSV or JSON lines (time, machine, event, until, ...), or Google's machine_events.",
+)
+@click.option(
     "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
 @click.option(
@@ -262,10 +267,12 @@ def _workload(options: dict[str, Any]) -> sim.Workload:
             )
         with _reading(options):
             workload = load(options["trace"], options)
-        if not workload.machines and not workload.machine_events:
+        if not (workload.machines or workload.machine_events or options["machine_events"]):
             raise BadInput(
                 f"{options['trace']}: the trace has no machines; give them, such as --machines 32x{workload.resources[0]}=4"
             )
+    if options["machine_events"] is not None:
+        workload = sim.with_machine_events(workload, options["machine_events"])
     if options["compress"] is not None:
         workload = workload.compress(options["compress"])
     if options["estimates"] is not None:

@@ -191,7 +191,7 @@ class World:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
         else:
             self._jobs.add(job.id)
-            self._tell(replace(job, time=now, closed=job.closed or bool(job.tasks) and job.id not in self._open))
+            self._tell(replace(job, time=now, closed=job.closed or (bool(job.tasks) and job.id not in self._open)))
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
