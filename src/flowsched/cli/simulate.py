@@ -66,7 +66,7 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     help="Failures, maintenance and changes of machines: CSV or JSON lines (time, machine, event, until, ...), or Google's machine_events.",
 )
 @click.option(
-    "--policy", metavar="NAME", default="spread", show_default=True, help=f"One of: {', '.join(Policy.names())}."
+    "--policy", metavar="NAME", help=f"One of: {', '.join(Policy.names())}.  [default: spread; shares without FILE]"
 )
 @click.option(
     "--scheduler",
@@ -100,13 +100,13 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     "--scale",
     type=float,
     metavar="S",
-    help="Size of a synthetic workload's cluster; of the bundled model 1 is 1,523 machines.  [default: 0.25, of others 1]",
+    help="Size of a synthetic workload's cluster; of `model` 1 is 1,523 machines.  [default: 1, of `model` 0.25]",
 )
 @click.option(
     "--load",
     type=float,
     metavar="L",
-    help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.95, of others 0.9]",
+    help="Load of a synthetic workload, relative to the scarcest resource.  [default: 0.9; demo 1.05, model 0.95]",
 )
 @click.option(
     "--estimates",
@@ -158,8 +158,8 @@ def simulate(**options: Any) -> None:
     """Schedule a recorded or modelled workload on a simulated cluster.
 
     FILE is the file or directory of a trace; `flowsched trace formats` lists the formats.  Without it, the workload
-    is a model of the openb production GPU cluster at a quarter of its size, under high load.  Other synthetic
-    workloads go by the names poisson, batch, bursts and hrm.
+    is a demonstration: three users share too few GPUs, and a rack fails.  `model` is a model of the openb production
+    GPU cluster at a quarter of its size, under high load; others are poisson, batch, bursts and hrm.
     Times are seconds, or have a unit: 90s, 15m, 2h, 3d.
 
     \b
@@ -186,6 +186,7 @@ def simulate(**options: Any) -> None:
     if options["file"] is not None and options["trace"] is not None:
         raise BadInput("FILE and --trace are the same; give one")
     options["trace"] = options["trace"] if options["file"] is None else options["file"]
+    options["policy"] = options["policy"] or ("shares" if options["trace"] is None else "spread")
     try:
         _check_outputs(options)
         if options["compare"] is not None:
@@ -250,7 +251,7 @@ def _check_outputs(options: dict[str, Any]) -> None:
 
 def _workload(options: dict[str, Any]) -> sim.Workload:
     model = {k: options[k] for k in ("scale", "load") if options[k] is not None}
-    name = options["trace"] or "model"
+    name = options["trace"] or "demo"
     if name == "model" or name in sim.SYNTHETIC:
         if given := next((name for name in ("format", "variant", "machines") if options[name] is not None), None):
             raise BadInput(f"--{given} concerns a trace, and none is given")

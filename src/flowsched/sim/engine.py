@@ -21,8 +21,9 @@ from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
 from flowsched.sim.measured import measured
-from flowsched.sim.metrics import Metrics, Recorder
+from flowsched.sim.metrics import Metrics
 from flowsched.sim.presence import in_order
+from flowsched.sim.recorder import Recorder
 from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, RUNNING, WAITING, World
@@ -397,3 +398,4 @@ class Simulation:
             decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
             decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
         )  # fmt: skip
+        self._recorder.queue(self._clock.now, decision.round.waiting)
