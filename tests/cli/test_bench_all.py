@@ -83,6 +83,14 @@ def test_sign_and_order() -> None:
     assert found.orders == {"gain": (0, 3)}
     same = [Row("x", str(i), "m", float(i), None, None, 2.0 * i) for i in range(4)]
     assert agreement([row.as_dict() for row in same]).orders == {"m": (6, 6)}
+    words = [
+        Row("x", "a", "wait", 6.0, source_value="> 5 s"), Row("x", "b", "wait", 4.0, source_value="> 5 s"),
+        Row("x", "c", "wait", 1.0, 3.0, 3.0, "ratio about 2"), Row("x", "d", "wait", 3.0, 1.0, 0.3, "ratio about 2"),
+        Row("x", "e", "wait", 3.0, source_value="much"), Row("x", "f", "order", "a, b", source_value="b, a"),
+        Row("x", "g", "gain", 12.0, source_value="19.47 to 27.94", unit="%"), Row("x", "h", "gain", -1.0, source_value="1 to 2"),
+    ]  # fmt: skip
+    found = agreement([row.as_dict() for row in words])
+    assert found.signs == {0: True, 1: False, 2: True, 3: False, 5: False, 6: True, 7: False} and not found.orders
     near = [Row("x", str(i), "m", value, None, None, 1.0) for i, value in enumerate((1.0, 2.0))]
     assert not agreement([row.as_dict() for row in near]).orders
 

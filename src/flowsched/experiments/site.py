@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,17 @@ __all__ = ["Agreement", "agreement", "site", "write_site"]
 _SAME = 0.02
 """Published figures that differ by no more than this part have no order; neither have ours."""
 
+_FIGURE = re.compile(r"(ratio )?(?:about )?(?:([<>]) ?)?(\d+(?:\.\d+)?)(?: s)?")
+"""A figure in words: ``ratio about 2``, ``> 5 s``."""
+
+_SPAN = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
+
 _CSS = """
 h2 { font-size: 21px; margin: 44px 0 4px; } h3 { font-size: 15px; margin: 20px 0 4px; }
 .wide { overflow-x: auto; } td { width: auto; } td.note { width: auto; min-width: 180px; }
-thead th { padding-left: 16px; } tbody th { white-space: normal; min-width: 150px; } tbody th + th { color: var(--soft); }
-.yes { color: #16806a; } .no { color: #b3364f; font-weight: 600; } nav a { margin-right: 14px; } img { max-width: 900px; }
+thead th { padding-left: 16px; } thead th:nth-child(2), thead th:last-child { text-align: left; }
+thead th:nth-child(-n+2) { padding-left: 0; } td { white-space: nowrap; } td.note { white-space: normal; } tbody th { white-space: normal; min-width: 150px; } tbody th + th { color: var(--soft); }
+.yes { color: #16806a; } .no { color: #b3364f; font-weight: 600; } nav a { margin-right: 14px; } .drawn { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 16px; margin: 16px 0; }
 details { margin-top: 12px; } summary { cursor: pointer; color: var(--soft); } ul { padding-left: 20px; } p { margin: 6px 0; }
 p.state { color: #b3364f; font-weight: 600; }
 """
@@ -55,8 +62,10 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> Agreement:
     alike: dict[str, dict[str, tuple[float, float]]] = defaultdict(dict)
     for i, row in enumerate(rows):
         ours, theirs = row["value"], row["source_value"]
-        if isinstance(ours, str) and isinstance(theirs, str):
-            signs[i] = ours == theirs
+        if isinstance(theirs, str):
+            found = _words(row, theirs)
+            if found is not None:
+                signs[i] = found
         elif isinstance(ours, int | float) and isinstance(theirs, int | float):
             signs[i] = (ours > 0) - (ours < 0) == (theirs > 0) - (theirs < 0)
             alike[row["metric"]].setdefault(row["setting"], (float(ours), float(theirs)))
@@ -67,6 +76,22 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> Agreement:
         if told:
             orders[metric] = sum(theirs == ours for theirs, ours in told), len(told)
     return Agreement(signs, orders)
+
+
+def _words(row: Mapping[str, Any], text: str) -> bool | None:
+    """Return whether a row agrees with words of its source: a bound, a ratio, or the same words; None if nothing tells."""
+    ours, found, span = row["value"], _FIGURE.fullmatch(text), _SPAN.fullmatch(text)
+    if span is not None and isinstance(ours, int | float):
+        return (ours > 0) == (float(span[1]) > 0) == (float(span[2]) > 0)
+    if found is None:
+        return ours == text if isinstance(ours, str) else None
+    of_ratio, bound, figure = found[1] is not None, found[2], float(found[3])
+    ours = row["ratio"] if of_ratio else ours
+    if not isinstance(ours, int | float):
+        return None
+    if bound:
+        return ours > figure if bound == ">" else ours < figure
+    return (ours > 1) == (figure > 1) if of_ratio else (ours > 0) == (figure > 0)
 
 
 def _order(a: float, b: float) -> int:
@@ -89,8 +114,8 @@ def site(measured: Sequence[tuple[Mapping[str, Any], Sequence[Path]]]) -> str:
     links = " ".join(f'<a href="#{found["experiment"]}">{found["experiment"]}</a>' for found, _ in measured)
     parts = "\n".join(_experiment(found, plots) for found, plots in measured)
     body = f"""<nav>{links}</nav>
-<p>“Ours” is measured here, “published” is what the source states. Sign: both figures are above, at or below zero, or are
-the same words. Order: of two settings with the same metric the same one has the larger figure; figures within
+<p>“Ours” is measured here, “published” is what the source states. Sign: both figures are above, at or below zero, both
+ratios are above 1 or not, ours keeps the published bound, or both are the same words. Order: of two settings with the same metric the same one has the larger figure; figures within
 {_SAME:.0%} have no order.</p>
 {parts}
 """
@@ -116,7 +141,8 @@ def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
         lines += [f'<p class="state">{word.upper()}: {html.escape(text)}</p>' for text in found.get(word, ())]
     if ours:
         same, count = sum(agrees.signs.values()), len(agrees.signs)
-        lines.append(f"<h3>Published figures: the sign agrees in {same} of {count}</h3>")
+        told = f": the sign agrees in {same} of {count}" if count else ""
+        lines.append(f"<h3>Published figures{told}</h3>")
         lines.append(_rows(rows, ours, agrees))
     if agrees.orders:
         lines.append("<h3>Order of the settings</h3><ul>")
@@ -125,7 +151,7 @@ def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
                 f"<li>{html.escape(metric)}: {_mark(agreed == pairs, f'{agreed} of {pairs} pairs as published')}</li>"
             )
         lines.append("</ul>")
-    lines += [_image(path) for path in plots if path.suffix in _MEDIA]
+    lines.append(f'<div class="drawn">{"".join(_image(path) for path in plots if path.suffix in _MEDIA)}</div>')
     if found["notes"]:
         lines.append(f"<h3>What explains deviations, and what was reduced</h3><ul>{_items(found['notes'])}</ul>")
     others = [i for i in range(len(rows)) if i not in set(ours)]
