@@ -307,6 +307,12 @@ def test_bad_input_ends_with_status_2_and_a_line(run: Run, trace: Path, args: li
     assert result.stdout == ""
 
 
+def test_a_missing_package_of_a_scheduler_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    refused = run("poisson", "--limit", 20, "--scheduler", "gavel")
+    assert (refused.exit_code, refused.stderr) == (2, "Error: the scheduler gavel needs SciPy: pip install scipy\n")
+
+
 def test_machines_fail_by_a_table(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "outages.csv"
     path.write_text("time,machine,event,until\n20,m0,fail,40\n30,m1,drain,60\n")

@@ -201,7 +201,7 @@ def simulate(**options: Any) -> None:
         simulation = _simulation(options, workload)
     except sim.AuditError as error:
         raise click.ClickException(str(error)) from None
-    except FlowschedError as error:
+    except (FlowschedError, ImportError) as error:
         raise BadInput(str(error)) from None
     try:
         with endings.on_interrupt(simulation.stop), _watch(console, workload, options["until"]) as progress:

@@ -191,6 +191,7 @@ class Turns:
         self._shares = shares
         self._groups = groups
         self._of_owner: Callable[[Hashable, Shares], Key]
+        self._within: Order
         if isinstance(order, OfOwners):
             self._of_owner, self._within, owner = order.of_owner, order.within, order.owner
         else:
