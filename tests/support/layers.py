@@ -68,7 +68,7 @@ EXTRAS = {
     "fgm": "scipy psutil",
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "run": "dask distributed ray",
-    "sim": "simpy matplotlib",
+    "sim": "simpy matplotlib scipy",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
     "cli": "click rich _flowsched_cli",
 }
