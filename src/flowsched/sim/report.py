@@ -117,7 +117,7 @@ def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
         )
     )
     cards.append(("decision latency, p50", duration(latency.p50), f"p99 {duration(latency.p99)}, {latency.n:,} rounds"))
-    cards.append(("network", f"{nodes:,} nodes", f"{arcs:,} arcs at its largest"))
+    cards.append(("network nodes", f"{nodes:,}", f"{arcs:,} arcs at its largest"))
     return cards
 
 
