@@ -94,10 +94,14 @@ def test_a_torn_tail_is_told(journal: Path) -> None:
 
 def test_a_simulation_writes_a_journal(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    done = CliRunner().invoke(cli.application(), ["simulate", "--limit", "60", "--journal", str(path), "--quiet"])
+    done = CliRunner().invoke(
+        cli.application(), ["simulate", "model", "--limit", "60", "--journal", str(path), "--quiet"]
+    )
     assert done.exit_code == 0, done.output
     done = run(path)
     assert done.exit_code == 0, done.output
     assert "60 placed" in done.stdout
-    done = CliRunner().invoke(cli.application(), ["simulate", "--limit", "60", "--journal", str(path), "--quiet"])
+    done = CliRunner().invoke(
+        cli.application(), ["simulate", "model", "--limit", "60", "--journal", str(path), "--quiet"]
+    )
     assert done.exit_code == 2 and "is there already" in done.output

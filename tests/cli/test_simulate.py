@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ PODS = (
     "p2,500,10,0,0,,Burstable,Pending,20,25,\n"
     "p3,500,10,8,1000,,Guaranteed,Running,30,31,30\n"
 )
-MODEL = ("--scale", "0.02", "--limit", "80")
+MODEL = ("model", "--scale", "0.02", "--limit", "80")
 
 Run = Callable[..., Result]
 
@@ -68,8 +69,16 @@ def test_the_bundled_model(run: Run) -> None:
     assert " 50%" in result.stderr
 
 
+def test_without_a_trace_it_shows_what_a_scheduler_does(run: Run, tmp_path: Path) -> None:
+    result = run("--limit", 120, "--scale", "0.5", "--json", tmp_path / "m.json")
+    assert "Simulation of demo\n8 machines, " in result.stdout and "policy shares" in result.stdout
+    metrics = json.loads((tmp_path / "m.json").read_text())
+    assert metrics["counts"]["machine_failures"] == 4 and metrics["counts"]["preemptions"] > 0
+    assert metrics["tasks"]["completed"] == metrics["facts"]["tasks"]
+
+
 def test_which_goal_overrides_which_is_a_table(run: Run) -> None:
-    result = run("--goals", "--scale", "0.05", "--limit", "200", "--policy", "pack")
+    result = run("model", "--goals", "--scale", "0.05", "--limit", "200", "--policy", "pack")
     assert result.exit_code == 0
     cells = {cell.strip() for line in result.stdout.splitlines() for cell in line.split("  ")}
     assert {
@@ -155,7 +164,7 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
     assert a == {
         "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
         "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
-        "duration": "100.0", "waited": "20.0", "lost": "10.0",
+        "user": "", "duration": "100.0", "waited": "20.0", "lost": "10.0",
     }  # fmt: skip
     assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
         "10.0",
@@ -296,6 +305,21 @@ def test_bad_input_ends_with_status_2_and_a_line(run: Run, trace: Path, args: li
     assert says in result.stderr
     assert "Traceback" not in result.output
     assert result.stdout == ""
+
+
+def test_a_missing_package_of_a_scheduler_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    refused = run("poisson", "--limit", 20, "--scheduler", "gavel")
+    assert (refused.exit_code, refused.stderr) == (2, "Error: the scheduler gavel needs SciPy: pip install scipy\n")
+
+
+def test_machines_fail_by_a_table(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "outages.csv"
+    path.write_text("time,machine,event,until\n20,m0,fail,40\n30,m1,drain,60\n")
+    args = ("poisson", "--limit", 60, "--scale", "0.02", "--machine-events", path)
+    assert re.search(r"machine failures +1\b", run(*args).stdout)
+    path.write_text("time,machine,event\n20,m7,fail\n")
+    assert run(*args).stderr == f"Error: {path}, line 2, column 'machine': machine 'm7' is not there at 20 s\n"
 
 
 def test_a_mistake_in_the_trace_is_one_line(run: Run, trace: Path) -> None:

@@ -62,10 +62,14 @@ def test_every_setting_of_every_variant_is_measured_and_drawn(
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["openb.png"]
 
 
-def test_quick_is_one_seed_and_two_settings(data: Path) -> None:
+def test_quick_is_one_seed_and_four_settings(data: Path) -> None:
     outcome = experiment.run(quick=True, say=lambda line: None, data=data)
     settings = {row.setting for row in outcome.rows if not row.setting.endswith("as published")}
-    assert settings == {f"{v}, {s}" for v in ("default", "other") for s in ("online", "rounds of 1,000")}
+    assert settings == {
+        f"{v}, {s}"
+        for v in ("default", "other")
+        for s in ("online", "rounds of 1,000", "fgd of flowsched", "random of flowsched")
+    }
 
 
 def test_patient_pods_wait_for_the_last_round(data: Path) -> None:
@@ -99,7 +103,8 @@ def test_without_data_the_bundled_model_is_measured(monkeypatch: pytest.MonkeyPa
     kept: list[Callable[[], Outcome]] = []
     outcome = experiment.run(quick=True, say=lambda line: None, keep=kept.append)
     assert not outcome.wrong and kept[0]() is outcome
-    assert {row.setting for row in outcome.rows} == {"model, online", "model, rounds of 1,000"}
+    settings = ("online", "rounds of 1,000", "fgd of flowsched", "random of flowsched")
+    assert {row.setting for row in outcome.rows} == {f"model, {setting}" for setting in settings}
     assert all(row.source_value is None for row in outcome.rows), "published figures are of the trace"
     assert any("https://github.com/hkust-adsl" in note for note in outcome.notes)
 

@@ -222,6 +222,20 @@ def test_later_tasks_of_a_known_job() -> None:
     assert run(work).tasks["completed"] == 4
 
 
+def test_jobs_that_are_over_leave_the_scheduler() -> None:
+    whole = Arrival(0, JobSubmitted("whole", (Task("a", {"cpu": 1}), Task("b", {"cpu": 1}))), (1, 2))
+    parts = [task("c", 0, 1, job="parts"), task("d", 5, 1, job="parts")]
+    run = simulation(world([whole, *parts, task("e", 3, 9)], machines=[4]))
+    assert run.run(until=10).tasks["completed"] == 4
+    assert [*run.scheduler.cluster.jobs] == ["parts", "e"]  # tasks of the first arrived twice
+
+
+def test_a_job_that_is_over_keeps_its_tasks_until_their_failed_machine_is_replaced() -> None:
+    events = [MachineFailed("m0", time=1), MachineAdded("m1", {"cpu": 2}, time=3)]
+    metrics = run(world([task("a", 0, 4, job="j")], events=events))
+    assert (metrics.tasks["completed"], metrics.facts["end"]) == (1, 7)
+
+
 def test_other_machines_than_the_workloads() -> None:
     work = world(TWO)
     metrics = Simulation(Scheduler(resources=("cpu",)), work, [Machine("x", {"cpu": 3})]).run()

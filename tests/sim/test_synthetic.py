@@ -22,7 +22,7 @@ def test_same_seed_same_workload_and_all_of_it_runs(name: str) -> None:
     work = synthetic(name, seed=3, **small)  # type: ignore[arg-type]
     assert work.arrivals == synthetic(name, seed=3, **small).arrivals != synthetic(name, seed=4, **small).arrivals  # type: ignore[arg-type]
     assert 150 < work.n_tasks <= 200
-    metrics = Simulation(Scheduler(resources=("cpu",)), work).run()
+    metrics = Simulation(Scheduler(resources=work.resources), work).run()
     fits = sum(len(a.durations) for a in work.arrivals if len(a.durations) <= sum(m.capacity["cpu"] for m in work.machines) or name != "batch")  # type: ignore[call-overload]  # fmt: skip
     assert metrics.tasks["completed"] == fits
     assert load_trace(name).name == name

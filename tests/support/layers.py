@@ -71,7 +71,7 @@ EXTRAS = {
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
     "run": "dask distributed ray",
     "serve": "starlette uvicorn prometheus_client",
-    "sim": "simpy matplotlib",
+    "sim": "simpy matplotlib scipy",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
     "cli": "click rich _flowsched_cli",
 }

@@ -19,6 +19,7 @@ from rich.text import Text
 from flowsched import experiments
 from flowsched.boundary.files import replace
 from flowsched.cli import endings
+from flowsched.cli.bench_all import bench_all
 from flowsched.cli.compare import compare
 from flowsched.cli.endings import BadInput
 from flowsched.experiments.rows import Keep, Outcome, shown
@@ -105,6 +106,7 @@ def bench() -> None:
     Examples:
       flowsched bench solver --quick
       flowsched bench solver one.min other.min.gz --json mine.json
+      flowsched bench all --site site --quick
       flowsched bench compare before.json after.json --worse-than 10
     """
 
@@ -174,6 +176,7 @@ def _command(name: str) -> click.Command:
 for _name in experiments.NAMES:
     bench.add_command(_command(_name))
 bench.add_command(compare)
+bench.add_command(bench_all)
 
 
 def _run(

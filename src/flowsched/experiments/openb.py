@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ import flowsched as fs
 from flowsched.exceptions import TraceError
 from flowsched.experiments.rows import Keep, Outcome, Row, forget
 from flowsched.policy import FragmentationCost, WaitCost
+from flowsched.sim import scheduler
 from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.traces.load import load_trace
 from flowsched.sim.traces.openb import PODS
@@ -57,11 +59,15 @@ _PUBLISHED = {
 
 @dataclass(frozen=True)
 class _Setting:
-    """Mode of decision: number of pods at a time (0: all at once); pods that are not placed stay or fail."""
+    """Mode of decision: number of pods at a time (0: all at once); pods that are not placed stay or fail.
+
+    `scheduler` is a name of `flowsched.sim.SCHEDULERS` that decides instead of the min-cost flow.
+    """
 
     name: str
     batch: int
     patient: bool = False
+    scheduler: str = ""
 
     def policy(self, fragmentation: FragmentationCost) -> fs.Policy:
         """The policy of a run: no pod moves, and a pod that is decided alone never waits by choice."""
@@ -75,6 +81,10 @@ class _Setting:
 
 _ONLINE = _Setting("online", 1)
 _ROUNDS = _Setting("rounds of 1,000", 1000)
+_OURS = {"fgd": "FGD", "random": "Random"}
+"""Schedulers of this package that do the same as published policies."""
+
+_AGAIN = tuple(_Setting(f"{name} of flowsched", 1, scheduler=name) for name in _OURS)
 _SETTINGS = (
     _ONLINE,
     _Setting("rounds of 10", 10),
@@ -82,6 +92,7 @@ _SETTINGS = (
     _ROUNDS,
     _Setting("patient rounds of 1,000", 1000, patient=True),
     _Setting("all known at once", 0),
+    *_AGAIN,
 )
 
 
@@ -107,7 +118,7 @@ def run(
     Parameters
     ----------
     quick : bool
-        One seed, one pod at a time and in rounds of 1,000 only.
+        One seed, no rounds but those of 1,000.
     seed : int
         The first seed is 42 + `seed`.
     say : callable
@@ -129,7 +140,7 @@ def run(
     keep(lambda: outcome)
     for variant, load in _workloads(data, outcome.notes).items():
         trace, runs = load(), {}
-        for setting in (_ONLINE, _ROUNDS) if quick else _SETTINGS:
+        for setting in (_ONLINE, _ROUNDS, *_AGAIN) if quick else _SETTINGS:
             runs[setting] = [
                 _measure(trace, setting, each + seed, outcome.wrong) for each in (_SEEDS[:1] if quick else _SEEDS)
             ]
@@ -137,7 +148,10 @@ def run(
             say(f"{variant}, {setting.name}: {figures} %")
         _tell(outcome, variant, runs)
     outcome.notes += [
-        "Source: FGD in the same variant, one pod at a time, mean of ten seeds. Nothing moves in any setting.",
+        (
+            "Source: FGD in the same variant, one pod at a time, mean of ten seeds; of Random for random. Nothing moves in "
+            "any setting. The schedulers fgd and random are those of `flowsched simulate --scheduler`."
+        ),
         (
             "What bounds it: 13 % of the pods ask for 81 % of a GPU; hardly any pod can use the 19 % beside one of them. "
             "Who takes every pod that fits (online, rounds) has taken most of these before the cluster is full; who may "
@@ -145,7 +159,7 @@ def run(
         ),
     ]
     if quick:
-        outcome.notes.append("Quick: one seed instead of ten, and two settings of six.")
+        outcome.notes.append("Quick: one seed instead of ten, and four settings of eight.")
     return outcome
 
 
@@ -200,7 +214,7 @@ def _measure(trace: Workload, setting: _Setting, seed: int, wrong: list[str]) ->
     out, asked, given = _Run(arrived=len(tasks)), 0.0, 0.0
     begin, cpu = time.perf_counter(), time.process_time()
     policy = setting.policy(FragmentationCost.of(pods))
-    sched = fs.Scheduler(policy)
+    sched: Any = scheduler(setting.scheduler, trace, seed=seed) if setting.scheduler else fs.Scheduler(policy)
     sched.apply(*(fs.MachineAdded(m.id, m.capacity, labels=m.labels) for m in trace.machines))
     for now, batch in _batches(tasks, setting.batch or len(tasks)):
         last = batch[-1] is tasks[-1]
@@ -257,9 +271,9 @@ def _tell(outcome: Outcome, variant: str, runs: dict[_Setting, list[_Run]]) -> N
                 continue
             figures = [r.allocated[i] for r in each]
             spread = f"s.d. {statistics.stdev(figures):.2f} of {len(figures)} seeds" if len(figures) > 1 else ""
-            fgd = published["FGD"][i] if published else None
+            same = published[_OURS.get(setting.scheduler, "FGD")][i] if published else None
             mean = round(statistics.fmean(figures), 2)
-            outcome.rows.append(row(f"GPUs allocated at {mark:.0%}", mean, source_value=fgd, unit="%", note=spread))
+            outcome.rows.append(row(f"GPUs allocated at {mark:.0%}", mean, source_value=same, unit="%", note=spread))
         rounds = np.concatenate([r.rounds for r in each])
         outcome.rows += [
             row("left beside shares of a GPU", round(_mean(r.crumbs for r in each), 2), unit="%"),

@@ -26,6 +26,7 @@ from flowsched.policy.placement import CustomCost, DeviceCost, LoadCost, Localit
 from flowsched.policy.precedence import Precedence, check, fitted
 from flowsched.policy.preemption import PreemptionCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
+from flowsched.policy.providers import DRF
 from flowsched.policy.purity import Witness
 from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
 from flowsched.policy.utility import Utilities
@@ -386,4 +387,5 @@ _NAMED: dict[str, Callable[[], Policy]] = {
     "spread-no-preemption": lambda: Policy(preemption=None),
     "pack-no-preemption": lambda: Policy(placement=(LoadCost("pack"), DeviceCost()), preemption=None),
     "weighted": lambda: Policy(priority=WeightedPriority(step=50.0)),
+    "shares": lambda: Policy(fairness=Fairness(DRF(), over="user", reclaim=True)),
 }

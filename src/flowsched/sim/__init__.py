@@ -15,6 +15,7 @@ from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.load import TRACE_FORMATS, load_trace
+from flowsched.sim.traces.machine_events import with_machine_events
 from flowsched.sim.traces.machines import read_machines
 from flowsched.sim.traces.write import write_trace
 from flowsched.sim.values import UNDECIDED, Progress, Schedules
@@ -54,6 +55,7 @@ __all__ = [
     "report",
     "scheduler",
     "synthetic",
+    "with_machine_events",
     "write_comparison",
     "write_report",
     "write_trace",

@@ -125,6 +125,10 @@ class AuditInventory:
         state = self._machines.get(machine)
         return state.machine if state else None
 
+    def capacity_of(self, machine: Hashable) -> list[int]:
+        """Return the capacity of a machine that is up."""
+        return self._machines[machine].capacity
+
     def release(self, task: Hashable, now: float) -> Hashable:
         """Stop a task; return the machine where it ran.
 

@@ -6,16 +6,14 @@ they are Algorithm 1 of FGM, its greedy form.  The tasks of a gang start togethe
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import Cluster, Resources
+from flowsched.cluster import Resources
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.cluster.transaction import Transaction
@@ -24,127 +22,12 @@ from flowsched.rounds.reasons import Waiting, judge
 from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim.delay import DelayScheduling
+from flowsched.sim.orders import Order, Shares, Turns, capacity, drf, fair, fifo, sjf
 from flowsched.sim.room import Choice, Plan, Room, emptiest, together
 
 __all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
 
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-
-
-class Shares:
-    """Allocations of jobs and users, as fractions of the cluster by resource; counted when first asked for.
-
-    Attributes
-    ----------
-    resources : tuple of str
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.resources = cluster.resources.names
-        inventory = cluster.inventory
-        total = (
-            inventory.capacity[: inventory.rows][inventory.suitability.of[: inventory.rows] >= 0]
-            .sum(axis=0)
-            .astype(np.float64)
-        )
-        self._scale: Floats = np.divide(1.0, total, out=np.zeros(len(total)), where=total > 0)
-        self._cluster = cluster
-        self._counted = False
-        self._nothing: Floats = np.zeros(len(total))
-        self._nothing.flags.writeable = False
-        self._job: dict[Hashable, Floats] = {}
-        self._user: dict[Hashable, Floats] = {}
-
-    def add(self, group: Group, tasks: int = 1) -> None:
-        """Count further running tasks of a group."""
-        if self._counted:
-            self._add(group, tasks)
-
-    def _count(self) -> None:
-        """Count what runs, once."""
-        if not self._counted:
-            self._counted = True
-            for job in self._cluster.jobs.values():
-                for group in job.groups.values():
-                    if running := group.tasks - len(group.waiting):
-                        self._add(group, running)
-
-    def _add(self, group: Group, tasks: int) -> None:
-        job = group.job.job
-        part = group.cls.demand * self._scale * tasks
-        for owners, owner in ((self._job, job.id), (self._user, job.user)):
-            owners[owner] = owners[owner] + part if owner in owners else part
-
-    def job(self, group: Group) -> Floats:
-        """Return the fractions that the group's job has."""
-        self._count()
-        return self._job.get(group.job.job.id, self._nothing)
-
-    def user(self, group: Group) -> Floats:
-        """Return the fractions that the user of the group's job has."""
-        self._count()
-        return self._user.get(group.job.job.user, self._nothing)
-
-    def of_user(self, user: Hashable) -> Floats:
-        """Return the fractions that a user has."""
-        self._count()
-        return self._user.get(user, self._nothing)
-
-
-Order = Callable[[Group, Shares], tuple[float, ...]]
-"""Order of groups: the least key is next.
-
-Called again after each placement; it must not change anything.  The start of a task must not lower the key of another group.
-"""
-
-
-def fifo(group: Group, shares: Shares) -> tuple[float, ...]:
-    """Order by arrival of the job."""
-    return (group.job.serial,)
-
-
-def sjf(group: Group, shares: Shares) -> tuple[float, ...]:
-    """Order by the estimated run time of the next task (`Task.duration`), then by arrival of the job."""
-    return (group.waiting[0].duration, group.job.serial)
-
-
-def fair(group: Group, shares: Shares) -> tuple[float, ...]:
-    """Order by the fraction of memory (or the last resource) of the user, then of the job, as in YARN's default."""
-    return (shares.user(group)[_main(shares)], shares.job(group)[_main(shares)], group.job.serial)
-
-
-def drf(group: Group, shares: Shares) -> tuple[float, ...]:
-    """Order by the dominant share of the user, then of the job (DRF)."""
-    return (shares.user(group).max(), shares.job(group).max(), group.job.serial)
-
-
-@dataclass(frozen=True)
-class capacity:
-    """Order by the used fraction of the queue's part, then by arrival of the job.
-
-    Parameters
-    ----------
-    queue_of : mapping of user to queue
-        A user without an entry is a queue of its own.
-    parts : mapping of queue to float
-        1 for a queue without an entry.
-    """
-
-    queue_of: Mapping[Hashable, Hashable]
-    parts: Mapping[Hashable, float]
-
-    def __call__(self, group: Group, shares: Shares) -> tuple[float, ...]:
-        """See `Order`."""
-        user = group.job.job.user
-        queue = self.queue_of.get(user, user)
-        members = [u for u, q in self.queue_of.items() if q == queue] or [user]
-        used = sum(float(shares.of_user(u)[_main(shares)]) for u in members)
-        return (used / self.parts.get(queue, 1.0), group.job.serial)
-
-
-def _main(shares: Shares) -> int:
-    return shares.resources.index("mem") if "mem" in shares.resources else len(shares.resources) - 1
 
 
 class Greedy:
@@ -209,33 +92,35 @@ class Greedy:
         return Round(now, placements, {}, {}, devices, waiting, deltas, stats, turns=turns, gangs=plan.gangs)
 
     def _place(self, plan: Plan, room: Room) -> None:
-        """Start tasks of the group with the least key until none that waits has room.
-
-        The heap holds a key of each group that is no larger than its present one, so one that is up to date is the least.
-        """
+        """Start tasks of the group with the least key until none that waits has room."""
         shares = Shares(self.cluster)
-        open_: NDArray[np.bool_] = np.any(room.fits, axis=1)
-        waiting = self.cluster.waiting
-        groups = [group for cls, members in waiting.items() if open_[room.line(cls)] for group in members]
-        heap = [(self.order(group, shares), i) for i, group in enumerate(groups) if group.waiting]
-        heapq.heapify(heap)
+        full = {cls for cls, some in zip(room.classes, np.any(room.fits, axis=1), strict=True) if not some}
+        groups = [
+            group
+            for cls, members in self.cluster.waiting.items()
+            if cls not in full
+            for group in members
+            if group.waiting
+        ]
+        kinds = len(room.classes)
+        turns = Turns(self.order, groups, shares)
         short: set[int] = set()
-        while heap:
-            key, i = heap[0]
-            group = groups[i]
-            if not group.waiting or group.job.serial in short or not room.of(group.cls).any():
-                heapq.heappop(heap)
-                continue
-            present = self.order(group, shares)
-            if present != key:
-                heapq.heapreplace(heap, (present, i))
-                continue
+
+        def over(group: Group) -> bool:
+            if group.cls not in full and not room.of(group.cls).any():
+                full.add(group.cls)
+            return group.cls in full or not group.waiting or group.job.serial in short
+
+        def done() -> bool:
+            return len(full) == kinds
+
+        while (group := turns.next(over, done)) is not None:
             tasks = together(group)
             if tasks is not None and self._start(tasks, plan, room):
                 for task in tasks:
                     shares.add(task.group)
                 continue
-            heapq.heappop(heap)
+            turns.leave()
             if tasks is None or len(tasks) > 1:
                 short.add(group.job.serial)
 

@@ -26,13 +26,8 @@ _CSS = """
 thead th { padding-left: 16px; }
 .tables td { white-space: nowrap; }
 .tables td.note { white-space: normal; }
-@media (max-width: 760px) {
-  .plots { grid-template-columns: minmax(0, 1fr); }
-  figure.full { overflow-x: auto; }
-  figure.full img { min-width: 720px; }
-}
 """
-"""Rows of many figures, and wide plots that scroll in a narrow window."""
+"""Rows of many figures."""
 
 _BARS = ("wait, mean", "bounded slowdown, mean", "end", "allocated, mean")
 

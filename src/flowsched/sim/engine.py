@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from flowsched.boundary.validate import mapping, number, quoted
+from flowsched.cluster.events import Event
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Commit, Reason, Round, RoundStats
@@ -20,7 +21,9 @@ from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
 from flowsched.sim.measured import measured
-from flowsched.sim.metrics import Metrics, Recorder
+from flowsched.sim.metrics import Metrics
+from flowsched.sim.presence import in_order
+from flowsched.sim.recorder import Recorder
 from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
 from flowsched.sim.workload import LATEST, SHORTEST, Workload
 from flowsched.sim.world import COMPLETED, RUNNING, WAITING, World
@@ -29,6 +32,10 @@ __all__ = ["UNDECIDED", "Progress", "Schedules", "Simulation"]
 
 _PATIENCE = 10
 """Rounds in a row without a change, and without events to come, after which the run ends."""
+
+
+def _misplaced(i: int, message: str) -> InputError:
+    return InputError(f"machine_events[{i}]: {message}")
 
 
 class Simulation:
@@ -41,6 +48,9 @@ class Simulation:
     workload : Workload
     machines : sequence of Machine, optional
         Instead of the workload's.
+    machine_events : sequence of Event, optional
+        Failures, maintenance and changes of machines, instead of the workload's; each has its ``time``.  One that comes
+        back (`MachineAdded`) without a capacity has its former one.
     interval : float or None
         Rounds at multiples of so many seconds, if there were events since the last one, and while tasks wait (then every
         round in a row without events and changes doubles the pause to the next).
@@ -72,7 +82,7 @@ class Simulation:
     Raises
     ------
     InputError
-        An argument out of range.
+        An argument out of range; an event of a machine that is not there at its time, or one that adds a machine that is.
 
     Examples
     --------
@@ -89,6 +99,7 @@ class Simulation:
         workload: Workload,
         machines: Sequence[Machine] | None = None,
         *,
+        machine_events: Sequence[Event] | None = None,
         interval: float | None = None,
         on_events: bool = True,
         charge_solver: bool | float | Callable[[RoundStats], float] = False,
@@ -114,7 +125,12 @@ class Simulation:
         if not callable(charge_solver) and not isinstance(charge_solver, bool):
             number("charge_solver", charge_solver, 0, LATEST)
         self.scheduler = scheduler
-        self.workload = workload if machines is None else replace(workload, machines=machines)
+        if machines is not None:
+            workload = replace(workload, machines=machines)
+        if machine_events is not None:
+            workload = replace(workload, machine_events=machine_events)
+        events = in_order(workload.machines, workload.machine_events, _misplaced)
+        self.workload = replace(workload, machine_events=events) if events else workload
         self._interval = interval
         self._on_events = on_events
         self._charge = charge_solver
@@ -382,3 +398,4 @@ class Simulation:
             decision.time, decision.events, stats.nodes, stats.arcs, stats.changes, stats.solves, *done, conflicts,
             decision.apply, stats.seconds_update, stats.seconds_solve, stats.seconds_read, decision.schedule, seconds,
         )  # fmt: skip
+        self._recorder.queue(self._clock.now, decision.round.waiting)

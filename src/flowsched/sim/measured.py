@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.rounds.values import Reason, ReasonCode
-from flowsched.sim.metrics import Metrics, Recorder, reason_counts
+from flowsched.sim.metrics import Metrics
+from flowsched.sim.recorder import Recorder, reason_counts
 from flowsched.sim.values import UNDECIDED
 from flowsched.sim.workload import Workload
 from flowsched.sim.world import COMPLETED, NOT_ARRIVED, RUNNING, WAITING, World
@@ -77,4 +78,8 @@ def measured(
         wall_seconds=wall_seconds,
         unstarted=np.maximum(unstarted, 0.0),
         table=world.task_table(end),
+        runs=world.runs.columns(),
+        machines=world.runs.machines(),
+        absences=world.runs.absences(),
+        queue=recorder.queues(),
     )

@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from array import array
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,14 +19,13 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
-from flowsched.cluster.model import MICRO
 from flowsched.sim.frames import frame, pairs_html
 
 if TYPE_CHECKING:
     from flowsched.rounds.values import Reason
     from flowsched.sim.workload import Load
 
-__all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Recorder", "Usage"]
+__all__ = ["ROUND_COLUMNS", "WALL_CLOCK", "Metrics", "Percentiles", "Usage"]
 
 ROUND_COLUMNS = (
     "time", "events", "nodes", "arcs", "changes", "solves", "placed", "preempted", "migrated", "conflicts",
@@ -127,11 +123,23 @@ class Metrics:
     wall_seconds : float
         Wall-clock time of the simulation.
     table : mapping of str to sequence
-        What became of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``arrival``,
+        What became of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``user``, ``arrival``,
         ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
         ``end``, ``preempted`` (how often), ``state`` at the end of the run, ``duration`` (its run time by the workload),
         ``waited`` (before all its starts together, or until the end of the run) and ``lost`` (work that was thrown away).
         Times are seconds, nan where there is none; what else there is none of is None.
+    runs : mapping of str to ndarray
+        One entry per run of a task, by columns, in order of start: ``task`` (row of `table`), ``machine`` (row of `machines`),
+        ``start``, ``end`` (nan for one that goes on), ``how`` (0: it goes on, 1: completed, 2: preempted, migrated or
+        without its machine, 3: failed), and the amount of each resource.
+    machines : mapping of str to sequence
+        Every machine that was ever there, by columns: ``machine``, ``rack``, and the first capacity by resource.
+    absences : mapping of str to ndarray
+        Times at which a machine was away: ``machine`` (row of `machines`), ``start``, ``end`` (nan if it is still away), and
+        ``drained``, True where it only took no tasks.
+    queue : mapping of str to ndarray
+        Waiting tasks by reason code after some of the rounds, at most a thousand, evenly spread: ``time``, and a column
+        per code.
     """
 
     facts: Mapping[str, Any]
@@ -149,6 +157,10 @@ class Metrics:
     wall_seconds: float
     unstarted: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     table: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    runs: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    machines: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    absences: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    queue: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in self.tasks.items() if n)
@@ -273,106 +285,6 @@ class Metrics:
     def to_json(self, path: str | Path, *, series: bool = True) -> None:
         """Write `to_dict` to a file, whole or not at all."""
         replace(path, json.dumps(self.to_dict(series=series), indent=1, allow_nan=False) + "\n")
-
-
-class Recorder:
-    """Samples of the state, and rows of rounds, as they come."""
-
-    def __init__(self, resources: Sequence[str]) -> None:
-        self.resources = tuple(resources)
-        self._time = array("d")
-        self._running = array("q")
-        self._waiting = array("q")
-        self._used = [array("q") for _ in resources]
-        self._capacity = [array("q") for _ in resources]
-        self._rounds = [array("d") for _ in ROUND_COLUMNS]
-
-    @property
-    def n_rounds(self) -> int:
-        """Number of rounds so far."""
-        return min(map(len, self._rounds))
-
-    def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
-        """Record the state from `time` on; of several samples at one time the last counts."""
-        if self._time and self._time[-1] == time:
-            self._time.pop()
-            for column in (self._running, self._waiting, *self._used, *self._capacity):
-                column.pop()
-        self._time.append(time)
-        self._running.append(running)
-        self._waiting.append(waiting)
-        for column, value in zip(self._used, used, strict=True):
-            column.append(value)
-        for column, value in zip(self._capacity, capacity, strict=True):
-            column.append(value)
-
-    def round(self, *row: float) -> None:
-        """Record a round, in the order of `ROUND_COLUMNS`."""
-        for column, value in zip(self._rounds, row, strict=True):
-            column.append(value)
-
-    def series(self) -> Mapping[str, NDArray[Any]]:
-        """Return `Metrics.series`; amounts in the workload's unit."""
-        columns: tuple[array[Any], ...] = (self._time, self._running, self._waiting, *self._used, *self._capacity)
-        n = min(map(len, columns))  # the last sample is not whole where a run was interrupted in it
-        out: dict[str, NDArray[Any]] = {
-            "time": np.array(self._time[:n]),
-            "running": np.array(self._running[:n]),
-            "waiting": np.array(self._waiting[:n]),
-        }
-        for name, used, capacity in zip(self.resources, self._used, self._capacity, strict=True):
-            out[f"used_{name}"] = np.array(used[:n]) / MICRO
-            out[f"capacity_{name}"] = np.array(capacity[:n]) / MICRO
-        return MappingProxyType(out)
-
-    def rounds(self) -> Mapping[str, NDArray[Any]]:
-        """Return `Metrics.rounds`."""
-        floats, n = {"time", *WALL_CLOCK}, self.n_rounds
-        return MappingProxyType(
-            {
-                name: np.array(column[:n]) if name in floats else np.array(column[:n]).astype(np.int64)
-                for name, column in zip(ROUND_COLUMNS, self._rounds, strict=True)
-            }
-        )
-
-    def usage(self, first: float, last: float, end: float) -> Mapping[str, Usage]:
-        """Return `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
-        series = self.series()
-        time = series["time"]
-        return MappingProxyType(
-            {
-                name: _usage(time, series[f"used_{name}"], series[f"capacity_{name}"], first, last, end)
-                for name in self.resources
-            }
-        )
-
-
-def reason_counts(codes: Sequence[str]) -> Mapping[str, int]:
-    """Count the reason codes, most frequent first."""
-    return MappingProxyType(dict(sorted(Counter(codes).items(), key=lambda item: (-item[1], item[0]))))
-
-
-def _usage(
-    time: NDArray[Any], used: NDArray[Any], capacity: NDArray[Any], first: float, last: float, end: float
-) -> Usage:
-    if not len(time):
-        return Usage(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-    share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
-    until = np.r_[time[1:], max(end, time[-1])]
-
-    def mean(start: float, stop: float) -> float:
-        held = np.clip(np.minimum(until, stop) - np.maximum(time, start), 0.0, None)
-        available = float(held @ capacity)
-        return float(held @ used) / available if available > 0 else float(share[-1])
-
-    return Usage(
-        capacity=float(capacity[-1]),
-        mean=mean(first, min(last, end)),
-        mean_overall=mean(0.0, end),
-        peak=float(share.max()),
-        final=float(share[-1]),
-        peak_amount=float(used.max()),
-    )
 
 
 def _without_nan(value: Any) -> Any:

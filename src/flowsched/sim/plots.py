@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.sim import machine_plots
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.summary import duration, resource_label
 
@@ -24,6 +25,9 @@ _BINS = 700
 """Bins of a longer series, each drawn as a mean with its range as a shade."""
 
 _COLOURS = ("#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e")
+_SIZES = {"full": (10.6, 2.9), "half": (5.2, 3.1), "tall": (10.6, 7.2)}
+"""Widths and heights in inches."""
+
 _INK, _SOFT, _LINE = "#1d2733", "#5b6876", "#e3e8ee"
 
 _STYLE: dict[Any, Any] = {
@@ -50,7 +54,7 @@ _STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot; `width` is "full" or "half" of the page."""
+    """One plot; `width` is "full" or "half" of the page, or "tall": full, and higher."""
 
     title: str
     caption: str
@@ -66,13 +70,20 @@ def draw(metrics: Metrics) -> list[Plot]:
     ImportError
         Matplotlib is missing; the message says how to install it.
     """
-    everything = (
-        ("Allocated resources", "share of the capacity that is up", "full", _usage),
-        ("Waiting tasks", "in the system but not running", "full", _waiting),
-        ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
-        ("Waiting time", "share of the started tasks that waited at most so long", "half", _wait_cdf),
+    ran = bool(len(metrics.runs.get("start", ()))) and metrics.facts["end"] > 0
+    everything = [("Allocated resources", "share of the capacity that is up", "full", _usage)]
+    if ran and machine_plots.has_users(metrics):
+        everything.append(("Shares", "of each user, stacked", "full", _shares))
+    everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
+    if ran:
+        everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
+    if ran and machine_plots.is_small(metrics):
+        everything.append(("Runs", "each task on its machine; grey: the machine was down or drained", "tall", _gantt))
+    everything += [
+        ("Waiting time", "share of the tasks that waited at most so long", "half", _wait_cdf),
         ("Network size", "nodes and arcs of the flow network", "half", _network),
-    )
+        ("Decision latency", "wall-clock time of each round, by phase", "full", _latency),
+    ]
     return [Plot(title, caption, width, svg(metrics, width, fill)) for title, caption, width, fill in everything]
 
 
@@ -85,7 +96,7 @@ def svg(drawn: Drawn, width: str, fill: Callable[[Axes, Drawn], None]) -> bytes:
         raise ImportError("the report needs Matplotlib: pip install 'flowsched[plot]'", name="matplotlib") from missing
     with matplotlib.rc_context(_STYLE):
         # Margins in inches, the same for all, so that the axes of plots on one page are in line.
-        across, down = (10.6, 2.9) if width == "full" else (5.2, 3.1)
+        across, down = _SIZES[width]
         figure = Figure(figsize=(across, down), dpi=170)
         figure.subplots_adjust(left=0.82 / across, right=1 - 0.12 / across, bottom=0.52 / down, top=1 - 0.12 / down)
         axes = figure.add_subplot()
@@ -118,12 +129,35 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     if not waiting.any():
         _say(axes, "no task ever waited past the moment it arrived")
         return
-    _steps(axes, metrics, waiting, _COLOURS[4], "")
+    if len(metrics.queue.get("time", ())):
+        machine_plots.queue(axes, metrics)
+    _steps(axes, metrics, waiting, _INK, "all that wait")
     axes.set_ylabel("tasks")
     axes.set_ylim(0, max(1.0, float(waiting.max(initial=0))) * 1.06)
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _shares(axes: Axes, metrics: Metrics) -> None:
+    machine_plots.shares(axes, metrics)
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _heat_map(axes: Axes, metrics: Metrics) -> None:
+    machine_plots.heat_map(axes, metrics)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    figure.subplots_adjust(top=1 - 0.42 / figure.get_size_inches()[1])
+    _time_axis(axes, metrics)
+
+
+def _gantt(axes: Axes, metrics: Metrics) -> None:
+    machine_plots.gantt(axes, metrics)
+    _time_axis(axes, metrics)
+    _legend(axes)
 
 
 def _latency(axes: Axes, metrics: Metrics) -> None:
@@ -144,6 +178,10 @@ def _latency(axes: Axes, metrics: Metrics) -> None:
             label=text,
             rasterized=True,
         )
+    if not any((rounds[phase] > 0).any() for phase, _ in phases):
+        axes.clear()
+        _say(axes, "no round was measured")
+        return
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("ms per round")
@@ -250,11 +288,13 @@ def _short(seconds: float) -> str:
 
 
 def _legend(axes: Axes) -> None:
+    if not axes.get_legend_handles_labels()[0]:
+        return
     figure = axes.get_figure(root=True)
     assert figure is not None
     figure.subplots_adjust(top=1 - 0.34 / figure.get_size_inches()[1])
     legend = axes.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=9, borderaxespad=0.2, handlelength=1.2, columnspacing=1.6
     )
     for handle in legend.legend_handles:
         if handle is not None:

@@ -11,6 +11,7 @@ from flowsched.boundary.files import replace
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.plots import Plot, draw
 from flowsched.sim.summary import Table, amount, bounded, duration, facts_line, resource_label, tables
+from flowsched.version import __version__
 
 __all__ = ["figures", "html_table", "page", "report", "settings", "write_report"]
 
@@ -46,7 +47,7 @@ def report(metrics: Metrics) -> str:
 {found}
 {settings((name, _plain(value)) for name, value in metrics.facts.items())}
 </section>
-<footer>Made by flowsched. Times are simulated but for the decision latency, which is this computer's.</footer>
+<footer>Made by flowsched. Version {__version__}. Times are simulated but for the decision latency, which is this computer's.</footer>
 """,
     )
 
@@ -116,7 +117,7 @@ def _cards(metrics: Metrics) -> list[tuple[str, str, str]]:
         )
     )
     cards.append(("decision latency, p50", duration(latency.p50), f"p99 {duration(latency.p99)}, {latency.n:,} rounds"))
-    cards.append(("network", f"{nodes:,} nodes", f"{arcs:,} arcs at its largest"))
+    cards.append(("network nodes", f"{nodes:,}", f"{arcs:,} arcs at its largest"))
     return cards
 
 
@@ -163,7 +164,7 @@ header p { margin: 0; color: var(--soft); }
 .cards small { color: var(--soft); font-size: 12.5px; }
 .plots { display: grid; grid-template-columns: 1fr 1fr; gap: 28px 24px; }
 figure { margin: 0; }
-figure.full { grid-column: 1 / -1; }
+figure.full, figure.tall { grid-column: 1 / -1; }
 figcaption { font-size: 14px; color: var(--soft); margin-bottom: 4px; }
 figcaption b { color: var(--ink); font-size: 16px; margin-right: 6px; }
 img { width: 100%; height: auto; display: block; }
@@ -179,6 +180,17 @@ tr > * { border-bottom: 1px solid var(--line); padding-top: 5px; padding-bottom:
 .pairs th { width: 260px; }
 .indent { padding-left: 18px; color: var(--soft); }
 footer { margin-top: 40px; color: var(--soft); font-size: 13px; }
-@media (max-width: 760px) { .plots { grid-template-columns: 1fr; } .tables { overflow-x: auto; } }
+@media (max-width: 760px) {
+  body { padding: 24px 16px; }
+  .plots { grid-template-columns: minmax(0, 1fr); }
+  figure.full, figure.tall { overflow-x: auto; }
+  figure.full img, figure.tall img { min-width: 720px; }
+  .cards { grid-template-columns: 1fr 1fr; }
+  .tables { grid-template-columns: minmax(0, 1fr); }
+  .tables > div { overflow-x: auto; }
+  td { white-space: nowrap; }
+  td.note { white-space: normal; min-width: 200px; }
+  .pairs th { width: auto; }
+}
 @media print { body { padding: 0; } figure, .tables div { break-inside: avoid; } }
 """

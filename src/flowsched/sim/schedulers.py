@@ -15,6 +15,7 @@ from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
 from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
+from flowsched.sim.gavel import Gavel
 from flowsched.sim.lines import Queue
 from flowsched.sim.packers import Tetris, at_random, least_fragmentation
 from flowsched.sim.room import first
@@ -34,6 +35,7 @@ SCHEDULERS: Mapping[str, str] = MappingProxyType(
         "capacity": "Capacity of YARN: each user a queue, the one with the smallest part of the memory first",
         "fair": "Fair of YARN: the user, then the job, with the smallest part of the memory first",
         "drf": "dominant resource fairness: the user, then the job, with the smallest dominant share first",
+        "gavel": "Gavel's max-min fairness of throughput by GPU model, without its time slices; needs SciPy",
         "tetris": "Tetris: the task best aligned with what a machine has left",
         "fgd": "in order of arrival, where the least of the GPUs is spoiled for the workload (FGD)",
         "random": "in random order, on a random machine with room",
@@ -118,6 +120,7 @@ _MAKERS: dict[str, Callable[[Workload, int], Schedules]] = {
     "capacity": lambda work, seed: Greedy(capacity({}, {}), work.resources),
     "fair": lambda work, seed: Greedy(fair, work.resources),
     "drf": lambda work, seed: Greedy(drf, work.resources),
+    "gavel": lambda work, seed: Gavel(work.resources),
     "tetris": lambda work, seed: Tetris(work.resources),
     "fgd": _fgd,
     "random": _random,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from types import MappingProxyType
 
@@ -13,12 +14,14 @@ from flowsched.boundary.validate import number, quoted, whole
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
+from flowsched.sim.demo import demo
 from flowsched.sim.workload import Arrival, Workload
 
 __all__ = ["SYNTHETIC", "synthetic"]
 
 SYNTHETIC: Mapping[str, str] = MappingProxyType(
     {
+        "demo": "three users on 16 machines of 8 GPUs that are too few: gangs, priorities, a burst, a rack that fails",
         "poisson": "tasks of a core; Poisson arrivals, exponential run times of mean 60 s; 100 machines of 8 cores",
         "batch": "gangs of 1 to 32 processors; Poisson arrivals, lognormal run times; 32 machines of 4 processors",
         "bursts": "tasks of a core in bursts of 20 on average; Pareto run times of shape 1.5; 100 machines of 8 cores",
@@ -28,6 +31,7 @@ SYNTHETIC: Mapping[str, str] = MappingProxyType(
 """Names of synthetic workloads, and what each is at scale 1."""
 
 _MACHINES = {"poisson": (100, 8), "batch": (32, 4), "bursts": (100, 8), "hrm": (1050, 16)}
+_TASKS = {"hrm": 7200, "demo": 700}
 _MEAN = 60.0
 _MU, _SIGMA = 5.8, 1.2
 _PROCESSORS = (1, 2, 4, 8, 16, 32)
@@ -41,13 +45,19 @@ Floats = NDArray[np.float64]
 def synthetic(
     name: str, *, tasks: int | None = None, load: float | None = None, scale: float = 1.0, seed: int = 0
 ) -> Workload:
-    """Make a synthetic workload of one resource, ``cpu``.
+    """Make a synthetic workload of one resource, ``cpu``; ``"demo"`` has ``mem`` and ``gpu``, too.
 
     Parameters
     ----------
     name : str
         One of `SYNTHETIC`:
 
+        ``"demo"``
+            What `flowsched simulate` runs by default.  Three users share racks of four machines with 8 GPUs each.  Jobs arrive
+            uniformly, for times that are uniform: of ``product`` (priority 0), one or two tasks of a GPU for 4 to 15 minutes; of
+            ``research`` (1), gangs of 2 to 4 tasks of four GPUs for 25 to 80 minutes; of ``students`` (2), 6 to 16 tasks of a
+            GPU for 8 to 40 minutes.  The second half of ``product`` comes in a burst.  The second rack fails, and comes back.
+            The last machine is drained, removed, and comes back.
         ``"poisson"``
             An M/M/c queue: tasks of one core arrive as a Poisson process and run for exponential times of mean 60 s.
         ``"batch"``
@@ -60,9 +70,11 @@ def synthetic(
         ``"hrm"``
             The burst of HRM: jobs of 40 containers of 3 cores all arrive at time 0 and run for 5 to 25 s, uniformly.
     tasks : int, optional
-        How many tasks there are, or a job fewer than would be more; 3,000, and 7,200 of ``"hrm"``, are the defaults.
+        How many tasks there are, or a job fewer than would be more; 3,000, 7,200 of ``"hrm"`` and
+        about 700 of ``"demo"`` are the defaults.
     load : float, optional
-        Expected demand as a fraction of the machines; it sets how fast tasks arrive.  0.9 is the default; ``"hrm"`` has none.
+        Expected demand as a fraction of the machines; it sets how fast tasks arrive.  0.9 is the default, 1.05 of ``"demo"``;
+        ``"hrm"`` has none.
     scale : float
         Size of the cluster.
     seed : int
@@ -82,10 +94,13 @@ def synthetic(
         raise InputError(f"name: unknown name {quoted(name)}; known: {', '.join(SYNTHETIC)}")
     if name == "hrm" and load is not None:
         raise InputError("load: hrm has none, since all its jobs arrive at once; tasks sets how many there are")
-    tasks = whole("tasks", (7200 if name == "hrm" else 3000) if tasks is None else tasks, 1)
+    tasks = whole("tasks", _TASKS.get(name, 3000) if tasks is None else tasks, 1)
     whole("seed", seed, 0, 2**128 - 1)
     number("scale", scale, 1e-4, 1e4)
-    rate = number("load", 0.9 if load is None else load, 1e-6, 1e6)
+    rate = number("load", (1.05 if name == "demo" else 0.9) if load is None else load, 1e-6, 1e6)
+    if name == "demo":
+        facts = {"tasks": tasks, "scale": scale, "seed": seed, "load": rate}
+        return replace(demo(tasks, rate, scale, np.random.default_rng(seed)), facts=facts)
     count, cores = _MACHINES[name]
     machines = [Machine(f"m{i}", {"cpu": cores}) for i in range(max(round(count * scale), 1))]
     rng = np.random.default_rng(seed)

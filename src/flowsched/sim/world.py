@@ -6,6 +6,7 @@ It makes events for the scheduler, and carries the scheduler's deltas out.  It k
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -23,11 +24,12 @@ from flowsched.cluster.events import (
     TaskSubmitted,
 )
 from flowsched.cluster.model import Machine, Resources
-from flowsched.exceptions import InputError
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
+from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
+from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
 
 try:
@@ -45,14 +47,15 @@ _STATES = ("not arrived", "waiting", "running", "completed")
 class TaskState:
     """State of a task.
 
-    `left` is the remaining run time; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
-    those of the last start.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
+    `left` is the remaining run time; `row` numbers the tasks in order of arrival; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
+    those of the last start, `run` is its number among all runs.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
     work that was thrown away.
     """
 
     id: Hashable
     arrived: float
     left: float
+    row: int
     state: int = NOT_ARRIVED
     attempt: int = 0
     started: float = math.nan
@@ -66,6 +69,8 @@ class TaskState:
     since: float = math.nan
     waited: float = 0.0
     lost: float = 0.0
+    user: Hashable = None
+    run: int = -1
 
 
 class World:
@@ -86,6 +91,7 @@ class World:
     ----------
     tasks : dict of task to TaskState
         All that have arrived, in order of arrival.
+    runs : Runs
     count : list of int
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
@@ -102,6 +108,7 @@ class World:
         self.clock = clock
         self.inventory = AuditInventory(Resources(workload.resources), overcommit=execution is not None)
         self.tasks: dict[Hashable, TaskState] = {}
+        self.runs = Runs(workload.resources)
         self.count = [workload.n_tasks, 0, 0, 0]
         self.pending: list[Event] = []
         self.interrupted = False
@@ -112,6 +119,8 @@ class World:
         self._resume = resume
         self._happened = happened
         self._jobs: set[Hashable] = set()
+        arrivals = Counter(arrival.job.id for arrival in workload.arrivals)
+        self._open = {job for job, times in arrivals.items() if times > 1}  # the others leave with their last task
         self._runner: Runner | None = None
         if execution is not None:
             self._runner = Runner(
@@ -182,47 +191,53 @@ class World:
         now, job = self.clock.now, arrival.job
         self.inventory.register(job.tasks)
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            self.tasks[task.id] = state = TaskState(task.id, now, duration, job=job.id, duration=duration, since=now)
+            state = TaskState(
+                task.id, now, duration, len(self.tasks), job=job.id, duration=duration, since=now, user=job.user
+            )
+            self.tasks[task.id] = state
             self._set_state(state, WAITING)
         if job.id in self._jobs:
             self._tell(*(TaskSubmitted(job.id, task, time=now) for task in job.tasks))
         else:
             self._jobs.add(job.id)
-            self._tell(replace(job, time=now))
+            self._tell(replace(job, time=now, closed=job.closed or (bool(job.tasks) and job.id not in self._open)))
 
     def _machine_event(self, event: Event) -> None:
         if isinstance(event, MachineAdded):
             machine = Machine(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
-            self.inventory.add_machine(machine)
-            if self._runner is not None:
-                self._runner.add_machine(machine)
+            self._add_machine(machine)
         elif isinstance(event, MachineUpdated):
             event = self._updated(event)
         elif isinstance(event, MachineFailed | MachineRemoved):
             self.failures += isinstance(event, MachineFailed)
+            self.runs.away(event.id, self.clock.now)
             for task in self.inventory.remove_machine(event.id):
                 self._stop(self.tasks[task])
             if self._runner is not None:
                 self._runner.remove_machine(event.id)
-        elif not isinstance(event, MachineDrained):
-            raise InputError(f"machine_events: a machine's event expected, got {event!r}")
+        elif isinstance(event, MachineDrained):
+            self.runs.away(event.id, self.clock.now, drained=True)
         self._tell(replace(event, time=self.clock.now))
+
+    def _add_machine(self, machine: Machine) -> None:
+        self.inventory.add_machine(machine)
+        self.runs.there(machine.id, machine.rack, self.inventory.capacity_of(machine.id), self.clock.now)
+        if self._runner is not None:
+            self._runner.add_machine(machine)
 
     def _updated(self, event: MachineUpdated) -> Event:
         """Change a machine; if its tasks would not fit any more, it fails and comes back with the new properties."""
         old = self.inventory.machine(event.id)
-        if old is None:
-            return event
+        assert old is not None, "the simulation has checked the events of its machines"
         changes = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
         new = replace(old, **changes)
         if self.inventory.update_machine(new):
+            self.runs.there(new.id, new.rack, self.inventory.capacity_of(new.id), self.clock.now)
             if self._runner is not None:
                 self._runner.update_machine(new)
             return event
         self._machine_event(MachineFailed(event.id))
-        self.inventory.add_machine(new)
-        if self._runner is not None:
-            self._runner.add_machine(new)
+        self._add_machine(new)
         return MachineAdded(new.id, new.capacity, new.rack, new.labels, new.slots)
 
     def _start(self, task: TaskState) -> None:
@@ -233,6 +248,7 @@ class World:
         task.waited += now - task.since
         if math.isnan(task.first_start):
             task.first_start = now
+        task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
         if self._runner is not None:
             self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left)
         elif math.isfinite(task.left):
@@ -240,6 +256,7 @@ class World:
 
     def _stop(self, task: TaskState) -> None:
         ran = self.clock.now - task.started
+        self.runs.end(task.run, self.clock.now, STOPPED)
         if self._runner is not None:
             self._runner.stop(task.id)
         if self._resume:
@@ -263,6 +280,7 @@ class World:
     def _finish(self, task: Hashable) -> None:
         state = self.tasks[task]
         state.ended = self.clock.now
+        self.runs.end(state.run, state.ended, runs.COMPLETED)
         self.inventory.release(task, self.clock.now)
         self.inventory.forget(task)
         self._set_state(state, COMPLETED)
@@ -272,6 +290,7 @@ class World:
         """Let a task fail for want of a resource: it waits again, its work is lost."""
         state = self.tasks[task]
         self.task_failures += 1
+        self.runs.end(state.run, self.clock.now, FAILED)
         self._lose(state)
         state.since = self.clock.now
         self.inventory.release(task, self.clock.now)
@@ -290,6 +309,7 @@ class World:
         return {
             "task": [task.id for task in states],
             "job": [task.job for task in states],
+            "user": [task.user for task in states],
             "arrival": [task.arrived for task in states],
             "starts": [task.attempt for task in states],
             "first_start": [task.first_start for task in states],

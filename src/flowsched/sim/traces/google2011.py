@@ -15,9 +15,9 @@ from flowsched.sim.tables import Row, positional_rows
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import Arrival, Trace
 
-__all__ = ["GOOGLE_2011", "event_files", "of_events"]
+__all__ = ["GOOGLE_2011", "MACHINE_COLUMNS", "event_files", "machines_of", "of_events"]
 
-_MACHINE_COLUMNS = ("time", "machine", "event", "platform", "cpu", "memory")
+MACHINE_COLUMNS = ("time", "machine", "event", "platform", "cpu", "memory")
 _TASK_COLUMNS = (
     "time", "missing", "job", "index", "machine", "event", "user",
     "class", "priority", "cpu", "memory", "disk", "different_machine",
@@ -66,7 +66,7 @@ def _read(source: TraceSource, options: TraceOptions) -> Trace:
     for table, files in tables.items():
         if not files and (table == "task" or options.machines is None):
             raise TraceError(f"{directory}: no {table}_events (.csv or .csv.gz)")
-    machines = (r for f in tables["machine"] for r in positional_rows(f, _MACHINE_COLUMNS, 3, options.limit))
+    machines = (r for f in tables["machine"] for r in positional_rows(f, MACHINE_COLUMNS, 3, options.limit))
     tasks = (r for f in tables["task"] for r in positional_rows(f, _TASK_COLUMNS, 6, options.limit))
     return of_events("Google 2011", source.path, tables["machine"], machines, tables["task"], tasks)
 
@@ -81,7 +81,7 @@ def of_events(
     notes: list[str] | None = None,
 ) -> Trace:
     """Return the trace of a cell's events, in the columns and codes of 2011; `notes` may grow while rows are read."""
-    machines, events = _google_machines(machine_rows)
+    machines, events = machines_of(machine_rows)
     tasks, different, horizon = _google_tasks(task_rows)
     if machine_files and not machines and not any(isinstance(e, MachineAdded) for e in events):
         raise TraceError(f"{machine_files[0]}: no machine is ever added")
@@ -134,7 +134,7 @@ def _google_duration(task: _GoogleTask, horizon: int) -> float:
     return max((horizon if task.ended is None else task.ended) - begun, 0) / 1e6
 
 
-def _google_machines(rows: Iterable[Row]) -> tuple[list[Machine], list[Event]]:
+def machines_of(rows: Iterable[Row]) -> tuple[list[Machine], list[Event]]:
     """Return the machines that are there from the start, and the later events of machines."""
     rows = sorted(rows, key=lambda row: row.integer("time", most=_AFTER_THE_TRACE))
     machines: dict[str, Machine] = {}

@@ -17,7 +17,7 @@ from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google2011 import event_files, of_events
 from flowsched.sim.workload import Trace
 
-__all__ = ["GOOGLE_2019"]
+__all__ = ["GOOGLE_2019", "machine_rows"]
 
 _KINDS = (".json", ".json.gz", ".jsonl", ".jsonl.gz", ".csv", ".csv.gz")
 
@@ -79,14 +79,17 @@ def _read(source: TraceSource, options: TraceOptions) -> Trace:
         "Google 2019",
         path,
         machines,
-        (
-            _Row2011(row, _MACHINE_NAMES, event=_code(row, "type", _MACHINE_EVENTS))
-            for row in _rows(machines, ("time", "machine_id", "type"), options.limit)
-        ),
+        machine_rows(machines, options.limit),
         instances,
         _tasks(_rows(instances, ("time", "type", "collection_id", "instance_index"), options.limit), users, notes),
         notes,
     )
+
+
+def machine_rows(files: Iterable[Path], limit: int) -> Iterator[Row]:
+    """Yield the events of machines under the names of 2011."""
+    for row in _rows(files, ("time", "machine_id", "type"), limit):
+        yield _Row2011(row, _MACHINE_NAMES, event=_code(row, "type", _MACHINE_EVENTS))
 
 
 def _rows(files: Iterable[Path], columns: tuple[str, ...], limit: int) -> Iterator[Row]:

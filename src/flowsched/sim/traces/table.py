@@ -8,6 +8,7 @@ first line ``{"trace": ...}`` of JSON lines.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +24,28 @@ from flowsched.cluster.events import (
 )
 from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import TraceError
+from flowsched.sim.presence import in_order
 from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.workload import LATEST, Arrival, Trace
 
-__all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "start_machines"]
+__all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "Reader", "start_machines"]
 
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
 )  # fmt: skip
 """Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``) and labels (``constraint.NAME``)."""
 
-MACHINE_COLUMNS = ("machine", "time", "event", "rack", "slots")
+MACHINE_COLUMNS = ("machine", "time", "event", "until", "rack", "slots")
 """Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
 
 AMOUNTS = ("cpu", "mem", "gpu")
 EVENTS = {
     "add": MachineAdded, "update": MachineUpdated, "drain": MachineDrained, "fail": MachineFailed, "remove": MachineRemoved,
 }  # fmt: skip
+_ENDING = ("drain", "fail", "remove")
+"""Events that may have an end: the machine takes tasks again, or comes back."""
+
 _UNITS = {"cpu": "cores", "mem": "MiB", "gpu": "GPUs"}
 _SHARED = ("user", "priority", "gang", "deadline")
 """Columns that are the same for all tasks of a job."""
@@ -48,18 +53,28 @@ _SHARED = ("user", "priority", "gang", "deadline")
 _WORST = 2**31
 
 
-class _Reader:
-    """Rows of tasks and machines, as they come, and the trace that they make."""
+class Reader:
+    """Rows of tasks and machines, as they come, and the trace that they make.
 
-    def __init__(self, path: Path) -> None:
+    Parameters
+    ----------
+    path : Path
+    known : collection of hashable
+        Machines that are there from the start, beside those of the rows.
+    resources : collection of str or None
+        The only ones that rows may name; None for any.
+    """
+
+    def __init__(self, path: Path, known: Collection[Hashable] = (), resources: Collection[str] | None = None) -> None:
         self.path = path
         self.resources: dict[str, None] = {}
         self.machines: list[Machine] = []
         self.facts: dict[str, Any] = {}
         self._jobs: dict[tuple[float, str], _Job] = {}
         self._lines: dict[str, int] = {}
-        self._known: set[str] = set()
-        self._events: list[tuple[float, Row, Event]] = []
+        self._known = {*known}
+        self._allowed = resources
+        self._events: list[tuple[Row, Event]] = []
 
     def task(self, row: Row) -> None:
         """Take a row of a task."""
@@ -102,6 +117,9 @@ class _Reader:
         capacity, labels = self._columns(row, MACHINE_COLUMNS, "capacity", "label")
         slots = row.integer("slots") if row.text("slots") else None
         rack, when = row.text("rack") or None, row.number("time", most=LATEST) if row.text("time") else None
+        until = row.number("until", most=LATEST) if row.text("until") else None
+        if until is not None and (kind not in _ENDING or when is None or until <= when):
+            raise row.error("until", f"a later time of a row with a time and {', '.join(_ENDING)} expected")
         if when is None:
             if kind != "add":
                 raise row.error("time", f"a time expected, since the event is {kind!r}")
@@ -116,21 +134,19 @@ class _Reader:
             event = MachineUpdated(name, capacity or None, rack, labels or None, slots, time=when)
         else:
             event = EVENTS[kind](name, time=when)
-        self._events.append((when, row, event))
+        self._events.append((row, event))
+        if until is not None:
+            back = MachineUpdated(name, time=until) if kind == "drain" else MachineAdded(name, {}, time=until)
+            self._events.append((row, back))
 
-    def events(self) -> list[Event]:
-        """Return the events of machines in the order of time, each of a machine that is there then, or is not."""
-        here, ordered = set(self._known), sorted(self._events, key=lambda item: item[0])
-        for when, row, event in ordered:
-            name = row.text("machine")
-            if (name in here) is isinstance(event, MachineAdded):
-                there = "is there already" if name in here else "is not there"
-                raise row.error("machine", f"machine {quoted(name)} {there} at {when:g} s")
-            if isinstance(event, MachineAdded):
-                here.add(name)
-            elif isinstance(event, MachineFailed | MachineRemoved):
-                here.discard(name)
-        return [event for _, _, event in ordered]
+    def events(self, machines: Sequence[Machine] = (), others: Sequence[Event] = ()) -> list[Event]:
+        """Return the events of machines in the order of time; `machines` and `others` are there beside those of the rows."""
+
+        def error(i: int, message: str) -> TraceError:
+            at = i - len(others)
+            return self._events[at][0].error("machine", message) if at >= 0 else TraceError(f"{self.path}: {message}")
+
+        return in_order([*machines, *self.machines], [*others, *(event for _, event in self._events)], error)
 
     def fact(self, row: Row, key: str, text: str) -> None:
         """Take what is said of the trace as a whole."""
@@ -180,6 +196,8 @@ class _Reader:
                 raise row.error(column, "a value, or a list of plain values expected")
             if column in AMOUNTS or (dot and name and kind == amount):
                 name = name or column
+                if self._allowed is not None and name not in self._allowed:
+                    raise row.error(column, f"the workload's resources are {', '.join(self._allowed)}")
                 amounts[name] = row.number(column)
                 if name == "gpu" and amounts[name] % 1 and (amount == "capacity" or amounts[name] > 1):
                     share = "" if amount == "capacity" else "a share of one GPU or "
@@ -219,7 +237,7 @@ def _csv_recognises(source: TraceSource) -> bool:
 
 
 def _read_csv(source: TraceSource, options: TraceOptions) -> Trace:
-    path, reader = source.path, _Reader(source.path)
+    path, reader = source.path, Reader(source.path)
     remarks: list[str] = []
     beside = plain_or_gzipped(path.with_name(path.name.split(".csv")[0] + ".machines.csv"))
     if beside is not None and options.machines is None:
@@ -238,7 +256,7 @@ def _jsonl_recognises(source: TraceSource) -> bool:
 
 
 def _read_jsonl(source: TraceSource, options: TraceOptions) -> Trace:
-    reader = _Reader(source.path)
+    reader = Reader(source.path)
     for line, record in json_records(source.path, options.limit):
         row = cells_of(source.path, line, record)
         if "machine" in record and "task" not in record:
@@ -259,7 +277,7 @@ JSONL = TraceFormat("jsonl", "JSON lines", _jsonl_recognises, _read_jsonl)
 
 def start_machines(path: Path, limit: int = LIMIT) -> list[Machine]:
     """Read a table of machines; those with a time are refused."""
-    reader = _Reader(path)
+    reader = Reader(path)
     for row in named_rows(path, ("machine",), limit):
         reader.machine(row)
         if row.text("time"):

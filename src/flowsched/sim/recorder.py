@@ -1,0 +1,144 @@
+"""What a simulation writes down while it runs: samples of the state, rows of rounds, reasons of what waits."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.model import MICRO
+from flowsched.rounds.reasons import Waiting
+from flowsched.rounds.values import Reason
+from flowsched.sim.metrics import ROUND_COLUMNS, WALL_CLOCK, Usage
+
+__all__ = ["Recorder", "reason_counts"]
+
+_KEPT = 1000
+"""Rounds of which the waiting tasks are kept by reason."""
+
+
+class Recorder:
+    """Samples of the state, and rows of rounds, as they come."""
+
+    def __init__(self, resources: Sequence[str]) -> None:
+        self.resources = tuple(resources)
+        self._time = array("d")
+        # Running and waiting tasks, then used and present amounts by resource: `_width` numbers for each time.
+        self._states = array("q")
+        self._width = 2 + 2 * len(self.resources)
+        self._rounds = [array("d") for _ in ROUND_COLUMNS]
+        self._queue: list[tuple[float, Mapping[str, int]]] = []
+        self._stride = 1
+
+    @property
+    def n_rounds(self) -> int:
+        """Number of rounds so far."""
+        return min(map(len, self._rounds))
+
+    def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
+        """Record the state from `time` on; of several samples at one time the last counts."""
+        state = array("q", (running, waiting, *used, *capacity))
+        if self._time and self._time[-1] == time:
+            self._states[-self._width :] = state
+        else:
+            self._states += state
+            self._time.append(time)
+
+    def round(self, *row: float) -> None:
+        """Record a round, in the order of `ROUND_COLUMNS`."""
+        for column, value in zip(self._rounds, row, strict=True):
+            column.append(value)
+
+    def queue(self, time: float, waiting: Mapping[Hashable, Reason]) -> None:
+        """Record the waiting tasks by reason code after every k-th round, where k doubles so that a thousand are kept."""
+        if (self.n_rounds - 1) % self._stride:
+            return
+        self._queue.append((time, _by_reason(waiting)))
+        if len(self._queue) > _KEPT:
+            del self._queue[1::2]
+            self._stride *= 2
+
+    def queues(self) -> Mapping[str, NDArray[Any]]:
+        """Return `Metrics.queue`."""
+        names = dict.fromkeys(code for _, codes in self._queue for code in codes)
+        counts = {name: np.array([codes.get(name, 0) for _, codes in self._queue], np.int64) for name in names}
+        return MappingProxyType({"time": np.array([time for time, _ in self._queue], np.float64), **counts})
+
+    def series(self) -> Mapping[str, NDArray[Any]]:
+        """Return `Metrics.series`; amounts in the workload's unit."""
+        n = len(self._time)  # the last state has no time yet where a run was interrupted in it
+        states = np.array(self._states[: n * self._width]).reshape(n, self._width)
+        out: dict[str, NDArray[Any]] = {
+            "time": np.array(self._time),
+            "running": states[:, 0].copy(),
+            "waiting": states[:, 1].copy(),
+        }
+        for i, name in enumerate(self.resources, 2):
+            out[f"used_{name}"] = states[:, i] / MICRO
+            out[f"capacity_{name}"] = states[:, i + len(self.resources)] / MICRO
+        return MappingProxyType(out)
+
+    def rounds(self) -> Mapping[str, NDArray[Any]]:
+        """Return `Metrics.rounds`."""
+        floats, n = {"time", *WALL_CLOCK}, self.n_rounds
+        return MappingProxyType(
+            {
+                name: np.array(column[:n]) if name in floats else np.array(column[:n]).astype(np.int64)
+                for name, column in zip(ROUND_COLUMNS, self._rounds, strict=True)
+            }
+        )
+
+    def usage(self, first: float, last: float, end: float) -> Mapping[str, Usage]:
+        """Return `Metrics.usage`, for arrivals from `first` to `last` and a run until `end`."""
+        series = self.series()
+        time = series["time"]
+        return MappingProxyType(
+            {
+                name: _usage(time, series[f"used_{name}"], series[f"capacity_{name}"], first, last, end)
+                for name in self.resources
+            }
+        )
+
+
+def reason_counts(codes: Sequence[str]) -> Mapping[str, int]:
+    """Count the reason codes, most frequent first."""
+    return MappingProxyType(dict(sorted(Counter(codes).items(), key=lambda item: (-item[1], item[0]))))
+
+
+def _usage(
+    time: NDArray[Any], used: NDArray[Any], capacity: NDArray[Any], first: float, last: float, end: float
+) -> Usage:
+    if not len(time):
+        return Usage(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    share = np.divide(used, capacity, out=np.zeros(len(used)), where=capacity > 0)
+    until = np.r_[time[1:], max(end, time[-1])]
+
+    def mean(start: float, stop: float) -> float:
+        held = np.clip(np.minimum(until, stop) - np.maximum(time, start), 0.0, None)
+        available = float(held @ capacity)
+        return float(held @ used) / available if available > 0 else float(share[-1])
+
+    return Usage(
+        capacity=float(capacity[-1]),
+        mean=mean(first, min(last, end)),
+        mean_overall=mean(0.0, end),
+        peak=float(share.max()),
+        final=float(share[-1]),
+        peak_amount=float(used.max()),
+    )
+
+
+def _by_reason(waiting: Mapping[Hashable, Reason]) -> Mapping[str, int]:
+    """Count waiting tasks by reason code."""
+    codes: Counter[str] = Counter()
+    if isinstance(waiting, Waiting):
+        for count, code, _ in waiting.summary():
+            codes[code] += count
+    else:
+        codes.update(reason.code.value for reason in waiting.values())
+    return codes

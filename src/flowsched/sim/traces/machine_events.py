@@ -1,0 +1,85 @@
+"""Failures, maintenance and changes of machines, from a table of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from flowsched.boundary.validate import quoted
+from flowsched.cluster.events import Event
+from flowsched.exceptions import InputError, TraceError
+from flowsched.sim.presence import in_order
+from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, positional_rows
+from flowsched.sim.traces.formats import TraceSource
+from flowsched.sim.traces.google2011 import MACHINE_COLUMNS, machines_of
+from flowsched.sim.traces.google2019 import machine_rows
+from flowsched.sim.traces.table import Reader
+from flowsched.sim.workload import Workload
+
+__all__ = ["with_machine_events"]
+
+
+def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LIMIT) -> Workload:
+    """Return a workload with further events of its machines, and further machines.
+
+    Parameters
+    ----------
+    workload : Workload
+    path : str or Path
+        CSV or JSON lines in the columns of the guide "Simulate your own trace" (``machine``, ``time``, ``event``, ``until``, ...), or
+        Google's ``machine_events`` of 2011 or 2019.  It may be gzipped.
+    limit : int
+        The most characters that the file may have, after decompression.
+
+    Raises
+    ------
+    TraceError
+        No such file, a missing column, a bad number, a resource that the workload does not have, an event of a machine that
+        is not there then; it names file, line and column.
+
+    Examples
+    --------
+    >>> import flowsched as fs
+    >>> work = fs.sim.synthetic("poisson", tasks=100, scale=0.02)
+    >>> with open("outages.csv", "w") as file:
+    ...     _ = file.write("time,machine,event,until\\n10,m0,fail,25\\n")
+    >>> [event.time for event in fs.sim.with_machine_events(work, "outages.csv").machine_events]
+    [10.0, 25.0]
+    """
+    if not isinstance(workload, Workload):
+        raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
+    path = Path(path)
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file")
+    source = TraceSource(path)
+    columns = {*source.record} or {*source.header}
+    if "machine_id" in columns:
+        return _of_google(workload, path, machine_rows([path], limit))
+    if not source.record and source.header and source.header[0].isdigit():
+        return _of_google(workload, path, positional_rows(path, MACHINE_COLUMNS, 3, limit))
+    reader = Reader(path, {machine.id for machine in workload.machines}, workload.resources)
+    if source.record:
+        for line, record in json_records(path, limit):
+            reader.machine(cells_of(path, line, record))
+    else:
+        for row in named_rows(path, ("machine",), limit):
+            reader.machine(row)
+    events = reader.events(workload.machines, workload.machine_events)
+    return replace(workload, machines=[*workload.machines, *reader.machines], machine_events=events)
+
+
+def _of_google(workload: Workload, path: Path, rows: Iterable[Row]) -> Workload:
+    """Return the workload with the machines and events of a table of Google's."""
+    machines, events = machines_of(rows)
+    if absent := next((name for name in ("cpu", "mem") if name not in workload.resources), None):
+        raise TraceError(
+            f"{path}: machines have {absent}, but the workload's resources are {', '.join(workload.resources)}"
+        )
+    known = {machine.id for machine in workload.machines}
+    if twice := next((machine.id for machine in machines if machine.id in known), None):
+        raise TraceError(f"{path}: machine {quoted(twice)} is there already at 0 s")
+    every: list[Event] = [*workload.machine_events, *events]
+    machines = [*workload.machines, *machines]
+    ordered = in_order(machines, every, lambda _, message: TraceError(f"{path}: {message}"))
+    return replace(workload, machines=machines, machine_events=ordered)
