@@ -157,7 +157,7 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
         ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpu = 'two'}", "line 4: job 'a': demand: cpu: numbers"),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 0",
-            "line 4: job 'a': time_limit: a number of seconds above 0",
+            "line 4: job 'a': time_limit: a positive number of seconds",
         ),
         ("[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5", "line 4: job 'a': priority: must be a whole number"),
         (
