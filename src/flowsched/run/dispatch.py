@@ -41,6 +41,7 @@ from flowsched.cluster.events import (
     TaskRemoved,
     TaskStarted,
 )
+from flowsched.cluster.model import MICRO
 from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Told
@@ -53,6 +54,9 @@ LOGGER = logging.getLogger("flowsched")
 
 PATIENCE = 10.0
 """A stop that was not answered for so long is asked for again."""
+
+QUIET = 0.05
+"""Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
 
 
 class Dispatcher:
@@ -146,7 +150,7 @@ class Dispatcher:
 
     def stop_all(self, now: float) -> None:
         """Stop every run, for the end of the driver; their tasks wait again."""
-        self._now = now
+        self._now, self._again_at = now, inf
         self.losses = maxsize  # these losses are not the tasks' doing
         for active in list(self._runs.values()):
             if active.held:
@@ -293,12 +297,17 @@ class Dispatcher:
             if isinstance(delta, Place | Migrate):
                 work, number = self.work.get(delta.task), done.runs[delta.task]
                 payload = None if work is None else work.payload
-                run = Run(number + self._ahead, delta.task, delta.machine, delta.devices, payload)
+                demand = self._demand(delta.task)
+                run = Run(number + self._ahead, delta.task, delta.machine, delta.devices, payload, demand)
                 self._add(Active(run, work, number, held=True))
         self._start_held()
-        # A scheduler that does not tell is asked again after a second.
-        self._again_at = now + 1.0 if round.again_at == -inf else round.again_at
+        self._again_at = max(round.again_at, now + QUIET)
         return round
+
+    def _demand(self, task: Hashable) -> dict[str, float]:
+        cluster = self.scheduler.cluster
+        amounts = (cluster.tasks[task].group.cls.demand / MICRO).tolist()
+        return dict(zip(cluster.resources.names, amounts, strict=True))
 
     def overdue(self, now: float) -> None:
         """Stop the runs whose time is over, and ask again for stops that were not answered."""

@@ -325,7 +325,8 @@ class Driver:
             await self._news.wait()
             return
         try:
-            async with asyncio.timeout(max(wake - self._clock(), 0.0)):
+            # A timer may fire by the clock's resolution too early; without a least time the loop would spin until then.
+            async with asyncio.timeout(max(wake - self._clock(), 1e-6)):
                 await self._news.wait()
         except TimeoutError:
             pass
