@@ -32,6 +32,10 @@ _POLL = 5.0
 _NOT_DASKS = ("cpu", "mem")
 """Resources that Dask has as threads and as a limit; it keeps the books of the others itself."""
 
+_LATER = 0.1
+"""Seconds for which results that were fetched stay at their workers.  A client that lets go of them at once tells so in a
+message, and what it submits right after that waits until it may send the next one."""
+
 _TOGETHER = 0.005
 """Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
 
@@ -60,6 +64,7 @@ class DaskExecutor:
         self._client: Any = None
         self._starting: dict[int, Run] = {}
         self._futures: dict[int, Future[Any]] = {}
+        self._released: list[Future[Any]] = []
         self._graphs = 0
         self._workers: set[str] = set()
         self._life = uuid4().hex[:8]
@@ -136,7 +141,11 @@ class DaskExecutor:
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
-        self._futures.pop(run.number, None)
+        future = self._futures.pop(run.number, None)
+        if future is not None:
+            self._released.append(future)
+            if len(self._released) == 1:
+                self._loop.call_later(_LATER, self._released.clear)
 
     async def close(self) -> None:
         """See `Executor.close`."""
