@@ -129,7 +129,7 @@ class DaskExecutor:
         futures = dict(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
         for run in runs:
             future = self._futures[run.number] = futures[f"flowsched-{self._life}-{run.number:015d}"]
-            future.add_done_callback(partial(self._loop.call_soon_threadsafe, self._over, run.number))
+            future.add_done_callback(partial(self._over_in_thread, run.number))
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
@@ -167,6 +167,9 @@ class DaskExecutor:
         task = asyncio.create_task(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _over_in_thread(self, number: int, future: Future[Any]) -> None:
+        self._loop.call_soon_threadsafe(self._over, number, future)
 
     def _over(self, number: int, future: Future[Any]) -> None:
         """Take note of a future that is done; the results of all that are done by now are fetched together."""
