@@ -56,12 +56,23 @@ class RayExecutor:
         self._affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
         self._ray, self._tell, self._mine = ray, tell, not ray.is_initialized()
         if self._mine:
-            await asyncio.to_thread(ray.init, self._address, log_to_driver=False)
+            try:
+                await self._connect()
+            except (OSError, TimeoutError) as error:
+                raise ConnectionError(f"no Ray cluster answers at {self._address!r}") from error
         # Inner functions travel with their code, so the nodes need no flowsched.
         self._call = ray.remote(max_retries=0)(lambda payload: payload())
         await self._look()
         self._later(self._follow())
         return ()
+
+    async def _connect(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        if port.isdigit() and "/" not in host:  # Ray would try for minutes
+            _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), 10.0)
+            writer.close()
+        # In a thread Ray leaves the handlers of signals as they are.
+        await asyncio.to_thread(self._ray.init, self._address, log_to_driver=False, logging_level="error")
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
