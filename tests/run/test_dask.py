@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
+import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, get_worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from effort import FUZZ
@@ -59,7 +60,9 @@ def within(seconds: float, main: Callable[[Any, Client], Coroutine[Any, Any, Non
         ):
             await main(cluster, client)
 
-    asyncio.run(run())
+    # Dask would close a nanny for good some time after its worker was killed.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
+        asyncio.run(run())
 
 
 def square(i: int) -> tuple[int, str]:

@@ -258,6 +258,29 @@ def test_retries_and_losses_are_counted_apart() -> None:
     assert isinstance(world.ends[task][0], TaskLostError)
 
 
+@pytest.mark.parametrize("how", ["failed", "lost"])
+def test_retries_of_the_task_itself_are_elsewhere_and_later(how: str) -> None:
+    world = World()
+    world.machine("m0", 1)
+    world.machine("m1", 1)
+    task = "own"
+    ends: list[Any] = []
+    world.ends[task], world.job_of[task] = ends, task
+    work = Work(task, "do it", lambda value, error: ends.append(error))
+    world.dispatch.submit(fs.JobSubmitted(task, [fs.Task(task, {"cpu": 1}, retries=1, backoff=5.0)]), [work])
+    world.round()
+    world.hear(world.executor.end(*world.runs_of(task), how))
+    world.now = 1.0
+    world.round()
+    assert not world.runs_of(task) and 5.0 <= world.dispatch.wake <= 6.0
+    world.now = world.dispatch.wake
+    world.round()
+    first, second = (run.machine for run in world.executor.starts)
+    assert {first, second} == {"m0", "m1"} and not ends
+    world.hear(world.executor.end(*world.runs_of(task), how))
+    assert [str(error) for error in ends] == [how]
+
+
 def test_a_time_limit_stops_the_run_and_holds_its_room_until_it_has_stopped() -> None:
     world = World()
     world.machine("m0", 1)

@@ -209,6 +209,9 @@ class Dispatcher:
             work.losses += lost
             work.failures += not lost
             over = work.failures > work.retries or work.losses > self.losses
+        own = self.scheduler.cluster.attempts.get(task)
+        if own is not None and work is not None and work.retries >= 0:
+            over = not own.left
         if active.counted:
             if over:
                 self._finish(work, None, error, TaskFailed(task, retry=False, run=active.counted))

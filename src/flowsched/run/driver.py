@@ -127,7 +127,8 @@ class Driver:
         payloads : mapping of task to object
             What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
         retries : int
-            So many failures of a task are followed by another run.
+            So many failures of a task are followed by another run.  A task with `Task.retries` goes by those, also where
+            its worker died.
         time_limit : float, optional
             Seconds after which a run is stopped, and has failed with `TimeLimitError`.
 
