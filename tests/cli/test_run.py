@@ -157,7 +157,7 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
         ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpu = 'two'}", "line 4: job 'a': demand: cpu: numbers"),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 0",
-            "line 4: job 'a': time_limit: a number of seconds above 0",
+            "line 4: job 'a': time_limit: a positive number of seconds",
         ),
         ("[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5", "line 4: job 'a': priority: must be a whole number"),
         (
@@ -181,7 +181,8 @@ def test_mistakes_are_one_line(jobs: Path, text: str, message: str) -> None:
 def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert invoke("run", "none.toml").exit_code == 74
     jobs.write_text(GOOD)
-    assert "--on: local or dask://HOST:PORT expected" in invoke("run", jobs, "--on", "moon").stderr
+    for wrong in ("moon", "moon://here:1", "dask://", "dask", "local://here"):
+        assert "--on: one of local, dask://HOST:PORT, ray" in invoke("run", jobs, "--on", wrong).stderr
     monkeypatch.setattr("flowsched.cli.run.find_spec", lambda name: None)
     assert "pip install 'flowsched[dask]'" in invoke("run", jobs, "--on", "dask://here:1").stderr
     assert invoke("run", jobs, "--policy", "best").exit_code == 2

@@ -18,7 +18,10 @@ import pytest
 
 pytest.importorskip("distributed")
 
+import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, get_worker
+from distributed.diagnostics.plugin import SchedulerPlugin
+from effort import FUZZ
 
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError
@@ -57,7 +60,9 @@ def within(seconds: float, main: Callable[[Any, Client], Coroutine[Any, Any, Non
         ):
             await main(cluster, client)
 
-    asyncio.run(run())
+    # Dask would close a nanny for good some time after its worker was killed.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}):
+        asyncio.run(run())
 
 
 def square(i: int) -> tuple[int, str]:
@@ -147,28 +152,50 @@ def test_a_worker_that_leaves_and_one_that_comes() -> None:
     within(100, main)
 
 
-def test_workers_are_killed_at_random(tmp_path: Path) -> None:
-    """Every task ends exactly once in its caller's eyes, and no worker is above capacity."""
-    count, kills, random_ = 300, 8, random.Random(1)
+class Books(SchedulerPlugin):
+    """What Dask's scheduler itself counts: no worker has been given more than its resources."""
 
-    async def kill(cluster: Any) -> int:
-        done = 0
-        while done < kills:
-            await asyncio.sleep(random_.uniform(0.3, 0.9))
-            nanny = random_.choice(list(cluster.workers.values()))
-            process = nanny.process and nanny.process.process
-            if process is not None and process.pid:
-                with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGKILL)
-                    done += 1
-        return done
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler, self.most, self.above = scheduler, 0.0, 0
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        if finish == "processing":
+            worker = self.scheduler.tasks[key].processing_on
+            used = worker.used_resources["slot"]
+            self.most = max(self.most, used)
+            self.above += used > worker.resources["slot"] or len(worker.processing) > worker.resources["slot"]
+
+
+def test_workers_are_killed_at_random(tmp_path: Path) -> None:
+    """Every task ends exactly once in its caller's eyes, and no worker is above capacity, also in Dask's books."""
+    count, kills = (5000, 200) if FUZZ else (300, 8)
+    random_ = random.Random(1)
+
+    async def kill(cluster: Any, ends: list[Any]) -> None:
+        """Kill workers at moments that are spread over the tasks."""
+        for done in range(1, kills + 1):
+            while len(ends) < done * count // (kills + 1):
+                await asyncio.sleep(0.02)
+            await asyncio.sleep(random_.uniform(0.0, 0.1))
+            killed = False
+            while not killed:
+                nanny = random_.choice(list(cluster.workers.values()))
+                process = nanny.process and nanny.process.process
+                there = nanny.worker_address in cluster.scheduler.workers  # a nanny gives up if its worker never began
+                if there and process is not None and process.pid:
+                    with suppress(ProcessLookupError):
+                        os.kill(process.pid, signal.SIGKILL)
+                        killed = True
+                await asyncio.sleep(0.02)
 
     async def main(cluster: Any, client: Client) -> None:
+        books = Books(cluster.scheduler)
+        cluster.scheduler.add_plugin(books)
         ends: list[Any] = []
         scheduler = fs.Scheduler(resources=("cpu", "slot"))
         executor = DaskExecutor(client, ("cpu", "slot"))
         async with Driver(scheduler, executor, losses=1000, on_end=lambda *end: ends.append(end)) as driver:
-            killer = asyncio.create_task(kill(cluster))
+            killer = asyncio.create_task(kill(cluster, ends))
             futures: dict[Any, asyncio.Future[Any]] = {}
             for j in range(count // 10):
                 names = [f"{j}.{i}" for i in range(10)]
@@ -184,7 +211,8 @@ def test_workers_are_killed_at_random(tmp_path: Path) -> None:
             assert driver.stats["ended"] == count
             assert driver.stats["started"] == count + driver.stats.get("lost", 0) + driver.stats.get("stopped", 0)
             assert not scheduler.cluster.tasks
+            assert books.most == 2 and not books.above
         print(driver.stats)
 
-    within(200, main)
+    within(1500 if FUZZ else 200, main, workers=3)
     assert max(map(levels, tmp_path.iterdir())) <= 2

@@ -31,6 +31,7 @@ class World:
         self.ends: dict[Hashable, list[Any]] = {}
         self.tasks: list[Hashable] = []
         self.jobs = 0
+        self.job_of: dict[Hashable, Hashable] = {}
 
     def machine(self, name: str, cpus: float = 4) -> None:
         self.executor.machines[name] = cpus
@@ -47,7 +48,8 @@ class World:
         for name in names:
             ends = self.ends[name] = []
             done = lambda value, error, ends=ends: ends.append(error if error is not None else value)  # noqa: E731
-            work.append(Work(name, self.jobs, f"do {name}", done, retries, time_limit))
+            work.append(Work(name, f"do {name}", done, retries, time_limit))
+            self.job_of[name] = self.jobs
         tasks = [fs.Task(name, {"cpu": cpu}) for name in names]
         self.dispatch.submit(fs.JobSubmitted(self.jobs, tasks, **job), work)
         return names
@@ -79,7 +81,12 @@ class World:
         busy = {active.run.machine for active in dispatch._runs.values() if not active.counted}
         for active in dispatch._held.values():
             assert active.run.machine in busy or active.run.task in dispatch._stopping
-        assert set(cluster.jobs) == {work.job for work in dispatch.work.values()}
+        assert set(cluster.jobs) == {self.job_of[task] for task in dispatch.work}
+        assert {task: active.counted for task, active in dispatch._of.items()} == {
+            task: cluster.tasks[task].run for task in placed
+        }
+        assert not any(active.counted for active in dispatch._stopping.values())
+        assert not cluster.stale_events
 
     def finish(self) -> None:
         """All that runs ends, all machines are there: every task ends."""
@@ -172,6 +179,22 @@ def test_histories(steps: list[tuple[str, int]]) -> None:
     world.finish()
 
 
+Displaced = tuple[World, str, str, int]
+
+
+@pytest.fixture
+def displaced() -> Displaced:
+    """A machine of one core, the task that runs there, the one that has taken its place, and the run that is stopping."""
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 1)
+    (low,) = world.submit(1, priority=5)
+    world.round()
+    (urgent,) = world.submit(1, priority=0)
+    world.round()
+    (number,) = world.executor.asked
+    return world, low, urgent, number
+
+
 def test_a_task_that_makes_way_is_stopped_before_the_other_starts() -> None:
     world = World(fs.Policy(preemption=fs.PreemptionCost()))
     world.machine("m0", 4)
@@ -192,14 +215,8 @@ def test_a_task_that_makes_way_is_stopped_before_the_other_starts() -> None:
     world.finish()
 
 
-def test_a_task_that_goes_elsewhere_starts_there_after_it_has_stopped() -> None:
-    world = World(fs.Policy(preemption=fs.PreemptionCost()))
-    world.machine("m0", 1)
-    (low,) = world.submit(1, priority=5)
-    world.round()
-    (urgent,) = world.submit(1, priority=0)
-    world.round()
-    (number,) = world.executor.asked
+def test_a_task_that_goes_elsewhere_starts_there_after_it_has_stopped(displaced: Displaced) -> None:
+    world, low, urgent, number = displaced
     world.machine("m1", 1)
     world.round()
     assert world.dispatch.scheduler.cluster.placement(low) == "m1"
@@ -210,14 +227,8 @@ def test_a_task_that_goes_elsewhere_starts_there_after_it_has_stopped() -> None:
     world.finish()
 
 
-def test_a_task_that_is_done_before_it_stops_does_not_run_again() -> None:
-    world = World(fs.Policy(preemption=fs.PreemptionCost()))
-    world.machine("m0", 1)
-    (low,) = world.submit(1, priority=5)
-    world.round()
-    (urgent,) = world.submit(1, priority=0)
-    world.round()
-    (number,) = world.executor.asked
+def test_a_task_that_is_done_before_it_stops_does_not_run_again(displaced: Displaced) -> None:
+    world, low, urgent, number = displaced
     world.hear(world.executor.end(number, "ended"))
     assert world.ends[low] == [f"result of {low}"]
     assert world.runs_of(urgent)
@@ -245,6 +256,29 @@ def test_retries_and_losses_are_counted_apart() -> None:
         world.hear(fs.MachineRemoved("m0"))
         world.machine("m0", 1)
     assert isinstance(world.ends[task][0], TaskLostError)
+
+
+@pytest.mark.parametrize("how", ["failed", "lost"])
+def test_retries_of_the_task_itself_are_elsewhere_and_later(how: str) -> None:
+    world = World()
+    world.machine("m0", 1)
+    world.machine("m1", 1)
+    task = "own"
+    ends: list[Any] = []
+    world.ends[task], world.job_of[task] = ends, task
+    work = Work(task, "do it", lambda value, error: ends.append(error))
+    world.dispatch.submit(fs.JobSubmitted(task, [fs.Task(task, {"cpu": 1}, retries=1, backoff=5.0)]), [work])
+    world.round()
+    world.hear(world.executor.end(*world.runs_of(task), how))
+    world.now = 1.0
+    world.round()
+    assert not world.runs_of(task) and 5.0 <= world.dispatch.wake <= 6.0
+    world.now = world.dispatch.wake
+    world.round()
+    first, second = (run.machine for run in world.executor.starts)
+    assert {first, second} == {"m0", "m1"} and not ends
+    world.hear(world.executor.end(*world.runs_of(task), how))
+    assert [str(error) for error in ends] == [how]
 
 
 def test_a_time_limit_stops_the_run_and_holds_its_room_until_it_has_stopped() -> None:
@@ -286,19 +320,14 @@ def test_a_cancelled_task_ends_after_its_run() -> None:
     assert isinstance(world.ends[running][0], TaskCancelledError)
 
 
-def test_a_new_task_of_a_cancelled_ones_name_is_another_one() -> None:
-    world = World(fs.Policy(preemption=fs.PreemptionCost()))
-    world.machine("m0", 1)
-    (low,) = world.submit(1, priority=5)
-    world.round()
-    (urgent,) = world.submit(1, priority=0)
-    world.round()
-    (number,) = world.executor.asked
+def test_a_new_task_of_a_cancelled_ones_name_is_another_one(displaced: Displaced) -> None:
+    world, low, urgent, number = displaced
     world.dispatch.cancel(low, world.now)
     world.check()
     ends: list[Any] = world.ends[low].copy()
     again = world.ends[low] = []
-    work = Work(low, "again", "do it again", lambda value, error: again.append(value))
+    world.job_of[low] = "again"
+    work = Work(low, "do it again", lambda value, error: again.append(value))
     world.dispatch.submit(fs.JobSubmitted("again", [fs.Task(low, {"cpu": 1})]), [work])
     world.hear(world.executor.end(number, "ended"))
     assert isinstance(ends[0], TaskCancelledError) and again == []

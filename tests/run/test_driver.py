@@ -327,7 +327,8 @@ def test_what_was_committed_and_not_started_is_started_by_the_successor(tmp_path
         async with driver:
             await settle()
             executor.tell(Stopped(99))
-            end(executor, 1)
+            assert list(executor.running) == [2], "the run that was never started had the first number"
+            end(executor, 2)
             assert await future == "result of a0"
 
     run_fake(main)

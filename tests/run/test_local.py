@@ -197,6 +197,7 @@ DRIVER = """
     from flowsched.run import Driver, LocalExecutor
 
     async def main(folder, count):
+        print("begun", flush=True)
         sched = fs.Scheduler(resources=("cpu",), journal=f"{folder}/journal")
         driver = Driver(sched, LocalExecutor({"cpu": 3}, machine="here", folder=f"{folder}/runs"))
         line = f"echo $0 >> {folder}/begun; sleep 0.15; echo $0 >> {folder}/done"
@@ -224,7 +225,8 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
     for i in range(40):
         driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            out, err = driver.communicate(timeout=0.6 + 0.13 * (i % 7))
+            assert driver.stdout is not None and driver.stdout.readline() == "begun\n"  # a busy machine imports slowly
+            out, err = driver.communicate(timeout=0.1 + 0.13 * (i % 7))
         except subprocess.TimeoutExpired:
             driver.send_signal(signal.SIGKILL)
             driver.communicate()

@@ -114,6 +114,14 @@ def number(
     return plain
 
 
+def seconds(what: str, value: Any, *, finite: bool = True) -> float:
+    """Return a positive number of seconds, infinite only if not `finite`."""
+    plain = number(what, value, finite=finite)
+    if not plain > 0:
+        raise InputError(f"{what}: a positive number of seconds expected, got {quoted(value)}")
+    return plain
+
+
 def truth(what: str, value: Any) -> bool:
     """Return True or False; values that merely count as one of them are refused."""
     if not isinstance(value, bool | np.bool_):

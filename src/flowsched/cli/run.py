@@ -7,7 +7,7 @@ import json
 import signal
 import sys
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,9 +30,22 @@ from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, c
 from flowsched.run.dask import DaskExecutor
 from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
 from flowsched.run.local import Command
+from flowsched.run.ray import RayExecutor
 from flowsched.scheduler import Scheduler
 
 __all__ = ["run"]
+
+_CLUSTERS: dict[str, tuple[str, str, Callable[[str], Executor]]] = {
+    "dask": ("dask://HOST:PORT", "distributed", lambda address: DaskExecutor(f"tcp://{address}", RESOURCES)),
+    "ray": (
+        "ray, ray://HOST:PORT",
+        "ray",
+        lambda address: RayExecutor(address or "auto", RESOURCES),
+    ),
+}
+"""Clusters for ``--on``: forms, the module that each needs, and what makes its executor of what follows ``://``."""
+
+_WHERE = ", ".join(("local", *(forms for forms, _, _ in _CLUSTERS.values())))
 
 _REFRESH = 0.5
 
@@ -41,9 +54,7 @@ _FAILED = 1
 
 @click.command("run", cls=endings.Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--on", "on", metavar="WHERE", default="local", show_default=True, help="local, or dask://HOST:PORT of a scheduler."
-)
+@click.option("--on", "on", metavar="WHERE", default="local", show_default=True, help=f"One of: {_WHERE}.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
@@ -81,6 +92,7 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
       flowsched run jobs.toml
       flowsched run jobs.toml --state today        after a kill, the same again goes on
       flowsched run jobs.toml --on dask://10.0.0.1:8786
+      flowsched run jobs.toml --on ray       the Ray cluster of this machine
 
     \b
     Exit status:
@@ -147,11 +159,13 @@ class _Session:
             capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
             folder = None if self._state is None else self._state / "runs"
             return LocalExecutor(capacity, machine="local", folder=folder)
-        if on.startswith("dask://"):
-            if find_spec("distributed") is None:
-                raise BadInput("--on dask://... needs distributed: pip install 'flowsched[dask]'")
-            return DaskExecutor(on.replace("dask://", "tcp://"))
-        raise BadInput(f"--on: local or dask://HOST:PORT expected, got {quoted(on)}")
+        kind, _, address = on.partition("://")
+        if kind not in _CLUSTERS or (not address and on not in _WHERE.split(", ")):
+            raise BadInput(f"--on: one of {_WHERE} expected, got {quoted(on)}")
+        _, module, make = _CLUSTERS[kind]
+        if find_spec(module) is None:
+            raise BadInput(f"--on {on} needs {module}: pip install 'flowsched[{kind}]'")
+        return make(address)
 
     def begin(self, content: bytes, state: Path) -> None:
         """Begin a state, or go on with one, which must be of the same file."""
@@ -257,7 +271,7 @@ class _Session:
             if error is None
             else self._refused.get(task, "")
             if isinstance(error, TaskCancelledError)
-            else str(error)
+            else str(error).strip().rpartition("\n")[2]  # the point of a traceback
         )
         said = said or ("" if error is None else type(error).__name__)
         self.ends[task] = said

@@ -22,7 +22,7 @@ from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
 from flowsched._guard import Exclusive
-from flowsched.boundary.validate import ids, number, quoted, truth
+from flowsched.boundary.validate import ids, number, seconds, truth
 from flowsched.cluster import Cluster
 from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import InputError
@@ -143,12 +143,7 @@ class Durable(Generic[E]):
         """
         now = number("now", now)
         if time_limit is not None:
-            given, time_limit = (
-                time_limit,
-                number("time_limit", time_limit, finite=False),
-            )  # NumPy's short floats are no clock
-            if not time_limit > 0:
-                raise InputError(f"time_limit: a positive number of seconds expected, got {quoted(given)}")
+            time_limit = seconds("time_limit", time_limit, finite=False)  # NumPy's short floats are no clock
         while True:
             try:
                 with self._calls:

@@ -1,7 +1,8 @@
 """Decisions that run: a driver carries out what a scheduler decides, through an executor, and tells it what happens.
 
 `Driver` is an asyncio loop around a `flowsched.Scheduler`.  An `Executor` starts and stops runs: `LocalExecutor`
-processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster.
+processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster,
+`flowsched.run.ray.RayExecutor` calls on a Ray cluster.
 """
 
 from flowsched.run.driver import Driver

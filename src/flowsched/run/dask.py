@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -27,6 +28,13 @@ __all__ = ["DaskExecutor"]
 
 _POLL = 5.0
 """Seconds after which the workers are asked for, also where Dask has told of no change."""
+
+_NOT_DASKS = ("cpu", "mem")
+"""Resources that Dask has as threads and as a limit; it keeps the books of the others itself."""
+
+_LATER = 0.1
+"""Seconds for which results that were fetched stay at their workers.  A client that lets go of them at once tells so in a
+message, and what it submits right after that waits until it may send the next one."""
 
 _TOGETHER = 0.005
 """Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
@@ -46,14 +54,18 @@ class DaskExecutor:
         of others what Dask calls the resources of a worker.
     ahead : int
         So many tasks for each thread wait at the worker, beside the one that runs, so that short ones follow without a
-        round in between: a worker has ``1 + ahead`` of ``cpu`` for each thread.  For tasks that ask for one; a task with a
-        better priority does not overtake those that wait there.
+        round in between: a worker has ``1 + ahead`` of ``cpu`` for each thread, and as many times its Dask resources, which
+        Dask holds back.  For tasks that ask for one thread; a task with a better priority does not overtake those that wait
+        there.
     """
 
     def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu"), *, ahead: int = 0) -> None:
         self._cluster, self._resources, self._ahead = cluster, tuple(resources), whole("ahead", ahead, 0)
         self._client: Any = None
+        self._starting: dict[int, Run] = {}
         self._futures: dict[int, Future[Any]] = {}
+        self._released: list[Future[Any]] = []
+        self._graphs = 0
         self._workers: set[str] = set()
         self._life = uuid4().hex[:8]
         self._done: list[tuple[int, Future[Any]]] = []
@@ -72,7 +84,7 @@ class DaskExecutor:
         self._client = self._cluster if given else await make(self._cluster, asynchronous=True)
         self._mine = not given
         await self._look()
-        self._client.subscribe_topic("all", lambda event: self._changed.set())
+        self._client.subscribe_topic("all", self._noted)
         self._later(self._follow())
         return ()
 
@@ -80,26 +92,60 @@ class DaskExecutor:
         """See `Executor.start`."""
         if not callable(run.payload):
             raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
-        future = self._futures[run.number] = self._client.submit(
-            run.payload,
-            key=f"flowsched-{self._life}-{run.number}",
-            workers=[run.machine],
-            allow_other_workers=False,
-            pure=False,
-            retries=0,
-        )
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._over, run.number, done))
+        if not self._starting:
+            self._loop.call_soon(self._start)
+        self._starting[run.number] = run
+
+    def _start(self) -> None:
+        """Submit the runs of a round together."""
+        runs, self._starting = list(self._starting.values()), {}
+        try:
+            self._submit(runs)
+        except Exception:  # one of them cannot be pickled
+            for run in runs:
+                try:
+                    self._submit([run])
+                except Exception as error:
+                    self._tell(Failed(run.number, error))
+
+    def _submit(self, runs: Sequence[Run]) -> None:
+        """Submit runs as one graph, with a layer for those that have worker and resources in common."""
+        from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+
+        calls: dict[Any, dict[str, Any]] = {}
+        for run in runs:
+            held = tuple((name, amount) for name, amount in run.demand.items() if amount and name not in _NOT_DASKS)
+            # Dask runs keys of one graph in their order.
+            calls.setdefault((run.machine, held), {})[f"flowsched-{self._life}-{run.number:015d}"] = (run.payload,)
+        self._graphs += 1
+        layers = {
+            f"flowsched-{self._life}-{self._graphs}-{i}": MaterializedLayer(
+                those, {"workers": [machine], **({"resources": dict(held)} if held else {})}
+            )
+            for i, ((machine, held), those) in enumerate(calls.items())
+        }
+        keys = [key for those in calls.values() for key in those]
+        graph = HighLevelGraph(layers, {layer: set() for layer in layers})
+        futures = dict(zip(keys, self._client.get(graph, keys, sync=False), strict=True))
+        for run in runs:
+            future = self._futures[run.number] = futures[f"flowsched-{self._life}-{run.number:015d}"]
+            future.add_done_callback(partial(self._over_in_thread, run.number))
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
+        self._starting.pop(run.number, None)
         future: Any = self._futures.pop(run.number, None)
-        if future is not None and not future.done():
+        if future is not None:  # also one that is done: where its worker is gone, Dask would wait for another result
             self._later(self._cancel(future))
         self._tell(Stopped(run.number))
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
-        self._futures.pop(run.number, None)
+        future = self._futures.pop(run.number, None)
+        if future is not None:
+            self._released.append(future)
+            if len(self._released) == 1:
+                self._loop.call_later(_LATER, self._released.clear)
 
     async def close(self) -> None:
         """See `Executor.close`."""
@@ -121,6 +167,9 @@ class DaskExecutor:
         task = asyncio.create_task(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _over_in_thread(self, number: int, future: Future[Any]) -> None:
+        self._loop.call_soon_threadsafe(self._over, number, future)
 
     def _over(self, number: int, future: Future[Any]) -> None:
         """Take note of a future that is done; the results of all that are done by now are fetched together."""
@@ -152,6 +201,11 @@ class DaskExecutor:
         except Exception as error:
             self._tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
 
+    def _noted(self, event: tuple[float, Any]) -> None:
+        """Take note of an event of Dask's scheduler; one of each fetch of results is among them."""
+        if "worker" in event[1]["action"]:
+            self._changed.set()
+
     async def _follow(self) -> None:
         while not self._closed:
             with suppress(TimeoutError):
@@ -170,7 +224,7 @@ class DaskExecutor:
             has = {
                 "cpu": info["nthreads"] * (1 + self._ahead),
                 "mem": info["memory_limit"] / 2**20,
-                **info["resources"],
+                **{name: amount * (1 + self._ahead) for name, amount in info["resources"].items()},
             }
             capacity = {name: has[name] for name in self._resources if name in has}
             self._tell(MachineAdded(address, capacity, rack=info["host"], labels={"name": str(info["name"])}))

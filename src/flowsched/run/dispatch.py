@@ -22,8 +22,8 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import replace
 from heapq import heappop, heappush
-from itertools import count
 from math import inf
 from sys import maxsize
 from typing import Any
@@ -31,7 +31,6 @@ from typing import Any
 from flowsched.boundary.validate import whole
 from flowsched.cluster.events import (
     Event,
-    JobRemoved,
     JobSubmitted,
     MachineAdded,
     MachineFailed,
@@ -42,8 +41,9 @@ from flowsched.cluster.events import (
     TaskRemoved,
     TaskStarted,
 )
+from flowsched.cluster.model import MICRO
 from flowsched.exceptions import FlowschedError, TimeLimitError
-from flowsched.rounds.values import Migrate, Place, Preempt, Round
+from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Told
 from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
@@ -54,6 +54,9 @@ LOGGER = logging.getLogger("flowsched")
 
 PATIENCE = 10.0
 """A stop that was not answered for so long is asked for again."""
+
+QUIET = 0.05
+"""Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
 
 
 class Dispatcher:
@@ -92,14 +95,13 @@ class Dispatcher:
         self.stats: Counter[str] = Counter()
         self.dirty = False
         self.work: dict[Hashable, Work] = {}
-        self._left: Counter[Hashable] = Counter()  # tasks of a job that have not ended
         self._runs: dict[int, Active] = {}
         self._of: dict[Hashable, Active] = {}  # the counted run of a task
         self._stopping: dict[Hashable, Active] = {}  # the stopping run of a task
         self._on: dict[Hashable, dict[int, Active]] = {}
         self._held: dict[int, Active] = {}
         self._due: list[tuple[float, int]] = []
-        self._numbers = count(1)
+        self._ahead = 0  # of the scheduler's numbers, where an executor has runs that it has lost
         self._again_at = inf
         self._now = -inf
         self._events: list[Event] = []
@@ -109,16 +111,15 @@ class Dispatcher:
     # -- work ---------------------------------------------------------------------------------------------------
 
     def submit(self, job: JobSubmitted, work: Iterable[Work]) -> None:
-        """Submit a job; an error leaves everything as it was."""
+        """Submit a job, which goes with its last task; an error leaves everything as it was."""
         self.flush()
-        self.scheduler.apply(job)
+        self.scheduler.apply(replace(job, closed=True))
         self.attach(work)
 
     def attach(self, work: Iterable[Work]) -> None:
         """Take over tasks that the scheduler knows."""
         for one in work:
             self.work[one.task] = one
-            self._left[one.job] += 1
         self.dirty = True
 
     def cancel(self, task: Hashable, now: float) -> None:
@@ -149,7 +150,7 @@ class Dispatcher:
 
     def stop_all(self, now: float) -> None:
         """Stop every run, for the end of the driver; their tasks wait again."""
-        self._now = now
+        self._now, self._again_at = now, inf
         self.losses = maxsize  # these losses are not the tasks' doing
         for active in list(self._runs.values()):
             if active.held:
@@ -196,7 +197,7 @@ class Dispatcher:
         task = active.run.task
         self.stats["ended"] += 1
         if active.counted:
-            self._finish(active.work, value, None, TaskCompleted(task))
+            self._finish(active.work, value, None, TaskCompleted(task, run=active.counted))
         elif self._awaits(active):  # it was done before it could be stopped, so it need not run again
             self._finish(active.work, value, None, TaskRemoved(task))
 
@@ -208,11 +209,14 @@ class Dispatcher:
             work.losses += lost
             work.failures += not lost
             over = work.failures > work.retries or work.losses > self.losses
+        own = self.scheduler.cluster.attempts.get(task)
+        if own is not None and work is not None and work.retries >= 0:
+            over = not own.left
         if active.counted:
             if over:
-                self._finish(work, None, error, TaskFailed(task, retry=False))
+                self._finish(work, None, error, TaskFailed(task, retry=False, run=active.counted))
             else:
-                self._events.append(TaskFailed(task))
+                self._events.append(TaskFailed(task, run=active.counted))
         elif over and self._awaits(active):
             self._finish(work, None, error, TaskRemoved(task))
 
@@ -259,7 +263,6 @@ class Dispatcher:
         for active in list(self._on.get(machine, {}).values()):
             if active.held:
                 self._forget(active)
-                self._events.append(TaskFailed(active.run.task))
                 continue
             self._stop(active)
             self._end(active)
@@ -277,13 +280,6 @@ class Dispatcher:
             events, self._events = self._events, []
             self.scheduler.apply(*events)
         outcomes, self._outcomes = self._outcomes, []
-        jobs = self.scheduler.cluster.jobs
-        over = dict.fromkeys(work.job for work, _, _ in outcomes if not self._left[work.job])
-        closed = [JobRemoved(job) for job in over if job in jobs and not jobs[job].tasks]
-        if closed:
-            self.scheduler.apply(*closed)
-        for job in over:
-            del self._left[job]
         released, self._over = self._over, []
         for work, value, error in outcomes:
             work.done(value, error)
@@ -298,19 +294,23 @@ class Dispatcher:
         round = self.scheduler.schedule(now, time_limit)
         done = self.scheduler.commit(round)
         self.stats["rounds"] += 1
-        for delta in done.accepted:
-            if isinstance(delta, Preempt | Migrate):
-                self._displace(self._of[delta.task])
+        for ended in done.ended:
+            self._displace(self._of[ended.task])
         for delta in done.accepted:
             if isinstance(delta, Place | Migrate):
-                work = self.work.get(delta.task)
+                work, number = self.work.get(delta.task), done.runs[delta.task]
                 payload = None if work is None else work.payload
-                run = Run(next(self._numbers), delta.task, delta.machine, delta.devices, payload)
-                self._add(Active(run, work, held=True))
+                demand = self._demand(delta.task)
+                run = Run(number + self._ahead, delta.task, delta.machine, delta.devices, payload, demand)
+                self._add(Active(run, work, number, held=True))
         self._start_held()
-        # A scheduler that does not tell is asked again after a second.
-        self._again_at = now + 1.0 if round.again_at == -inf else round.again_at
+        self._again_at = max(round.again_at, now + QUIET)
         return round
+
+    def _demand(self, task: Hashable) -> dict[str, float]:
+        cluster = self.scheduler.cluster
+        amounts = (cluster.tasks[task].group.cls.demand / MICRO).tolist()
+        return dict(zip(cluster.resources.names, amounts, strict=True))
 
     def overdue(self, now: float) -> None:
         """Stop the runs whose time is over, and ask again for stops that were not answered."""
@@ -341,21 +341,21 @@ class Dispatcher:
             Those of before.
         now : float
         """
-        told, cluster = list(told), self.scheduler.cluster
+        told, runs, cluster = list(told), sorted(runs, key=lambda run: run.number), self.scheduler.cluster
         here = {event.id for event in told if isinstance(event, MachineAdded)}
         for machine in [m for m, record in cluster.machines.items() if m not in here and not record.failed]:
             self._happened(MachineRemoved(machine))
         for one in told:
             if isinstance(one, Event):
                 self.hear(one, now)
-        for run in sorted(runs, key=lambda run: run.number):
-            self._numbers = count(run.number + 1)
-            active = Active(run, self.work.get(run.task), counted=run.task not in self._of and self._is_there(run))
+        for run in runs:
+            active = Active(run, self.work.get(run.task), self._adopted(run))
             self._add(active)
             if active.counted:
                 self._limit(active)
             else:
                 self._displace(active)
+        self._ahead = max([run.number - cluster.runs for run in runs] + [0])
         lost = [task for task in cluster.tasks if task not in self._of and cluster.placement(task) is not None]
         self._events += map(TaskFailed, lost)
         for one in told:
@@ -364,13 +364,15 @@ class Dispatcher:
         self.dirty = True
         self.flush()
 
-    def _is_there(self, run: Run) -> bool:
-        """Return True if the scheduler has the task where it runs: by its journal, or from now on."""
+    def _adopted(self, run: Run) -> int:
+        """Return the scheduler's number of a run if it has the task there, by its journal or from now on; 0 otherwise."""
         try:
-            self.scheduler.apply(TaskStarted(run.task, run.machine, run.devices))
+            if run.task not in self._of:
+                self.scheduler.apply(TaskStarted(run.task, run.machine, run.devices))
+                return self.scheduler.cluster.tasks[run.task].run
         except FlowschedError:
-            return False
-        return True
+            pass
+        return 0
 
     # -- runs ---------------------------------------------------------------------------------------------------
 
@@ -402,7 +404,7 @@ class Dispatcher:
         if active.held:
             self._forget(active)
             return
-        task, active.counted = active.run.task, False
+        task, active.counted = active.run.task, 0
         if self._of.get(task) is active:
             del self._of[task]
         self._stopping[task] = active
@@ -447,5 +449,4 @@ class Dispatcher:
             if self._on_end is not None:
                 self._on_end(work.task, value, error)
             del self.work[work.task]
-            self._left[work.job] -= 1
             self._outcomes.append((work, value, error))

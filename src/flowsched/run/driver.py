@@ -15,7 +15,7 @@ from math import inf
 from types import TracebackType
 from typing import Any, Self
 
-from flowsched.boundary.validate import mapping, number, whole
+from flowsched.boundary.validate import mapping, number, seconds, whole
 from flowsched.cluster.events import Event, JobSubmitted
 from flowsched.exceptions import InputError
 from flowsched.rounds.values import Round
@@ -123,11 +123,12 @@ class Driver:
         Parameters
         ----------
         job : JobSubmitted
-            It goes with its last task, so that its id may be used again.
+            It is closed: it goes with its last task, so that its id may be used again.
         payloads : mapping of task to object
             What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
         retries : int
-            So many failures of a task are followed by another run.
+            So many failures of a task are followed by another run.  A task with `Task.retries` goes by those, also where
+            its worker died.
         time_limit : float, optional
             Seconds after which a run is stopped, and has failed with `TimeLimitError`.
 
@@ -141,7 +142,7 @@ class Driver:
         FlowschedError
             The scheduler refuses the job, or a task has no payload.  Nothing was submitted.
         """
-        work = self._work({task.id: job.id for task in job.tasks}, payloads, retries, time_limit)
+        work = self._work([task.id for task in job.tasks], payloads, retries, time_limit)
         self._check_open()
         self._dispatch.submit(job, work)
         return self._promised(work)
@@ -165,23 +166,21 @@ class Driver:
         if self._owner is not None:
             raise InputError("attach: tasks are attached before the driver begins")
         known = self.scheduler.cluster.tasks
-        jobs = {task: known[task].group.job.job.id for task in mapping("payloads", payloads) if task in known}
-        work = self._work(jobs, payloads, retries, time_limit)
+        tasks = [task for task in mapping("payloads", payloads) if task in known]
+        work = self._work(tasks, payloads, retries, time_limit)
         self._dispatch.attach(work)
         return self._promised(work)
 
     def _work(
-        self, jobs: Mapping[Hashable, Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
+        self, tasks: list[Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
     ) -> list[Work]:
         whole("retries", retries, 0)
         if limit is not None:
-            limit = number("time_limit", limit)
-            if not limit > 0:
-                raise InputError("time_limit: a positive number of seconds expected")
-        for task in jobs:
+            limit = seconds("time_limit", limit)
+        for task in tasks:
             if task not in mapping("payloads", payloads):
                 raise InputError(f"payloads: task {task!r} has none")
-        return [Work(task, job, payloads[task], self._settler(task), retries, limit) for task, job in jobs.items()]
+        return [Work(task, payloads[task], self._settler(task), retries, limit) for task in tasks]
 
     def _settler(self, task: Hashable) -> Callable[[Any, BaseException | None], None]:
         def settle(value: Any, error: BaseException | None) -> None:
@@ -327,7 +326,8 @@ class Driver:
             await self._news.wait()
             return
         try:
-            async with asyncio.timeout(max(wake - self._clock(), 0.0)):
+            # A timer may fire by the clock's resolution too early; without a least time the loop would spin until then.
+            async with asyncio.timeout(max(wake - self._clock(), 1e-6)):
                 await self._news.wait()
         except TimeoutError:
             pass

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flowsched.boundary.validate import amounts, mapping, number, quoted, text, whole
+from flowsched.boundary.validate import amounts, mapping, quoted, seconds, text, whole
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Task
 from flowsched.exceptions import FlowschedError, InputError
@@ -131,7 +131,7 @@ class _Reader:
         directory = self._base / self._take("directory", text, ".")
         environment = self._take("environment", _texts, {})
         retries = self._take("retries", lambda what, value: whole(what, value, 0), 0)
-        time_limit = self._take("time_limit", _positive, None)
+        time_limit = self._take("time_limit", seconds, None)
         priority = self._take("priority", lambda what, value: whole(what, value, -(2**40), 2**40), 0)
         user = self._take("user", text, None)
         gang = self._take("gang", lambda what, value: whole(what, value, 1, count), None)
@@ -212,9 +212,3 @@ def _texts(what: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(one, str) and "\0" not in one for one in value.values()):
         raise InputError(f"{what}: texts by name expected, got {quoted(value)}")
     return dict(value)
-
-
-def _positive(what: str, value: Any) -> float:
-    if not number(what, value) > 0:
-        raise InputError(f"{what}: a number of seconds above 0 expected, got {quoted(value)}")
-    return float(value)

@@ -27,7 +27,7 @@ class Work:
 
     Parameters
     ----------
-    task, job : hashable
+    task : hashable
     payload : object
     done : callable
         Called once, with the task's result and None, or with None and its error.
@@ -40,7 +40,6 @@ class Work:
     """
 
     task: Hashable
-    job: Hashable
     payload: Any
     done: Callable[[Any, BaseException | None], None]
     retries: int = 0
@@ -58,8 +57,8 @@ class Active:
     run : Run
     work : Work or None
         None for a task of a recovered scheduler that no caller has attached.
-    counted : bool
-        The scheduler has its task on its machine.  Otherwise the run is stopping.
+    counted : int
+        The scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
     held : bool
         Not started yet.
     why : BaseException or None
@@ -72,7 +71,7 @@ class Active:
 
     run: Run
     work: Work | None
-    counted: bool = True
+    counted: int
     held: bool = False
     why: BaseException | None = None
     until: float = inf
