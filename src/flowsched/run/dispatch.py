@@ -42,6 +42,7 @@ from flowsched.cluster.events import (
     TaskRemoved,
     TaskStarted,
 )
+from flowsched.cluster.model import MICRO
 from flowsched.exceptions import FlowschedError, TimeLimitError
 from flowsched.rounds.values import Migrate, Place, Preempt, Round
 from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Told
@@ -305,12 +306,18 @@ class Dispatcher:
             if isinstance(delta, Place | Migrate):
                 work = self.work.get(delta.task)
                 payload = None if work is None else work.payload
-                run = Run(next(self._numbers), delta.task, delta.machine, delta.devices, payload)
+                demand = self._demand(delta.task)
+                run = Run(next(self._numbers), delta.task, delta.machine, delta.devices, payload, demand)
                 self._add(Active(run, work, held=True))
         self._start_held()
         # A scheduler that does not tell is asked again after a second.
         self._again_at = now + 1.0 if round.again_at == -inf else round.again_at
         return round
+
+    def _demand(self, task: Hashable) -> dict[str, float]:
+        cluster = self.scheduler.cluster
+        amounts = (cluster.tasks[task].group.cls.demand / MICRO).tolist()
+        return dict(zip(cluster.resources.names, amounts, strict=True))
 
     def overdue(self, now: float) -> None:
         """Stop the runs whose time is over, and ask again for stops that were not answered."""

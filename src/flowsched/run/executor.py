@@ -10,8 +10,8 @@ Rules of every executor:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from flowsched.cluster.events import Event
@@ -32,6 +32,8 @@ class Run:
     devices : tuple of int
     payload : object
         What is to be executed.  The scheduler never sees it.  None in a run that an executor reports.
+    demand : mapping of str to float
+        What the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
     """
 
     number: int
@@ -39,6 +41,7 @@ class Run:
     machine: Hashable
     devices: tuple[int, ...] = ()
     payload: Any = None
+    demand: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
