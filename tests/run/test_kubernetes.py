@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -285,3 +288,25 @@ settings.api_key, settings.api_key_prefix = {{"authorization": "secret"}}, {{"au
     code = "KubernetesExecutor(('cpu',), client=client.ApiClient(settings), name='mine')"
     kill_again_and_again(tmp_path, imports, code, 30, least=1.2, step=0.2)
     assert state.pods == {}
+
+
+def test_the_command_line(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": client.configuration.host}}],
+        "users": [{"name": "u", "user": {"token": state.token}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "echo $FLOWSCHED_INDEX"\n')
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1]), "KUBECONFIG": str(tmp_path / "config")}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--on", "kubernetes:any"]
+    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run(command, env=environment, **options)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [f"{i}\n" for i in range(4)]
+    done = subprocess.run(command, env=environment | {"KUBECONFIG": str(tmp_path / "none")}, **options)
+    assert done.returncode == 2 and done.stderr.startswith("Error: Kubernetes: "), done.stderr

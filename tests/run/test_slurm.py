@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -206,4 +207,16 @@ def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
         tmp_path, imports, "SlurmExecutor(('cpu',), poll=0.1, folder=f'{folder}/runs')", 40, least=0.7, step=0.15
     )
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["name"]
+    assert ask("squeue", "-h") == ""
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "pwd; echo $FLOWSCHED_INDEX"\n')
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--on", "slurm"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [
+        f"{tmp_path}\n{i}\n" for i in range(4)
+    ]
     assert ask("squeue", "-h") == ""

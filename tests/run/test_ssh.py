@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import json
 import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -219,16 +221,16 @@ def test_a_host_that_goes_and_comes_back(tmp_path: Path, pair: list[Host]) -> No
     assert left(pair) == []
 
 
-def test_a_host_that_is_not_there_yet(tmp_path: Path, pair: list[Host]) -> None:
+def test_a_host_that_is_not_there_yet(pair: list[Host]) -> None:
     async def act(one: Driver) -> None:
-        futures = one.submit(tasks({"a": "true"}), {"a": "true"})
-        await asyncio.sleep(0.3)
-        assert not one.scheduler.cluster.machines and not futures["a"].done()
+        assert list(one.scheduler.cluster.machines) == [pair[0].name]
         pair[1].begin()
-        assert await futures["a"] == 0
+        await until(lambda: len(one.scheduler.cluster.machines) == 2)
 
     pair[1].end()
-    drive(pair[1:], act)
+    with pytest.raises(fs.InputError, match=f"hosts: none can be connected: {pair[1].name}: .*Connect call"):
+        drive(pair[1:], act)
+    drive(pair, act)
 
 
 def test_the_driver_that_comes_last_is_obeyed(tmp_path: Path, pair: list[Host]) -> None:
@@ -276,6 +278,32 @@ def test_names_of_hosts() -> None:
     for text in ("", "a b", "u@", ":22", "h:port", "h:1:2"):
         with pytest.raises(fs.InputError, match="hosts"):
             SSHExecutor([text])
+
+
+def test_the_command_line(tmp_path: Path, pair: list[Host]) -> None:
+    """The settings of the user's own client hold: names of hosts, keys, and known hosts."""
+    (tmp_path / ".ssh").mkdir()
+    text = "".join(
+        f"Host node{i}\nHostName 127.0.0.1\nPort {host.port}\nUser {getpass.getuser()}\nIdentityFile {host.folder}/user_key\n"
+        for i, host in enumerate(pair)
+    )
+    (tmp_path / ".ssh/config").write_text(text)
+    keys = [(host.folder / "host_key.pub").read_text().split()[:2] for host in pair]
+    known = "".join(f"[127.0.0.1]:{host.port} {' '.join(key)}\n" for host, key in zip(pair, keys, strict=True))
+    (tmp_path / ".ssh/known_hosts").write_text(known)
+    (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "pwd; echo $FLOWSCHED_INDEX"\n')
+    environment = os.environ | {"HOME": str(tmp_path), "PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--state", "state", "--on"]
+    options: dict[str, Any] = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run([*command, "ssh:node0,node1"], check=False, **options)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [
+        f"{tmp_path}\n{i}\n" for i in range(4)
+    ]
+    (tmp_path / ".ssh/known_hosts").write_text("")
+    shutil.rmtree(tmp_path / "state")
+    done = subprocess.run([*command[:-3], "--on", "ssh:node0"], check=False, **options)
+    assert done.returncode == 2 and "node0: Host key is not trusted" in done.stderr
 
 
 # -- the script alone ---------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import signal
 import sys
@@ -12,6 +13,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import click
 from rich.live import Live
@@ -29,7 +31,10 @@ from flowsched.rounds.values import ReasonCode
 from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
 from flowsched.run.dask import DaskExecutor
 from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
+from flowsched.run.kubernetes import KubernetesExecutor
 from flowsched.run.local import Command
+from flowsched.run.slurm import SlurmExecutor
+from flowsched.run.ssh import SSHExecutor
 from flowsched.scheduler import Scheduler
 
 __all__ = ["run"]
@@ -38,12 +43,12 @@ _REFRESH = 0.5
 
 _FAILED = 1
 
+_PLACES = "local, dask://HOST:PORT of a scheduler, slurm, ssh:HOST,USER@HOST:PORT, kubernetes:IMAGE"
+
 
 @click.command("run", cls=endings.Command)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
-@click.option(
-    "--on", "on", metavar="WHERE", default="local", show_default=True, help="local, or dask://HOST:PORT of a scheduler."
-)
+@click.option("--on", "on", metavar="WHERE", default="local", show_default=True, help=f"One of: {_PLACES}.")
 @click.option(
     "--policy", metavar="NAME", default="pack", show_default=True, help=f"One of: {', '.join(Policy.names())}."
 )
@@ -81,6 +86,7 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
       flowsched run jobs.toml
       flowsched run jobs.toml --state today        after a kill, the same again goes on
       flowsched run jobs.toml --on dask://10.0.0.1:8786
+      flowsched run jobs.toml --on ssh:node1,node2
 
     \b
     Exit status:
@@ -143,15 +149,35 @@ class _Session:
         return any(self.ends.values())
 
     def _executor_of(self, on: str) -> Executor:
+        folder = None if self._state is None else self._state / "runs"
         if on == "local":
             capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
-            folder = None if self._state is None else self._state / "runs"
             return LocalExecutor(capacity, machine="local", folder=folder)
+        if on == "slurm":
+            return SlurmExecutor(RESOURCES, folder=folder)
+        kind, _, where = on.partition(":")
+        package = {"ssh": "asyncssh", "kubernetes": "kubernetes"}.get(kind) if where else None
+        if package is not None and find_spec(package) is None:
+            raise BadInput(f"--on {kind}:... needs {package}: pip install 'flowsched[{kind}]'")
+        if package == "asyncssh":
+            return SSHExecutor(where.split(","), RESOURCES, name=self._name())
+        if package == "kubernetes":
+            return KubernetesExecutor(RESOURCES, image=where, name=self._name())
         if on.startswith("dask://"):
             if find_spec("distributed") is None:
                 raise BadInput("--on dask://... needs distributed: pip install 'flowsched[dask]'")
             return DaskExecutor(on.replace("dask://", "tcp://"))
-        raise BadInput(f"--on: local or dask://HOST:PORT expected, got {quoted(on)}")
+        raise BadInput(f"--on: one of {_PLACES} expected, got {quoted(on)}")
+
+    def _name(self) -> str:
+        """Return a name for what the next call over the same state has to find elsewhere; "" without a state."""
+        if self._state is None:
+            return ""
+        path = self._state / "name"
+        if not path.exists():
+            self._state.mkdir(parents=True, exist_ok=True)
+            replace(path, f"flowsched-{uuid4().hex}")
+        return path.read_text()
 
     def begin(self, content: bytes, state: Path) -> None:
         """Begin a state, or go on with one, which must be of the same file."""
@@ -205,7 +231,9 @@ class _Session:
                 journal.close()
 
     def _payload(self, command: Command) -> Any:
-        return command if isinstance(self._executor, LocalExecutor) else command.call
+        if isinstance(self._executor, KubernetesExecutor):
+            return dataclasses.replace(command, directory="")  # of the image
+        return command.call if isinstance(self._executor, DaskExecutor) else command
 
     async def _watch(self, driver: Driver) -> None:
         """Show the table until all have ended, or Ctrl-C."""

@@ -52,7 +52,10 @@ class Api:
             from kubernetes import client as package
             from kubernetes import config
 
-            config.load_config()  # type: ignore[no-untyped-call]
+            try:
+                config.load_config()  # type: ignore[no-untyped-call]
+            except config.ConfigException as error:
+                raise KubernetesError(f"Kubernetes: {error}") from None
             client = package.ApiClient()
         self._client = client
         self._closed = threading.Event()

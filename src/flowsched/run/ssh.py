@@ -74,6 +74,7 @@ class _Host:
     capacity: dict[str, float] = field(default_factory=dict)
     there: bool = False
     gone: asyncio.TimerHandle | None = None
+    error: str = ""
 
 
 class _RefusedError(Exception):
@@ -130,16 +131,26 @@ class SSHExecutor:
         self._hosts = {text: _Host(text, _target(text)) for text in hosts}
         self._of: dict[int, tuple[_Host, str]] = {}
         self._serving: list[asyncio.Task[None]] = []
-        self._opening, self._closing = True, False
+        self._opening, self._closing = True, asyncio.Event()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
-        """See `Executor.open`; hosts that are not connected within `lost` come later, and what runs there is stopped."""
+        """See `Executor.open`; hosts that are not connected within `lost` come later, and what runs there is stopped.
+
+        Raises
+        ------
+        InputError
+            No host can be connected.
+        """
         self._tell, self._loop = tell, asyncio.get_running_loop()
         self._serving = [asyncio.create_task(self._serve(host)) for host in self._hosts.values()]
         tried = asyncio.gather(*(host.tried.wait() for host in self._hosts.values()))
         with suppress(TimeoutError):
             await asyncio.wait_for(tried, self._lost)
         self._opening = False
+        if not any(host.turn for host in self._hosts.values()):
+            await self.close()
+            errors = "; ".join(f"{host.name}: {host.error}" for host in self._hosts.values())
+            raise InputError(f"hosts: none can be connected: {errors}")
         held = (host.runs[name].run for host, name in self._of.values())
         return [run for run in held if run is not None]
 
@@ -180,7 +191,7 @@ class SSHExecutor:
             if host.gone is not None:
                 host.gone.cancel()
             host.news.set()
-        self._closing = True
+        self._closing.set()
         if self._serving:
             await asyncio.wait(self._serving, timeout=5.0)
         for task in self._serving:
@@ -195,12 +206,12 @@ class SSHExecutor:
 
         pause = 0.1
         options: dict[str, Any] = {"keepalive_interval": 5, "keepalive_count_max": 3, "login_timeout": 20}
-        while True:
+        while not self._closing.is_set():
             try:
                 async with asyncio.timeout(30.0):
                     connection = await asyncssh.connect(**(options | host.target | self._options))
                 async with connection:
-                    while not self._closing:
+                    while not self._closing.is_set():
                         host.news.clear()
                         await self._exchange(host, connection)
                         pause = 0.1
@@ -212,12 +223,14 @@ class SSHExecutor:
                 self._leave(host)
                 return
             except (OSError, asyncssh.Error, TimeoutError) as error:
-                LOGGER.info("host %s: %s", host.name, error)
-                if self._temporary:
-                    host.tried.set()  # there is nothing to be found
+                host.error = str(error) or type(error).__name__
+                LOGGER.info("host %s: %s", host.name, host.error)
+                if self._temporary or isinstance(error, asyncssh.PermissionDenied | asyncssh.HostKeyNotVerifiable):
+                    host.tried.set()  # nothing is to be found, or nothing will change
             if host.gone is None:
                 host.gone = self._loop.call_later(self._lost, self._leave, host)
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), pause)
             pause = min(2 * pause, 5.0)
 
     async def _rest(self, host: _Host, connection: SSHClientConnection) -> None:
@@ -259,7 +272,7 @@ class SSHExecutor:
         acts.append(["states"])
         if not host.there:
             acts.append(["records"])
-        if self._closing and self._temporary:
+        if self._closing.is_set() and self._temporary:
             acts.append(["leave"])
         stopping = [held for held in asked.values() if held.stopped]
         settings = {"folder": self._folder, "me": self._me, "turn": str(host.turn), "become": BECOME}
