@@ -67,7 +67,7 @@ EXTRAS = {
     "metrics": "prometheus_client opentelemetry",
     "fgm": "scipy psutil",
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
-    "run": "dask distributed ray",
+    "run": "dask distributed ray asyncssh kubernetes urllib3",
     "sim": "simpy matplotlib",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",
     "cli": "click rich _flowsched_cli",

@@ -206,7 +206,7 @@ class SSHExecutor:
 
         pause = 0.1
         options: dict[str, Any] = {"keepalive_interval": 5, "keepalive_count_max": 3, "login_timeout": 20}
-        while not self._closing.is_set():
+        while not self._closing.is_set() or host.there:  # at the end, a host is told what is to be dropped
             try:
                 async with asyncio.timeout(30.0):
                     connection = await asyncssh.connect(**(options | host.target | self._options))
@@ -229,8 +229,11 @@ class SSHExecutor:
                     host.tried.set()  # nothing is to be found, or nothing will change
             if host.gone is None:
                 host.gone = self._loop.call_later(self._lost, self._leave, host)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), pause)
+            if self._closing.is_set():
+                await asyncio.sleep(pause)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), pause)
             pause = min(2 * pause, 5.0)
 
     async def _rest(self, host: _Host, connection: SSHClientConnection) -> None:
