@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from sshd import Host, hosts
 
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError
-from flowsched.run.remote import BECOME, SCRIPT
+from flowsched.run.remote import BECOME, exchange
 from flowsched.run.ssh import SSHExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="servers and processes on this machine")
@@ -119,6 +118,18 @@ def test_a_run_is_stopped_with_all_that_it_has_started(tmp_path: Path, pair: lis
     drive(pair, act)
     assert not any(alive(int(pid)) for pid in (tmp_path / "pids").read_text().split())
     assert left(pair) == []
+
+
+def test_a_run_has_its_grace(tmp_path: Path, pair: list[Host]) -> None:
+    async def act(one: Driver) -> None:
+        line = f"trap 'sleep 0.5; touch {tmp_path}/order; exit 1' TERM; touch {tmp_path}/up; sleep 1000 & wait"
+        future = one.submit(tasks({"a": line}), {"a": line})["a"]
+        await until((tmp_path / "up").exists)
+        one.cancel("a")
+        await asyncio.wait([future])
+        assert future.cancelled() and (tmp_path / "order").exists()
+
+    drive(pair, act, grace=60.0)
 
 
 def test_what_a_command_leaves_behind_is_ended(tmp_path: Path, pair: list[Host]) -> None:
@@ -309,44 +320,44 @@ def test_the_command_line(tmp_path: Path, pair: list[Host]) -> None:
 # -- the script alone ---------------------------------------------------------------------------------------------
 
 
-def exchange(folder: Path, me: str, turn: int, *acts: list[str], cut: int | None = None) -> list[str]:
-    settings = {"folder": str(folder), "me": me, "turn": str(turn), "become": BECOME}
-    lines = [f"{key}={shlex.quote(value)}" for key, value in settings.items()]
-    body = "\n".join([*lines, SCRIPT, *map(shlex.join, acts), "echo this done"])
-    text = f"main() {{\n{body}\n}}\nmain\n"
-    done = subprocess.run(
-        ["/bin/sh", "-s"], input=text[: len(text) if cut is None else cut], capture_output=True, text=True, check=False
-    )
-    return done.stdout.splitlines()
+def sent(folder: Path, me: str, turn: int, *acts: list[str], cut: int | None = None) -> list[str]:
+    text = exchange(str(folder), me, turn, acts)[:cut]
+    return subprocess.run(
+        ["/bin/sh", "-s"], input=text, capture_output=True, text=True, check=False
+    ).stdout.splitlines()
 
 
 A, B = "a" * 32, "b" * 32
 
 
 def test_a_script_that_is_cut_off_does_nothing(tmp_path: Path) -> None:
-    text = exchange(tmp_path / "x", A, 1, ["states"])
-    assert text == ["this done"]
-    start = ["start", f"{A}-1", json.dumps({}), f"touch {tmp_path}/mark"]
-    whole = len(f"folder={tmp_path}") + len(SCRIPT) + len(BECOME)
-    for cut in [*range(0, 400, 7), *range(whole - 300, whole + 200, 5)]:
-        exchange(tmp_path / "y", A, 1, start, ["states"], cut=cut)
-    assert not (tmp_path / "y").exists() and not (tmp_path / "mark").exists()
+    acts = [["start", f"{A}-1", json.dumps({}), f"touch {tmp_path}/mark"], ["states"]]
+    whole = len(exchange(str(tmp_path / "x"), A, 1, acts))
+    for cut in [*range(0, 400, 7), *range(whole - 300, whole - 2)]:
+        assert sent(tmp_path / "x", A, 1, *acts, cut=cut) == []
+    assert not (tmp_path / "x").exists()
+    assert sent(tmp_path / "x", A, 1, *acts) == [f"{A}-1 there", "this done"]
+    for _ in range(500):
+        if (tmp_path / "mark").exists():
+            return
+        time.sleep(0.02)
+    pytest.fail("it never began")
 
 
 def test_an_exchange_that_is_repeated_or_late_does_nothing_more(tmp_path: Path) -> None:
     start = ["start", f"{A}-1", json.dumps({"run": 1}), f"echo $$ >> {tmp_path}/begun"]
     folder = tmp_path / "x"
     for turn in (1, 2, 3):
-        assert exchange(folder, A, turn, start, ["states"])[-1] == "this done"
+        assert sent(folder, A, turn, start, ["states"])[-1] == "this done"
     for _ in range(200):
-        if exchange(folder, A, turn := turn + 1, ["states"]) == [f"{A}-1 over 0", "this done"]:
+        if sent(folder, A, turn := turn + 1, ["states"]) == [f"{A}-1 over 0", "this done"]:
             break
         time.sleep(0.02)
-    exchange(folder, A, turn + 1, ["drop", f"{A}-1"])
-    assert exchange(folder, A, turn, start, ["states"]) == []
-    assert exchange(folder, A, turn + 1, start, ["states"]) == []
-    assert exchange(folder, B, 1, ["states"]) == ["this done"]
-    assert exchange(folder, A, turn + 2, start, ["states"]) == ["this refused"]
+    sent(folder, A, turn + 1, ["drop", f"{A}-1"])
+    assert sent(folder, A, turn, start, ["states"]) == []
+    assert sent(folder, A, turn + 1, start, ["states"]) == []
+    assert sent(folder, B, 1, ["states"]) == ["this done"]
+    assert sent(folder, A, turn + 2, start, ["states"]) == ["this refused"]
     time.sleep(0.2)
     assert len((tmp_path / "begun").read_text().split()) == 1
     assert {path.name for path in folder.iterdir()} == {"lock", "owner"}
@@ -371,12 +382,12 @@ def test_claims_of_an_earlier_boot_and_of_another_process_are_of_runs_that_are_g
         (tmp_path / f"{A}-{number}" / "claim").write_text(claim + "\n")
     (tmp_path / f"{A}-4" / "status").write_text("7\n")
     ends = [["end", f"{A}-{number}"] for number in claims]
-    answer = exchange(tmp_path, A, 1, *ends, ["states"])
+    answer = sent(tmp_path, A, 1, *ends, ["states"])
     assert answer == [f"{A}-1 over none", f"{A}-2 over none", f"{A}-3 over none", f"{A}-4 over 7", "this done"]
 
 
 def test_a_run_that_is_stopped_before_it_begins_never_begins(tmp_path: Path) -> None:
     start = ["start", f"{A}-1", json.dumps({"run": 1}), f"touch {tmp_path}/mark"]
-    answer = exchange(tmp_path / "x", A, 1, start, ["stop", f"{A}-1"], ["states"])
+    answer = sent(tmp_path / "x", A, 1, start, ["stop", f"{A}-1"], ["states"])
     assert answer == [f"{A}-1 over none", "this done"]
     assert not (tmp_path / "mark").exists()

@@ -48,7 +48,7 @@ def kill_again_and_again(folder: Path, imports: str, executor: str, count: int, 
         Code; the latter an expression, with `folder` as a name.
     count : int
     least, step : float
-        A driver lives for `least` seconds and up to six steps.
+        The first drivers live for `least` seconds and up to six steps.
     """
     environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
     code = _DRIVER.format(imports=imports, executor=executor)
@@ -57,7 +57,8 @@ def kill_again_and_again(folder: Path, imports: str, executor: str, count: int, 
     for i in range(60):
         driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
-            out, err = driver.communicate(timeout=least + step * (i % 7) if i < 40 else 60)
+            # They live longer and longer, so that a busy machine comes to the end, too.
+            out, err = driver.communicate(timeout=(least + step * (i % 7)) * 1.06**i)
         except subprocess.TimeoutExpired:
             driver.send_signal(signal.SIGKILL)
             driver.communicate()

@@ -1,8 +1,11 @@
 """What the shells of `flowsched.run.ssh` execute on a host."""
 
-__all__ = ["BECOME", "SCRIPT"]
+import shlex
+from collections.abc import Iterable, Sequence
 
-SCRIPT = r"""
+__all__ = ["BECOME", "exchange"]
+
+_SCRIPT = r"""
 umask 077
 cd && mkdir -p "$folder" && cd "$folder" || exit 3
 exec 9>lock
@@ -42,7 +45,7 @@ sweep() {
             done
         fi
         [ -n "$found" ] || return 0
-        kill -KILL $found 2>/dev/null
+        kill -s KILL $found 2>/dev/null
         sleep 0.05
     done
     return 1
@@ -58,7 +61,7 @@ start() { # RUN RECORD SCRIPT
 stop() { # RUN: one that nothing has claimed never begins
     [ -e "$1/record" ] || return
     echo 0 0 0 >"$1/none" && ln "$1/none" "$1/claim" 2>/dev/null
-    alive "$1" && kill -TERM -- "-$pid" 2>/dev/null
+    alive "$1" && kill -s TERM -- "-$pid" 2>/dev/null
 }
 
 end() { # RUN
@@ -106,8 +109,31 @@ BECOME = """
 cd -- "$0" && read -r stat </proc/$$/stat && read -r boot </proc/sys/kernel/random/boot_id || exit
 set -- ${stat##*) }
 echo "$$ ${20} $boot" >claim.$$ && ln claim.$$ claim || exit
+trap : TERM
 (cd; exec /bin/sh "$0/script")
 status=$?
 echo $status >status.new && mv -f status.new status
 """
-"""The process that may become the command of a run, if the claim is its own; its argument is the folder of the run."""
+"""The process that may become the command of a run, if the claim is its own; its argument is the folder of the run.
+
+It outlives a SIGTERM to its group, so that the command has its time to end.
+"""
+
+
+def exchange(folder: str, me: str, turn: int, acts: Iterable[Sequence[str]]) -> str:
+    """Return the text of one exchange for ``/bin/sh``, which executes nothing of it unless it has the whole text.
+
+    Parameters
+    ----------
+    folder : str
+        With the folders of the runs.
+    me : str
+        The driver.
+    turn : int
+        Number of the exchange, from 1.
+    acts : iterable of sequence of str
+        The script's functions and their arguments.
+    """
+    settings = {"folder": folder, "me": me, "turn": str(turn), "become": BECOME}
+    lines = [f"{key}={shlex.quote(value)}" for key, value in settings.items()]
+    return "\n".join(["main() {", *lines, _SCRIPT, *map(shlex.join, acts), "echo this done", "}", "main", ""])

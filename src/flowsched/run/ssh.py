@@ -17,7 +17,6 @@ import asyncio
 import json
 import logging
 import re
-import shlex
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -30,7 +29,7 @@ from flowsched.cluster.events import MachineAdded, MachineRemoved, TaskStarted, 
 from flowsched.exceptions import InputError
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.local import ExitStatusError
-from flowsched.run.remote import BECOME, SCRIPT
+from flowsched.run.remote import exchange
 from flowsched.run.shell import failure, script
 
 if TYPE_CHECKING:
@@ -222,7 +221,7 @@ class SSHExecutor:
                 LOGGER.warning("host %s: another driver uses %s", host.name, self._folder)
                 self._leave(host)
                 return
-            except (OSError, asyncssh.Error, TimeoutError) as error:
+            except (OSError, ValueError, asyncssh.Error, TimeoutError) as error:
                 host.error = str(error) or type(error).__name__
                 LOGGER.info("host %s: %s", host.name, host.error)
                 if self._temporary or isinstance(error, asyncssh.PermissionDenied | asyncssh.HostKeyNotVerifiable):
@@ -278,10 +277,8 @@ class SSHExecutor:
         if self._closing.is_set() and self._temporary:
             acts.append(["leave"])
         stopping = [held for held in asked.values() if held.stopped]
-        settings = {"folder": self._folder, "me": self._me, "turn": str(host.turn), "become": BECOME}
-        lines = [f"{key}={shlex.quote(value)}" for key, value in settings.items()]
-        body = "\n".join([*lines, SCRIPT, *map(shlex.join, acts), "echo this done"])
-        done = await connection.run("exec /bin/sh -s", input=f"main() {{\n{body}\n}}\nmain\n", check=False)
+        text = exchange(self._folder, self._me, host.turn, acts)
+        done = await connection.run("exec /bin/sh -s", input=text, check=False, timeout=300)
         answer = [match.groups() for line in str(done.stdout).splitlines() if (match := _LINE.fullmatch(line))]
         facts = {kind: rest for name, kind, rest in answer if name == "this"}
         if "refused" in facts:
@@ -297,10 +294,10 @@ class SSHExecutor:
             asked[name] = host.runs[name] = self._found(host, name, found.get(name))
         for name, held in asked.items():
             held.text = ""
-            state, status = states.get(name, ("over", ""))
+            state, status = states.get(name, ("over", "none"))
             if state != "there" and not held.over:
                 held.over = True
-                self._tell_end(host, name, held, status)
+                self._tell_end(host, name, held, state, status)
         self._come(host, facts.get("has", ""))
 
     def _found(self, host: _Host, name: str, record: str | None) -> _Held:
@@ -316,7 +313,7 @@ class SSHExecutor:
         self._of[run.number] = host, name
         return _Held(run)
 
-    def _tell_end(self, host: _Host, name: str, held: _Held, status: str) -> None:
+    def _tell_end(self, host: _Host, name: str, held: _Held, state: str, status: str) -> None:
         run = held.run
         if run is None:
             del host.runs[name]
@@ -324,12 +321,13 @@ class SSHExecutor:
             host.news.set()
         elif status == "0":
             self._tell(Ended(run.number, 0))
-        elif status.isdigit():
-            self._tell(Failed(run.number, failure(run.task, int(status))))
         elif held.stopped:
             self._tell(Stopped(run.number))
+        elif status.isdigit():
+            self._tell(Failed(run.number, failure(run.task, int(status))))
         else:
-            error = ExitStatusError(f"task {run.task!r}: its processes were killed", 128 + signal.SIGKILL)
+            why = f"host {host.name} cannot keep its record" if state == "refused" else "its processes were killed"
+            error = ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL)
             self._tell(Failed(run.number, error, lost=True))
 
     def _come(self, host: _Host, has: str) -> None:
@@ -337,7 +335,9 @@ class SSHExecutor:
         if host.gone is not None:
             host.gone.cancel()
             host.gone = None
-        if not host.there and all(held.run is not None for held in host.runs.values()):
+        if not host.there and not has:
+            host.news.set()  # it was given up while it answered
+        elif not host.there and all(held.run is not None for held in host.runs.values()):
             cpus, memory, gpus = map(int, has.split())
             amounts = {"cpu": cpus, "mem": memory / 1024, "gpu": gpus}
             host.capacity = {name: amounts[name] for name in self._resources if amounts.get(name)}
