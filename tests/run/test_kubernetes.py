@@ -150,7 +150,7 @@ def test_watches_that_end_or_are_too_old_and_answers_that_are_lost(tmp_path: Pat
         while not futures.done():
             await asyncio.sleep(0.25)
             with state.lock:
-                state.broken = 1
+                state.broken = 4
             (state.forget, state.cut)[turns % 2]()
             turns += 1
         assert turns > 2 and await futures == [0] * 60

@@ -104,7 +104,7 @@ def test_ends_of_commands(tmp_path: Path, pair: list[Host]) -> None:
 def test_a_run_is_stopped_with_all_that_it_has_started(tmp_path: Path, pair: list[Host]) -> None:
     """The one heeds SIGTERM, the other does not, and has children, of which one has left the session."""
     stubborn = f"trap '' TERM; sleep 1000 & echo $! >> {tmp_path}/pids; setsid sleep 1000 & echo $! >> {tmp_path}/pids; wait; wait"
-    cleared = f"env -i sleep 1000 & echo $! >> {tmp_path}/pids; wait"
+    cleared = f"trap '' TERM; env -i sleep 1000 & echo $! >> {tmp_path}/pids; wait"
 
     async def act(one: Driver) -> None:
         commands = {"a": ["sleep", "1000"], "b": stubborn, "c": cleared}
@@ -189,7 +189,7 @@ def test_connections_that_are_killed_again_and_again(tmp_path: Path, pair: list[
 def test_a_host_that_goes_and_comes_back(tmp_path: Path, pair: list[Host]) -> None:
     """Its tasks run elsewhere.  It is a machine again once what still ran there has been stopped."""
     name = pair[1].name
-    line = 'echo "$SSH_CONNECTION $$" >> FILE; while [ ! -e GO ]; do sleep 0.05; done'
+    line = 'trap "" TERM; echo "$SSH_CONNECTION $$" >> FILE; while [ ! -e GO ]; do sleep 0.05; done'
     line = line.replace("FILE", f"{tmp_path}/begun").replace("GO", f"{tmp_path}/go")
 
     def begun() -> list[tuple[int, int]]:
