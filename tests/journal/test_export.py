@@ -79,6 +79,17 @@ def test_what_is_read_is_what_was_written(seed: int, maker, before: int) -> None
     assert text(sched.copy()) == data
 
 
+def books(lines: list[str]) -> list[str]:
+    """Return what does not depend on the course of a round's check, but on its deltas alone."""
+    return [line for line in lines if json.loads(line)["is"] not in ("hold", "left out")]
+
+
+def roomy(kept: fs.Scheduler) -> list[str]:
+    """Return the classes with the mark that some machine had room for one more."""
+    lines = (json.loads(line) for line in text(kept).splitlines())
+    return sorted(json.dumps({**line, "class": 0}) for line in lines if line["is"] == "class")
+
+
 @settings(max_examples=effort(25, 1500))
 @given(seed=st.integers(0, 2**32), maker=st.sampled_from(POLICIES), before=st.integers(0, 40))
 def test_every_later_round_begins_with_the_same_optimum(seed: int, maker, before: int) -> None:
@@ -94,9 +105,11 @@ def test_every_later_round_begins_with_the_same_optimum(seed: int, maker, before
         assert others[:1] == costs[:1]
         assert sched.engine.impose(rnd.deltas, rnd) and again.engine.impose(rnd.deltas, other)
         check_books(again)
+        mine, theirs = alike(sched), alike(again)
         if not any(isinstance(event, fs.MachineFailed | fs.MachineRemoved) for event in events):
-            assert alike(again) == alike(sched)
-        elif alike(again) != alike(sched):  # what was tried orders the tasks on a machine, and so those that wait again
+            assert books(theirs) == books(mine)
+        # What was tried orders the tasks on a machine, and says which classes had room and what is kept for them.
+        if theirs != mine or roomy(again) != roomy(sched):
             return
 
 

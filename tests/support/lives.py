@@ -91,6 +91,8 @@ class Life:
         ]
         demand, how = random.choice(DEMANDS), random.choice(extra)
         how["duration"] = random.choice([None, 2.0, 20.0])
+        if name % 4 == 1:
+            how |= {"retries": name % 3, "backoff": (0.0, 5.0, 30.0)[name // 4 % 3]}
         tasks = [fs.Task((f"t{name}", i), demand, **how) for i in range(random.randint(1, 6))]
         gang = random.choice([None, None, None, 2])
         closed = name % 3 == 0
@@ -146,6 +148,8 @@ def world_of(sched: fs.Scheduler) -> tuple:
         [(j, r.job, r.serial, r.most) for j, r in cluster.jobs.items()],
         list(cluster.users.items()),
         cluster.runs,
+        list(cluster.attempts.items()),
+        list(cluster.resting.items()),
     )
 
 

@@ -56,6 +56,8 @@ def alike(kept) -> list[str]:
                 del line["row"]
             case "task":
                 line["turn"] = turns[line["turn"]]
+                if "class" in line:
+                    line["class"] = classes[line["class"]]
             case "group":
                 line["waits"], line["class"] = "waits" in line, classes[line["class"]]
             case "hold":

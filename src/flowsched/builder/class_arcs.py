@@ -85,10 +85,11 @@ class ClassArcs(Columns):
         nodes: list[int] = gates[gates >= 0].tolist()
         self._arc[:, rows] = self._gate[:, rows] = -1
         self._capacity[:, rows] = 0
+        told = self._roomy & (self._open == 0)  # by `had_room`: where there was room is not known
         self._open -= (self._why[:, rows] == 0).sum(axis=1)
         self._why[:, rows] = DOWN
         self._why_copy.clear()
-        self._roomy[:] = self._open > 0
+        self._roomy[:] = (self._open > 0) | told
         return nodes
 
     def leave_rack(self, row: int) -> list[int]:

@@ -14,6 +14,7 @@ import numpy as np
 from flowsched.boundary.validate import number
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import UNLIMITED, Job
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
@@ -40,6 +41,7 @@ def audit(cluster: Cluster) -> None:
     _machines(cluster)
     _classes(cluster)
     _tasks(cluster)
+    _retries(cluster)
     _groups(cluster)
     _changes(cluster)
     _inventory(cluster)
@@ -98,7 +100,10 @@ def _classes(cluster: Cluster) -> None:
         _must(cls.priority in inventory.levels, "a class of unknown priority")
         _must(all(type(label) is str for label in cls.constraints), "a constraint on no label")
         known = cls.demand.tobytes(), tuple(cls.constraints.items()), cls.priority, cls.kind, tuple(cls.prefers.items())
-        _must(cls.key[:6] == (*known, cls.tolerations) and len(cls.key) == 9, "a class under another key")
+        _must(
+            cls.key[:6] == (*known, cls.tolerations) and len(cls.key) in (PLAIN, PLAIN + 1), "a class under another key"
+        )
+        _must(all(type(shuns) is frozenset and shuns for shuns in cls.key[PLAIN:]), "a class under another key")
     _must(cluster._idle.keys() == {c.key for c in by_class.values() if not c.tasks}, "idle classes differ")
 
 
@@ -148,9 +153,35 @@ def _tasks(cluster: Cluster) -> None:
     _must(inventory.tasks.estimated == estimated, "the inventory counts other estimates")
 
 
+def _retries(cluster: Cluster) -> None:
+    attempts, resting = cluster.attempts, cluster.resting
+    _must(attempts.keys() <= cluster.tasks.keys() and resting.keys() <= attempts.keys(), "retries of an unknown task")
+    for told in attempts.values():
+        kept = type(told) is Attempts and type(told.left) is int and told.left >= 0 and type(told.failed_on) is tuple
+        _must(kept, "retries that cannot be")
+        number("retries: backoff", told.backoff, 0)
+    for id, due in resting.items():
+        number("task: rests", 0.0 if due is None else due)
+        task = cluster.tasks[id]
+        group, job = task.group, cluster.jobs.get(task.group.job.job.id)
+        alone = type(group) is Group and not (group.tasks or group.on or group.waiting or group.serial)
+        _must(alone and group.job is job and task.row < 0 and attempts[id].failed_on, "a task that does not rest")
+        _must(group.cls.priority == group.job.job.priority, "a task that rests in a class of another priority")
+    for record in cluster.tasks.values():
+        failed_on = attempts[record.id].failed_on if record.id in attempts else ()
+        _must(frozenset(*record.group.cls.key[PLAIN:]) == frozenset(failed_on), "a class that shuns other machines")
+
+
 def _groups(cluster: Cluster) -> None:
     members: dict[Group, list[TaskRecord]] = {}
+    count: Counter[TaskClass] = Counter()
+    resting: dict[JobRecord, set[TaskRecord]] = {}
     for record in cluster.tasks.values():
+        if record.id in cluster.resting:
+            _must(cluster.by_class.get(record.group.cls.index) is record.group.cls, "a group of an unknown class")
+            resting.setdefault(record.group.job, set()).add(record)
+            count[record.group.cls] += 1
+            continue
         members.setdefault(record.group, []).append(record)
     _must(all(type(j) is JobRecord and j.job.id == id for id, j in cluster.jobs.items()), "a job under another id")
     groups: dict[Group, None] = {}
@@ -162,13 +193,12 @@ def _groups(cluster: Cluster) -> None:
             same = type(group) is Group and group.job is job and type(group.cls) is TaskClass and group.key == key
             _must(same, "a group under another key")
             groups[group] = None
-        mine = {t for group in job.groups.values() for t in members.get(group, ())}
+        mine = {t for group in job.groups.values() for t in members.get(group, ())} | resting.get(job, set())
         _must(mine == set(job.tasks) and job.most >= len(mine), "a job and its tasks differ")
         _must(job.job.user is None or job.job.user in cluster.users, "a job of an unknown user")
     _must(members.keys() == groups.keys(), "groups and tasks differ")
     serials = [group.serial for group in groups] + [job.serial for job in cluster.jobs.values()]
     _must(len(set(serials)) == len(serials) and max(serials, default=0) <= cluster._serial, "serials are not in order")
-    count: Counter[TaskClass] = Counter()
     waiting: dict[TaskClass, dict[Group, None]] = {}
     for group, tasks in members.items():
         _must(cluster.by_class.get(group.cls.index) is group.cls, "a group of an unknown class")
@@ -247,13 +277,25 @@ def _inventory(cluster: Cluster) -> None:
     _must(0 <= inventory.arranged <= inventory.clock, "machines changed after now")
     _must(bool((inventory.version[: inventory.rows] <= inventory.clock).all()), "a row changed after now")
     _must((inventory.slots[rows] >= 0).all() and (inventory.slots[rows] <= UNLIMITED).all(), "slots beyond all bounds")
+    for index in live:
+        for shuns in cluster.by_class[index].key[PLAIN:]:
+            fresh.shunned.add_class(index, shuns)
+    fresh.review({id: record.row for id, record in cluster.machines.items()})
+    mine, made = inventory.shunned, fresh.shunned
+    same = mine.ids == made.ids and mine._rows.keys() == made._rows.keys()
+    same = same and all(
+        type(mine._rows[i]) is np.ndarray and np.array_equal(mine._rows[i], made._rows[i])
+        for i in live
+        if i in made.ids
+    )
+    _must(same, "what classes shun is not what the records tell")
     _affinity(inventory, fresh, set(live), bool(cluster._changes.gone))
     _shapes(inventory, fresh, rows, live)
 
 
 def _wishes(cls: TaskClass) -> tuple[Any, tuple[int | None, int | None], frozenset[Any]]:
     """Return kind, limits and avoided kinds of a class, from its key."""
-    _, _, _, kind, _, _, spread, _, avoids = cls.key
+    _, _, _, kind, _, _, spread, _, avoids = cls.key[:PLAIN]
     return kind, spread, avoids
 
 

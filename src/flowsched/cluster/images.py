@@ -43,7 +43,8 @@ def become(attributes: dict[str, Any], state: dict[str, Any]) -> None:
     attributes["by_index"] = [numbered.get(index) for index in range(indices.count)]
     for group, tasks in groupby(records, attrgetter("group")):
         group.job.tasks.extend(list(tasks))
-    for task in sorted(record for record in records if record.row < 0):
+    resting = attributes["resting"]
+    for task in sorted(record for record in records if record.row < 0 and record.id not in resting):
         task.group.waiting.extend([task])
     left = iter(runs[len(machines) :])
     for machine, count in zip(machines.values(), runs, strict=False):

@@ -24,6 +24,7 @@ from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
 from flowsched.cluster.running import RunningTasks
 from flowsched.cluster.selectors import Requirement, Wanted
 from flowsched.cluster.shapes import Shapes, Suitability
+from flowsched.cluster.shunned import Shunned
 
 __all__ = ["Inventory"]
 
@@ -45,6 +46,7 @@ class Inventory(Columns):
     suitability : Suitability
         Which class can ever run on which machine.
     affinity : Affinity
+    shunned : Shunned
     tasks : RunningTasks
     rule : Limit or None
         Decides whether resources suffice; None for "what tasks ask for must not exceed the capacity".
@@ -93,6 +95,7 @@ class Inventory(Columns):
         self.suitability = Suitability(resources.device_index)
         self.rule: Limit | None = None
         self.affinity = Affinity()
+        self.shunned = Shunned()
         self._rows, self._classes = IdPool(), IdPool()
         self._begin_log()
         self._asks: dict[int, Asks] = {}
@@ -300,6 +303,7 @@ class Inventory(Columns):
         del self._asks[class_id]
         self.suitability.drop_class(class_id)
         self.affinity.drop_class(class_id)
+        self.shunned.drop_class(class_id)
         self._classes.give(class_id)
 
     # -- taking and giving --------------------------------------------------------------------------------------
@@ -320,12 +324,15 @@ class Inventory(Columns):
 
     def can_take(self, row: int, class_id: int) -> bool:
         """Return whether the machine takes new tasks, and could hold the class if it were empty."""
-        return bool(self.usable[row]) and self.suitability.can(class_id, row)
+        return (
+            bool(self.usable[row]) and self.suitability.can(class_id, row) and not self.shunned.forbids(row, class_id)
+        )
 
     def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
         """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
         reserved = self._reserved
         kept = reserved is not None and reserved.forbids(row, class_id) and not reserved.grants(turn)
+        kept = kept or self.shunned.forbids(row, class_id)
         return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
@@ -409,7 +416,22 @@ class Inventory(Columns):
 
     def can_ever(self, classes: Ints, rows: Ints) -> NDArray[np.bool_]:
         """Return whether the class could run on the machine if that were up and empty, shape (classes, rows)."""
-        return self.suitability.can_ever(classes, rows)
+        could = self.suitability.can_ever(classes, rows)
+        return could & ~self.shunned.against(classes, rows) if self.shunned.in_use else could
+
+    def review(self, rows: Mapping[Hashable, int]) -> None:
+        """Let classes shun machines where they have a choice.
+
+        Parameters
+        ----------
+        rows : mapping of machine id to int
+        """
+        for class_id in self.shunned.ids:
+            known = self.shunned.known(class_id, rows)
+            others = np.setdiff1d(np.flatnonzero(self.usable[: self.rows]), known)
+            choice = self.suitability.can_ever(np.array([class_id]), others).any()
+            for row in self.shunned.shun(class_id, known if choice else known[:0]).tolist():
+                self.touch(row)
 
     def somewhere(self) -> NDArray[np.bool_]:
         """Return for each class whether a machine that takes new tasks could run it if it were empty."""
@@ -432,15 +454,19 @@ class Inventory(Columns):
         if self._reserved is not None:
             self._reserved.narrow(classes, rows, fits, why)
         self.affinity.narrow(classes, rows, fits, why)
+        if self.shunned.in_use:
+            self.shunned.narrow(classes, rows, fits, why)
         for limit in self.constraints:
             limit.narrow(classes, rows, fits, why)
         return fits, why
 
     @property
     def plain(self) -> bool:
-        """True if no limit of others narrows `room`: neither a rule, a reservation, affinity nor a constraint."""
+        """True if no limit of others narrows `room`: neither a rule, a reservation, affinity, a failure nor a constraint."""
         reserved = self._reserved is not None and self._reserved.in_use
-        return not (self.rule is not None or reserved or self.constraints or self.affinity.in_use)
+        return not (
+            self.rule is not None or reserved or self.constraints or self.affinity.in_use or self.shunned.in_use
+        )
 
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority that runs anywhere, None if no task runs."""

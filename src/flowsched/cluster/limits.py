@@ -7,11 +7,12 @@ and notes its bit where it leaves none.  The order is::
     state, labels  of the machine
     reservations   of the builder, if there is one
     affinity
+    failures       machines on which tasks of the class failed
     constraints    of the policy
     slots          noted only: the flow itself counts them
 
-Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, those of affinity, and one
-for deadlines, which an adapter that knows how long tasks take may keep.
+Bits are dealt from one list: those of a machine, one for each resource, one for each constraint, those of affinity and
+failures, and one for deadlines, which an adapter that knows how long tasks take may keep.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
     "BUILT_IN",
     "DEADLINE",
     "DOWN",
+    "FAILED",
     "HELD",
     "LABEL",
     "RESOURCE",
@@ -49,7 +51,7 @@ Masks = NDArray[np.uint32]
 
 _BITS = 32
 _FIRST = ("down", "constraint", "slots", "held for others")
-_LAST = ("deadline", "rack", "affinity")
+_LAST = ("failed there", "deadline", "rack", "affinity")
 
 BUILT_IN = (*_FIRST, *_LAST)
 """Names of the limits that every cluster has."""
@@ -60,8 +62,8 @@ DOWN, LABEL, SLOTS, HELD = (1 << bit for bit in range(len(_FIRST)))
 RESOURCE = 1 << len(_FIRST)
 """Bit of the first resource: `RESOURCE << d` is that of resource d."""
 
-DEADLINE, SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
-"""Bits of: a deadline that would be missed; too many tasks of one kind in the rack; too many on the machine, or one that must
+FAILED, DEADLINE, SPREAD, AFFINITY = (1 << bit for bit in range(_BITS - len(_LAST), _BITS))
+"""Bits of: tasks of the class failed there; a deadline that would be missed; too many tasks of one kind in the rack; too many on the machine, or one that must
 not be near."""
 
 
@@ -116,6 +118,7 @@ class Blockers:
             (SPREAD, "rack"),
             (HELD, "held for others"),
             (DEADLINE, "deadline"),
+            (FAILED, "failed there"),
         ]
         own = [(self.first_constraint << i, name) for i, name in enumerate(self.constraints)]
         return ((DOWN, "down"), *resources, *others, *own)

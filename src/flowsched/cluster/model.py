@@ -270,6 +270,12 @@ class Task:
         Taints of machines that do not keep it away, see `flowsched.cluster.selectors.Toleration`.
     duration : float or None
         Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
+    retries : int or None
+        How often it starts again after `TaskFailed`; it then leaves with the next one.  It shuns machines on which it
+        failed while another one could hold it.  None: as often as the events say, on any machine.
+    backoff : float
+        How long it rests after its first failure, in the time unit of the events; twice as long after each further one, up
+        to 32 times.  Only with `retries`.
     """
 
     id: Hashable
@@ -283,6 +289,8 @@ class Task:
     apart_in_rack: int | None = None
     tolerations: Sequence[Requirement] = ()
     duration: float | None = None
+    retries: int | None = None
+    backoff: float = 0.0
 
     def __post_init__(self) -> None:
         check_id("task: id", self.id)
@@ -318,6 +326,11 @@ class Task:
             become("data", _pairs(f"{me}: data", self.data))
         if self.duration is not None:
             become("duration", number(f"{me}: duration", self.duration, 0))
+        if self.retries is not None:
+            become("retries", whole(f"{me}: retries", self.retries, 0, 2**40))
+        become("backoff", number(f"{me}: backoff", self.backoff, 0))
+        if self.backoff and self.retries is None:
+            raise InputError(f"{me}: backoff without retries")
 
 
 # Nearly all tasks have no more than an id and a demand.

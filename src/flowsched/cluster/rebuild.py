@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from flowsched.boundary.validate import check_id, number, ordered, truth, whole
 from flowsched.cluster._records import settle
+from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
 from flowsched.cluster.records import Group, JobRecord, MachineRecord, Placement, TaskClass, TaskRecord
 from flowsched.cluster.state import Cluster
@@ -72,7 +73,7 @@ class Rebuild:
         self._serials: set[int] = set()
         self._specs: dict[Hashable, tuple[int, Machine, Any, bool, bool]] = {}
         self._seated = False
-        self._templates: dict[int, tuple[Task, Any, Hashable | None]] = {}
+        self._templates: dict[int, tuple[Task, Any, Hashable | None, frozenset[Hashable]]] = {}
         self._order: list[tuple[int, Group]] = []
         self._most_devices = 0
 
@@ -124,7 +125,13 @@ class Rebuild:
     # -- what ---------------------------------------------------------------------------------------------------
 
     def task_class(
-        self, name: int, demand: Sequence[int], priority: int, like: Task, only: tuple[Hashable, ...]
+        self,
+        name: int,
+        demand: Sequence[int],
+        priority: int,
+        like: Task,
+        only: tuple[Hashable, ...],
+        shuns: Sequence[Hashable] = (),
     ) -> TaskClass:
         """A class of tasks, in the order of their indices.
 
@@ -139,6 +146,8 @@ class Rebuild:
             With the wishes of such a task; its id, demand and data are not looked at.
         only : tuple of hashable
             The one job to which it belongs, if it does.
+        shuns : sequence of hashable
+            Machines on which its tasks failed.
         """
         if not self._seated:
             self._seat()
@@ -148,11 +157,13 @@ class Rebuild:
         vector = self._demand(name, demand)
         known = len(self.cluster.by_class)
         job = JobRecord(Job(only[0] if only else None, priority=priority), 0)
-        cls = self.cluster._group(job, like, vector).cls
+        for id in ordered(f"class {name}: failed_on", shuns):
+            check_id(f"class {name}: failed_on", id)
+        cls = self.cluster._group(job, like, vector, frozenset(shuns)).cls
         if len(self.cluster.by_class) == known:
             raise DuplicateIdError(f"class {name} is the same as another one")
         self.classes[name] = cls
-        self._templates[name] = like, vector, job.job.id
+        self._templates[name] = like, vector, job.job.id, frozenset(shuns)
         return cls
 
     def _demand(self, name: int, demand: Sequence[int]) -> Any:
@@ -180,9 +191,9 @@ class Rebuild:
         record = found(self.cluster.jobs, job, "job")
         cls = found(self.classes, name, "class")
         serial = self._unused("group", serial)
-        like, vector, only = self._templates[name]
+        like, vector, only, shuns = self._templates[name]
         groups = len(record.groups)
-        group = self.cluster._group(record, replace(like, data=data) if data else like, vector)
+        group = self.cluster._group(record, replace(like, data=data) if data else like, vector, shuns)
         if group.cls is not cls:
             raise InputError(
                 f"group {serial}: job {job!r} is of another priority than class {name}, or it belongs to job {only!r}"
@@ -194,6 +205,16 @@ class Rebuild:
         if waits is not None:
             self._order.append((whole(f"group {serial}: waits", waits, 0), group))
 
+    def rest(self, job: Hashable, name: int, data: Any) -> Group:
+        """Return a group of its own for a task that rests."""
+        record = found(self.cluster.jobs, job, "job")
+        cls = found(self.classes, name, "class")
+        like, _, only, _ = self._templates[name]
+        if record.job.priority != cls.priority or cls.key[7] not in (None, job):
+            raise InputError(f"job {job!r} is of another priority than class {name}, or it belongs to job {only!r}")
+        pairs = cast(tuple[tuple[Hashable, float], ...], replace(like, data=data).data)
+        return Group(record, cls, 0, pairs)
+
     def _unused(self, what: str, serial: int) -> int:
         serial = whole(what, serial, 1, self._serial)
         if serial in self._serials:
@@ -204,19 +225,18 @@ class Rebuild:
     def task(
         self,
         id: Hashable,
-        serial: int,
+        group: Group,
         turn: int,
         since: float | None,
         preempted: float | None,
         duration: float | None,
         run: int = 0,
-    ) -> None:
-        """A task, in the order in which they are known; it waits, unless `run` follows."""
+    ) -> TaskRecord:
+        """A task, in the order in which they are known; it waits, unless `run` or `rests` follows."""
         check_id("task", id)
         cluster = self.cluster
         if id in cluster.tasks:
             raise DuplicateIdError(f"task {id!r} is there twice")
-        group = found(self.groups, serial, "group")
         if type(turn) is not int or not 0 < turn <= self._turn or turn in self._turns:
             raise InputError(f"task {id!r}: turn: a number of its own from 1 to {self._turn} expected, got {turn!r}")
         self._turns.add(turn)
@@ -237,6 +257,24 @@ class Rebuild:
         group.tasks += 1
         group.cls.tasks += 1
         group.waiting.extend([record])
+        return record
+
+    def retries(self, task: TaskRecord, left: int, backoff: float, failed_on: Sequence[Hashable]) -> None:
+        """A task has so many retries left."""
+        what = f"task {task.id!r}"
+        for id in ordered(f"{what}: failed_on", failed_on):
+            check_id(f"{what}: failed_on", id)
+        left, backoff = whole(f"{what}: retries", left, 0, _LAST), number(f"{what}: backoff", backoff, 0)
+        self.cluster.attempts[task.id] = Attempts(left, backoff, tuple(failed_on))
+
+    def rests(self, task: TaskRecord, due: float | None) -> None:
+        """A task rests."""
+        attempts = self.cluster.attempts.get(task.id)
+        if attempts is None or not attempts.failed_on:
+            raise InputError(f"task {task.id!r} rests and has not failed")
+        self.cluster.resting[task.id] = None if due is None else time(f"task {task.id!r}: rests", due)
+        task.group.waiting.remove([task])
+        task.group.tasks = 0
 
     # -- what runs where ----------------------------------------------------------------------------------------
 
@@ -254,8 +292,8 @@ class Rebuild:
             if not isinstance(run, list | tuple) or not 2 <= len(run) <= 3:
                 raise InputError(f"machine {machine!r}: a task, since when and on which devices expected, got {run!r}")
             task = found(self.cluster.tasks, run[0], "task")
-            if task.place is not None or task in taken:
-                raise InputError(f"task {task.id!r} runs twice")
+            if task.place is not None or task in taken or task.id in self.cluster.resting:
+                raise InputError(f"task {task.id!r} runs twice, or rests and runs")
             devices = tuple(run[2]) if len(run) == 3 and isinstance(run[2], list | tuple) else ()
             if len(run) == 3 and not devices:
                 raise InputError(f"task {task.id!r}: devices expected, got {run[2]!r}")
@@ -309,6 +347,11 @@ class Rebuild:
             job.most = max(job.most, len(job.tasks))
             if job.job.closed and not job.tasks:
                 raise InputError(f"job {job.job.id!r} is closed and has no tasks")
+        for task in cluster.tasks.values():
+            attempts = cluster.attempts.get(task.id)
+            shuns = frozenset(attempts.failed_on) if attempts else frozenset()
+            if shuns != frozenset(*task.group.cls.key[PLAIN:]):
+                raise InputError(f"task {task.id!r}: its class shuns other machines")
         ranked = [group for _, group in sorted(self._order, key=lambda one: one[0])]
         for group in dict.fromkeys([*ranked, *self.groups.values()]):
             cluster._changes.groups.setdefault(group, {})

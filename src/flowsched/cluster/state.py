@@ -14,22 +14,23 @@ from dataclasses import replace
 from itertools import pairwise
 from math import inf
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.boundary.validate import number, ordered, quoted, truth, whole
 from flowsched.cluster import events as ev
-from flowsched.cluster._records import added, alike, dequeue, enqueue, unsettle
+from flowsched.cluster._records import added, alike, enqueue
 from flowsched.cluster.columns import IdPool
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.joining import joins
+from flowsched.cluster.membership import Attempts, Membership
 from flowsched.cluster.model import DESCRIPTION, MICRO, Job, Machine, Resources, Task, User
-from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskClass, TaskRecord
+from flowsched.cluster.records import JobRecord, MachineRecord, TaskRecord
 from flowsched.cluster.transitions import Changes
-from flowsched.cluster.views import Views, found
+from flowsched.cluster.views import found
 from flowsched.exceptions import (
     DuplicateIdError,
     FlowschedError,
@@ -44,7 +45,7 @@ IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
 
 
-class Cluster(Views):
+class Cluster(Membership):
     """Machines, jobs, tasks and users, and what runs where.
 
     Parameters
@@ -56,6 +57,8 @@ class Cluster(Views):
     ----------
     inventory, by_row, waiting, machines, tasks
         See `Views`.
+    jobs, by_class, attempts, resting, midway
+        See `Membership`.
     events : int
         How many have happened.
     runs : int
@@ -63,23 +66,15 @@ class Cluster(Views):
         that of a delta of a commit, or of `TaskStarted`.  What is tried and taken back begins none.
     stale_events : int
         How many of the events told of a run that was over, and so changed nothing.
-    midway : bool
-        In the middle of a change.
     """
 
     def __init__(self, resources: Resources | Sequence[str] = ("cpu", "mem", "gpu")) -> None:
         self.resources = resources if isinstance(resources, Resources) else Resources(ordered("resources", resources))
         super().__init__(Inventory(self.resources))
-        self.jobs: dict[Hashable, JobRecord] = {}
         self.users: dict[Hashable, User] = {}
         self.by_index: list[TaskRecord | None] = []
-        self.by_class: dict[int, TaskClass] = {}
-        self._classes: dict[tuple[Any, ...], TaskClass] = {}
-        self._idle: dict[tuple[Any, ...], None] = {}
         self._indices = IdPool()
         self.events = self.runs = self.stale_events = 0
-        self.midway = False
-        self._serial = 0
 
     # -- images -------------------------------------------------------------------------------------------------
 
@@ -234,6 +229,7 @@ class Cluster(Views):
             record = self.machines[id] = self.by_row[row] = MachineRecord(machine, row)
             record.id, record.rack = id, rack
         self._changes.machines.update(dict.fromkeys(rows))
+        self._review()
         self.events += len(racks)
         self.midway = False
 
@@ -277,6 +273,7 @@ class Cluster(Views):
             self._changes.machines[record.row] = None
         for task in record.tasks:
             self._changes.groups.setdefault(task.group, {})[record.row] = None
+        self._review()
 
     def _machine_drained(self, event: ev.MachineDrained) -> None:
         record = self.machine(event.id)
@@ -295,6 +292,7 @@ class Cluster(Views):
     def _unusable(self, record: MachineRecord) -> None:
         self.inventory.usable[record.row] = False
         self.inventory.touch(record.row)
+        self._review()
 
     def _machine_removed(self, event: ev.MachineRemoved) -> list[ev.EndedRun]:
         over = self._machine_failed(event)
@@ -302,7 +300,9 @@ class Cluster(Views):
         del self.by_row[record.row]
         self._changes.machines.pop(record.row, None)
         self._changes.gone.append(record.row)
+        self.inventory.suitability.unsettle(record.row)  # at once: gangs for which it was needed have no hope
         self.inventory.arranged = self.inventory.clock
+        self._review()
         return over
 
     def _job_submitted(self, event: ev.JobSubmitted) -> None:
@@ -360,29 +360,10 @@ class Cluster(Views):
         job.most = max(job.most, len(job.tasks))
         group.tasks += len(records)
         group.cls.tasks += len(records)
+        if tasks[0].retries is not None:
+            attempts = Attempts(tasks[0].retries, tasks[0].backoff)
+            self.attempts.update(dict.fromkeys(ids, attempts))
         enqueue(self, records)
-
-    def _group(self, job: JobRecord, task: Task, demand: NDArray[np.int64]) -> Group:
-        priority = job.job.priority
-        avoids = frozenset(task.avoids)
-        spread = task.apart, task.apart_in_rack
-        of_job = job.job.id if task.kind is None and spread != (None, None) else None
-        wishes = tuple(task.prefers.items()), task.tolerations, spread, of_job, avoids
-        key = (demand.tobytes(), tuple(task.constraints.items()), priority, task.kind, *wishes)
-        cls = self._classes.get(key)
-        if cls is None:
-            index = self.inventory.add_class(demand, task.constraints, priority, task.tolerations)
-            self.inventory.affinity.add_class(index, task.kind, spread, avoids)
-            cls = TaskClass(index, key, demand, task.constraints, priority, task.kind, task.prefers, task.tolerations)
-            self._classes[key] = self.by_class[index] = cls
-        self._idle.pop(key, None)
-        pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
-        group = job.groups.get((cls, frozenset(pairs)) if pairs else cls)
-        if group is None:
-            self._serial += 1
-            group = Group(job, cls, self._serial, pairs)
-            job.groups[group.key] = group
-        return group
 
     def _task_started(self, event: ev.TaskStarted) -> None:
         if self._stale(event):
@@ -401,6 +382,8 @@ class Cluster(Views):
         devices = self.inventory.devices_for(machine.row, cls) if given is None else given
         if devices is None or not self.inventory.has_room(machine.row, cls, devices):
             raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
+        if task.id in self.resting:
+            self._come_back([task], event.time)
         self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
         self.runs += 1
         task.run = self.runs
@@ -426,7 +409,7 @@ class Cluster(Views):
         retry = truth(f"task {event.task!r}: retry", event.retry)
         over = self.runs_of((record,), event)
         self.stop(record, event.time)
-        if not retry:
+        if not (retry and self._retry(record, over[0].machine, event.time)):
             self._remove(record)
         return over
 
@@ -477,25 +460,14 @@ class Cluster(Views):
         self.resources.usage(f"machine {event.id!r}: usage", event.usage)
 
     def _remove(self, task: TaskRecord) -> None:
-        group = task.group
-        if task.row < 0:
-            dequeue(self, [task])
-        else:
-            unsettle(self, [task])
+        self._leave(task)
         task.gone = True
+        job = task.group.job
         del self.tasks[task.id]
-        group.job.tasks.remove([task])
+        self.attempts.pop(task.id, None)
+        job.tasks.remove([task])
         self.by_index[task.index] = None
         self._indices.give(task.index)
-        group.tasks -= 1
-        group.cls.tasks -= 1
-        self._changes.groups.setdefault(group, {})
-        if not group.tasks:
-            del group.job.groups[group.key], self._changes.groups[group]
-            self._changes.removed.append(group)
-        if not group.cls.tasks:
-            self._idle[group.cls.key] = None
-        job = group.job
         if job.job.closed and not job.tasks:
             del self.jobs[job.job.id]
 

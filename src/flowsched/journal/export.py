@@ -29,7 +29,7 @@ class      Demand and wishes of like tasks: ``class``: a number of its own.  ``d
            [{}], ``prefers`` [{}], ``kind`` [null], ``apart`` [null], ``apart_in_rack`` [null], ``avoids`` [[]],
            ``tolerations`` [[]]: as of a task; a requirement is a list of its operator and what it is compared with.
            ``roomy`` [false]: some machine had room for one more in the last round.  ``only`` []: the id of the one job
-           that has these tasks, where tasks without a kind are apart.
+           that has these tasks, where tasks without a kind are apart.  ``failed_on`` [[]]: machines that they shun.
 job        In the order in which they are known.  ``id``, ``serial``: a number of its own, also among those of groups;
            groups come in the order of their serials.  ``user`` [null], ``priority`` [0], ``gang`` [null], ``deadline``
            [null].  ``most`` [0]: the most tasks that it has had at a time.  ``closed`` [false]: it leaves with its last task.
@@ -38,7 +38,10 @@ group      Tasks of one job, one class and the same data: ``group``: its serial.
 task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a group the one with the lower turn starts
            first.  ``since`` [null]: the time when it began to wait; null is the next round.  ``preempted`` [null]: the
            time of its last preemption.  ``duration`` [null]: the estimate of its run time.  ``run`` [0]: the number of its
-           run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.
+           run, or of its last one if it waits.  Where a task that runs has none, it gets the next one.  ``retries``
+           [null]: how often it may still fail.  ``backoff`` [0]: as of a task.  ``failed_on`` [[]]: machines on which it
+           failed, in this order.  ``rests``: its back-off ends at this time, null is not known before the next round.
+           A task that rests is in no group; instead of it, ``job``, ``class`` and ``data`` [[]] are as of a group.
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
@@ -58,7 +61,8 @@ What is not in it
 -----------------
 * The network with its flow and potentials, and what rounds find out again: prices, reasons, machines where no task can
   make room.  The first solve of each later round has the same optimum.  The choice among equally good flows, and so the
-  further course of a round's check, may differ.  Where no two flows are equally good, rounds are the same.
+  further course of a round's check, may differ: so may then which classes had room, and what is kept for them.  Where no
+  two flows are equally good, rounds are the same.
 * Numbers that were free for the next machine, class or task.  They only order things that are equally good.
 * Code: placement costs and providers of the caller's own.  Of a policy, its parts are named.
 * Rounds that were not committed.  They cannot be committed to another scheduler either.
@@ -68,6 +72,7 @@ What is not in it
 
 Versions
 --------
+* 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
 * 1.1: taints, tolerations, and requirements in ``constraints`` and ``prefers``.
@@ -91,7 +96,7 @@ from zlib import crc32
 
 from flowsched.builder.builder import Builder
 from flowsched.cluster import Cluster, Machine
-from flowsched.cluster.records import TaskClass
+from flowsched.cluster.records import Group, TaskClass
 from flowsched.exceptions import InputError, JournalError
 from flowsched.journal.accounts import accounts
 from flowsched.journal.codec import encode, plain
@@ -99,7 +104,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 3)
+FORMAT = (1, 4)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -162,7 +167,15 @@ def _rows(engine: Engine) -> Iterator[Line]:
         yield _class(cluster.by_class[index], number) | _wanted(roomy=index in roomy)
     yield from _jobs(cluster, numbers)
     for task in cluster.tasks.values():
-        line: Line = {"is": "task", "id": _plain(task.id), "group": task.group.serial, "turn": task.turn}
+        line: Line = {"is": "task", "id": _plain(task.id), "turn": task.turn}
+        if task.id in cluster.resting:
+            line |= {"job": _plain(task.group.job.job.id), "class": numbers[task.group.cls.index],
+                     "rests": cluster.resting[task.id]} | _wanted(data=_pairs(task.group))  # fmt: skip
+        else:
+            line["group"] = task.group.serial
+        if task.id in cluster.attempts:
+            left, backoff, failed_on = cluster.attempts[task.id]
+            line |= {"retries": left} | _wanted(backoff=backoff, failed_on=[_plain(id) for id in failed_on])
         if task.since is not None:
             line["since"] = task.since
         if task.preempted > float("-inf"):
@@ -219,11 +232,12 @@ def _machine(machine: Machine, row: int, failed: bool, drained: bool) -> Line:
 
 
 def _class(cls: TaskClass, number: int) -> Line:
-    (apart, apart_in_rack), job, avoids = cls.key[-3:]
+    (apart, apart_in_rack), job, avoids, *shuns = cls.key[6:]
     line = {"is": "class", "class": number, "demand": cls.demand.tolist(), "priority": cls.priority}
     line |= _told(kind=_plain(cls.kind), apart=apart, apart_in_rack=apart_in_rack)
     line |= _wanted(constraints=plain(cls.constraints), prefers=plain(cls.prefers), tolerations=plain(cls.tolerations))
     line |= _wanted(avoids=sorted((_plain(kind) for kind in avoids), key=encode))
+    line |= _wanted(failed_on=sorted((_plain(id) for ids in shuns for id in ids), key=encode))
     if cls.kind is None and (apart, apart_in_rack) != (None, None):
         line["only"] = [_plain(job)]
     return line
@@ -249,11 +263,12 @@ def _jobs(cluster: Cluster, numbers: Mapping[int, int]) -> Iterator[Line]:
             "job": _plain(group.job.job.id),
             "class": numbers[group.cls.index],
         }
-        yield (
-            line
-            | _wanted(data=[[_plain(machine), amount] for machine, amount in group.data])
-            | _told(waits=ranks.get(group))
-        )
+        yield (line | _wanted(data=_pairs(group)) | _told(waits=ranks.get(group)))
+
+
+def _pairs(group: Group) -> list[list[Any]]:
+    """Return the data of a group."""
+    return [[_plain(machine), amount] for machine, amount in group.data]
 
 
 def _plain(id: Any, deep: int = DEEPEST) -> Any:

@@ -192,9 +192,8 @@ class _Reading:
             None, (), line.get("constraints", {}), _id(line.get("kind")), (), line.get("prefers", {}), line.get("apart"),
             _id(line.get("avoids", []), DEEPEST + 1), line.get("apart_in_rack"), line.get("tolerations", []),
         )  # fmt: skip
-        cls = self.rebuild.task_class(
-            line["class"], line["demand"], line["priority"], like, _id(line.get("only", []), DEEPEST + 1)
-        )
+        only, shuns = (_id(line.get(name, []), DEEPEST + 1) for name in ("only", "failed_on"))
+        cls = self.rebuild.task_class(line["class"], line["demand"], line["priority"], like, only, shuns)
         if truth("roomy", line.get("roomy", False)):
             self._roomy.append(cls)
 
@@ -215,10 +214,19 @@ class _Reading:
         )
 
     def _task(self, line: Line) -> None:
-        self.rebuild.task(
-            _id(line["id"]), line["group"], line["turn"], line.get("since"), line.get("preempted"), line.get("duration"),
+        if "rests" in line:
+            group = self.rebuild.rest(_id(line["job"]), line["class"], _id(line.get("data", []), DEEPEST + 2))
+        else:
+            group = found(self.rebuild.groups, line["group"], "group")
+        task = self.rebuild.task(
+            _id(line["id"]), group, line["turn"], line.get("since"), line.get("preempted"), line.get("duration"),
             line.get("run", 0),
         )  # fmt: skip
+        if "retries" in line:
+            failed_on = _id(line.get("failed_on", []), DEEPEST + 1)
+            self.rebuild.retries(task, line["retries"], line.get("backoff", 0.0), failed_on)
+        if "rests" in line:
+            self.rebuild.rests(task, line["rests"])
 
     def _runs(self, line: Line) -> None:
         self.rebuild.run(_id(line["machine"]), _id(line["tasks"], DEEPEST + 2))

@@ -50,9 +50,11 @@ from flowsched.cluster import (
     columns,
     devices,
     inventory,
+    membership,
     records,
     running,
     shapes,
+    shunned,
     transitions,
 )
 from flowsched.cluster.audit import audit
@@ -79,7 +81,7 @@ _CLASSES: tuple[type, ...] = (
     State, Cluster, Resources, Job, Machine, User, inventory.Inventory, devices.Asks, running.RunningTasks,
     affinity.Affinity, affinity.ClassAffinity,
     columns.IdPool, transitions.Changes, records.TaskClass, records.Group, records.JobRecord, records.MachineRecord,
-    records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability,
+    membership.Attempts, records.Placement, records.TaskRecord, records.Chain, shapes.Shapes, shapes.Suitability, shunned.Shunned,
 FlowNetwork, NetworkBatch, Builder, GroupNodes, GroupNode, MachineArcs, RackArcs, ClassArcs, Reservations,
     Reservation, LocalityArcs, Entry, RunningArcs, Shares, Claimants, UnscheduledArcs, JobCounts,
     providers.Claims, deployment.Deployment, ledger.Ledger, deployment_sequence.DeploymentSequence,

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.limits import DEADLINE, HELD, LABEL, SLOTS, SPREAD, Blockers
+from flowsched.cluster.limits import DEADLINE, FAILED, HELD, LABEL, SLOTS, SPREAD, Blockers
 from flowsched.cluster.model import GPU_MODEL, MICRO, Resources
 from flowsched.cluster.records import TaskClass
 from flowsched.cluster.shapes import ShapeKey, Shapes, unsuited
 from flowsched.rounds.values import Reason, ReasonCode
 
-__all__ = ["Verdict", "Waiting", "judge"]
+__all__ = ["Groups", "Rest", "Verdict", "Waiting", "judge"]
 
 _ALL = (1 << 32) - 1
 
@@ -30,6 +30,7 @@ _UNBLOCKED_BY = {
     ReasonCode.GANG_SHORT: ("TaskSubmitted", *_LESS_LOAD, *_MORE_MACHINES),
     ReasonCode.SPREAD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.DEADLINE: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.FAILED_THERE: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
@@ -89,6 +90,8 @@ class Verdict:
             return ReasonCode.SPREAD
         if (why == DEADLINE).any():
             return ReasonCode.DEADLINE
+        if (why == FAILED).any():
+            return ReasonCode.FAILED_THERE
         if own and ((why & own > 0) & (why & ~own == 0)).any():
             return ReasonCode.CONSTRAINT
         return ReasonCode.NO_SLOT if (why == SLOTS).any() else ReasonCode.NO_FIT
@@ -157,7 +160,18 @@ def judge(
     return Verdict(cls, why, inventory.blockers, shapes or inventory.shapes(), ever, inventory.resources, code)
 
 
-Groups = Sequence[tuple[tuple[Hashable, ...], Verdict, float | None]]
+@dataclass(frozen=True)
+class Rest:
+    """What is said of tasks that rest."""
+
+    said: ReasonCode = ReasonCode.BACKOFF
+
+    def reason(self, price: float | None = None) -> Reason:
+        """Return the reason; `price` is none."""
+        return Reason(self.said)
+
+
+Groups = Sequence[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]
 """Tasks of each group, and their verdict and price in common."""
 
 

@@ -42,6 +42,8 @@ class ReasonCode(StrEnum):
     """Machines have room, but too many tasks of its kind run in their racks already."""
     DEADLINE = "DEADLINE"
     """Machines have room, but there a deadline would be missed: its own, or that of a task that it would slow down."""
+    FAILED_THERE = "FAILED_THERE"
+    """Machines have room, but it failed there, and another machine could hold it; see `Task.retries`."""
     CONSTRAINT = "CONSTRAINT"
     """Machines have room, but constraints of the policy forbid them; the reason's detail names them."""
     OUTBID = "OUTBID"
@@ -54,6 +56,8 @@ class ReasonCode(StrEnum):
     """Too few of its gang could start."""
     HELD = "HELD"
     """Machines have room, but are kept for tasks that have waited longer."""
+    BACKOFF = "BACKOFF"
+    """It failed, and rests until `Cluster.resting` says; see `Task.backoff`."""
     TIME_LIMIT = "TIME_LIMIT"
     """The time limit passed before the round was done."""
     CONFLICT = "CONFLICT"
@@ -74,7 +78,7 @@ class Reason:
     detail : mapping of str to mapping of str to int
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
         "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
-        "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", and the names of the policy's constraints.
+        "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", "failed there", and the names of the policy's constraints.
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str

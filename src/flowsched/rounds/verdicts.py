@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from flowsched.builder.builder import Builder
 from flowsched.builder.queues import ClassQueue, QueuedTasks
-from flowsched.cluster.limits import DEADLINE, SPREAD, Blockers
+from flowsched.cluster.limits import DEADLINE, FAILED, SPREAD, Blockers
 from flowsched.cluster.model import Resources
 from flowsched.cluster.records import JobRecord, TaskClass
 from flowsched.cluster.shapes import Shapes
-from flowsched.rounds.reasons import Verdict, Waiting, judge
+from flowsched.rounds.reasons import Groups, Rest, Verdict, Waiting, judge
 from flowsched.rounds.values import Reason, ReasonCode
 
 __all__ = ["Verdicts"]
@@ -132,7 +132,7 @@ class _Record:
         why = self._why(i)[0]
         if (why == 0).any():
             return ReasonCode.TIME_LIMIT if self.late else ReasonCode.WAIT_CHEAPER
-        return ReasonCode.OUTBID if self.roomy[i] and not np.isin(why, (SPREAD, DEADLINE)).any() else None
+        return ReasonCode.OUTBID if self.roomy[i] and not np.isin(why, (SPREAD, DEADLINE, FAILED)).any() else None
 
     def _why(self, i: int) -> tuple[NDArray[np.uint32], bytes]:
         """Return the blockers of a class on all machines, and what differs from its sight."""
@@ -187,8 +187,9 @@ class Verdicts:
             Gangs that fell short.
         """
         queues = self.builder.queues.all()
+        resting: Groups = [(tuple(self.cluster.resting), Rest(), None)] if self.cluster.resting else ()
         if not queues:
-            return Waiting(())
+            return Waiting(resting)
         roomy = [queue.cls.index in had_room for queue in queues]
         outbid = [i for i in range(len(queues)) if late or roomy[i]]
         scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
@@ -198,6 +199,10 @@ class Verdicts:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = [queue.tasks for queue in queues]
         record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
+        if resting:
+            return Waiting(
+                lambda: [*record.groups(), *resting], sum(len(ids) for _, ids, _ in tasks) + len(resting[0][0])
+            )
         return Waiting(record.groups, sum(len(ids) for _, ids, _ in tasks))
 
     def _held(
@@ -271,6 +276,8 @@ class Verdicts:
         row = None if machine is None else self.cluster.machine(machine).row
         if record.place is not None and row in (None, record.place.row):
             return Reason(ReasonCode.RUNNING)
+        if task in self.cluster.resting:
+            return Rest().reason()
         inventory, cls = self.cluster.inventory, record.group.cls
         shapes = inventory.shapes()
         if row is None:

@@ -1,0 +1,205 @@
+"""Groups and classes of tasks, and the tasks that are in none of them for a while.
+
+A task that failed and has retries left *rests* until its back-off is over.  It then begins to wait again.  So neither the
+network nor a round knows anything of it.
+
+Rule: a resting task is in `resting`, in its job and in `tasks`.  Its `group` is one of its own, which is in no job: it tells
+the job, the class and the data with which the task comes back.  The class counts the task.
+
+A task that came with retries keeps away from the machines on which it has failed (`Shunned`).  They are part of the key
+of its class, behind the `PLAIN` parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import inf
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster._records import dequeue, enqueue, renumber, unsettle
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.model import Task
+from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
+from flowsched.cluster.views import Views
+
+__all__ = ["PLAIN", "Attempts", "Membership"]
+
+PLAIN = 9
+"""Parts of the key of a class whose tasks shun no machine."""
+
+_MOST_DOUBLINGS = 5
+"""The back-off of a task is at most 2**5 times its first one."""
+
+
+class Attempts(NamedTuple):
+    """Retries of a task.
+
+    Parameters
+    ----------
+    left : int
+        How often it may fail and start again.
+    backoff : float
+        How long it rests after its first failure.
+    failed_on : tuple of hashable
+        Machines on which it failed, in this order.
+    """
+
+    left: int
+    backoff: float
+    failed_on: tuple[Hashable, ...] = ()
+
+    def rest(self) -> float:
+        """Return how long the task rests after its last failure."""
+        return self.backoff * float(1 << min(len(self.failed_on) - 1, _MOST_DOUBLINGS))
+
+
+class Membership(Views):
+    """The part of a cluster that knows which tasks are alike.
+
+    Attributes
+    ----------
+    jobs : dict of job id to JobRecord
+    by_class : dict of int to TaskClass
+    attempts : dict of task id to Attempts
+        Those of all tasks that came with `Task.retries`.
+    resting : dict of task id to float or None
+        When its back-off is over; None until a round tells the time.
+    midway : bool
+        In the middle of a change.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory)
+        self.jobs: dict[Hashable, JobRecord] = {}
+        self.by_class: dict[int, TaskClass] = {}
+        self.attempts: dict[Hashable, Attempts] = {}
+        self.resting: dict[Hashable, float | None] = {}
+        self._classes: dict[tuple[Any, ...], TaskClass] = {}
+        self._idle: dict[tuple[Any, ...], None] = {}
+        self._serial = 0
+        self.midway = False
+
+    # -- classes and groups -------------------------------------------------------------------------------------
+
+    def _group(
+        self, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] = frozenset()
+    ) -> Group:
+        """Return the group of tasks like this one, which keep away from the machines in `shuns`."""
+        spread = task.apart, task.apart_in_rack
+        of_job = job.job.id if task.kind is None and spread != (None, None) else None
+        wishes = tuple(task.prefers.items()), task.tolerations, spread, of_job, frozenset(task.avoids)
+        described = demand.tobytes(), tuple(task.constraints.items()), job.job.priority, task.kind
+        key: tuple[Any, ...] = (*described, *wishes, *([shuns] if shuns else ()))
+        cls = self._classes.get(key)
+        if cls is None:
+            like = TaskClass(
+                -1, key, demand, task.constraints, job.job.priority, task.kind, task.prefers, task.tolerations
+            )
+            cls = self._new_class(like)
+        self._idle.pop(key, None)
+        pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
+        group = job.groups.get((cls, frozenset(pairs)) if pairs else cls)
+        return self._founded(Group(job, cls, 0, pairs)) if group is None else group
+
+    def _new_class(self, cls: TaskClass) -> TaskClass:
+        """Give a class an index."""
+        inventory = self.inventory
+        cls.index = inventory.add_class(cls.demand, cls.constraints, cls.priority, cls.tolerations)
+        inventory.affinity.add_class(cls.index, cls.kind, cls.key[6], cls.key[8])
+        if len(cls.key) > PLAIN:
+            inventory.shunned.add_class(cls.index, cls.key[PLAIN])
+            self._review()
+        self._classes[cls.key] = self.by_class[cls.index] = cls
+        return cls
+
+    def _founded(self, group: Group) -> Group:
+        """Make a group one of its job."""
+        self._serial += 1
+        group.serial = self._serial
+        group.job.groups[group.key] = group
+        return group
+
+    def _review(self) -> None:
+        """See whether tasks still have a choice without the machines that they shun."""
+        if self.inventory.shunned.in_use:
+            self.inventory.review({id: record.row for id, record in self.machines.items()})
+
+    def _leave(self, task: TaskRecord) -> None:
+        """Take a task out of its group, or out of its rest."""
+        group = task.group
+        if task.id in self.resting:
+            del self.resting[task.id]
+            group.cls.tasks -= 1
+        else:
+            if task.row < 0:
+                dequeue(self, [task])
+            else:
+                unsettle(self, [task])
+            group.tasks -= 1
+            group.cls.tasks -= 1
+            self._changes.groups.setdefault(group, {})
+            if not group.tasks:
+                del group.job.groups[group.key], self._changes.groups[group]
+                self._changes.removed.append(group)
+        if not group.cls.tasks:
+            self._idle[group.cls.key] = None
+
+    def _come_back(self, tasks: list[TaskRecord], now: float | None) -> None:
+        """Let tasks that rest wait, in this order."""
+        for task in tasks:
+            del self.resting[task.id]
+            own = task.group
+            task.group = own.job.groups.get(own.key) or self._founded(own)
+            task.group.tasks += 1
+            self._turn = renumber([task], self._turn)
+            task.since = now
+            enqueue(self, [task])
+
+    # -- retries ------------------------------------------------------------------------------------------------
+
+    def _retry(self, task: TaskRecord, machine: Hashable, time: float | None) -> bool:
+        """Let a task that has failed there, and waits, rest and shun the machine; False if it has no retries left."""
+        attempts = self.attempts.get(task.id)
+        if attempts is None:
+            return True
+        if not attempts.left:
+            return False
+        attempts = Attempts(attempts.left - 1, attempts.backoff, (*attempts.failed_on, machine))
+        old = task.group
+        key = (*old.cls.key[:PLAIN], frozenset(attempts.failed_on))
+        self._leave(task)
+        cls = self._classes.get(key)
+        if cls is None:
+            was = old.cls
+            like = TaskClass(-1, key, was.demand, was.constraints, was.priority, was.kind, was.prefers, was.tolerations)
+            cls = self._new_class(like)
+        self._idle.pop(key, None)
+        cls.tasks += 1
+        task.group = Group(old.job, cls, 0, old.data)
+        self.attempts[task.id] = attempts
+        self.resting[task.id] = None if time is None else time + attempts.rest()
+        if not attempts.backoff:
+            self._come_back([task], time)
+        return True
+
+    @property
+    def back_at(self) -> float:
+        """When the first of the resting tasks waits again, as far as it is known; infinite without one."""
+        return min((due for due in self.resting.values() if due is not None), default=inf)
+
+    def date(self, now: float) -> None:
+        """Tasks submitted at no stated time wait since now; those whose back-off is over wait."""
+        super().date(now)
+        if not self.resting:
+            return
+        for id, due in self.resting.items():
+            if due is None:
+                self.resting[id] = now + self.attempts[id].rest()
+        over = [self.tasks[id] for id, due in self.resting.items() if due is not None and due <= now]
+        if over:
+            midway, self.midway = self.midway, True
+            self._come_back(sorted(over, key=lambda task: (self.resting[task.id], task.turn)), now)
+            self.midway = midway
