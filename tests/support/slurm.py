@@ -66,7 +66,7 @@ def _ports(count: int) -> list[int]:
     raise AssertionError("no free ports")
 
 
-def _end(mark: bytes) -> None:
+def end_marked(mark: bytes) -> None:
     """Kill what has the mark in its environment: daemons that have left their parents."""
     for _ in range(100):
         pids = []
@@ -148,7 +148,7 @@ def slurm(nodes: int = 3, cpus: int = 8) -> Iterator[Slurm]:
         for daemon in reversed(daemons):
             daemon.kill()
             daemon.wait()
-        _end(f"SLURM_CONF={config}".encode())
+        end_marked(f"SLURM_CONF={config}".encode())
         if before is None:
             del os.environ["SLURM_CONF"]
         else:
@@ -156,4 +156,4 @@ def slurm(nodes: int = 3, cpus: int = 8) -> Iterator[Slurm]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["Slurm", "slurm"]
+__all__ = ["Slurm", "end_marked", "slurm"]

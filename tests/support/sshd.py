@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slurm import end_marked
 
 _CONFIG = """
 ListenAddress 127.0.0.1
@@ -109,6 +110,7 @@ def hosts(count: int) -> Iterator[list[Host]]:
     finally:
         for host in begun:
             host.end()
+            end_marked(f"HOME={host.home}".encode())
         shutil.rmtree(folder, ignore_errors=True)
 
 
