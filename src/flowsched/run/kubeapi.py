@@ -52,8 +52,9 @@ class Api:
             from kubernetes import client as package
             from kubernetes import config
 
+            load: Any = config.load_config  # without annotations
             try:
-                config.load_config()  # type: ignore[no-untyped-call]
+                load()
             except config.ConfigException as error:
                 raise KubernetesError(f"Kubernetes: {error}") from None
             client = package.ApiClient()
