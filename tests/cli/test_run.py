@@ -181,10 +181,24 @@ def test_mistakes_are_one_line(jobs: Path, text: str, message: str) -> None:
 def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert invoke("run", "none.toml").exit_code == 74
     jobs.write_text(GOOD)
-    for wrong in ("moon", "moon://here:1", "dask://", "dask", "local://here"):
-        assert "--on: one of local, dask://HOST:PORT, ray" in invoke("run", jobs, "--on", wrong).stderr
+    wrong = (
+        "moon",
+        "moon://here:1",
+        "dask://",
+        "dask",
+        "local://here",
+        "ssh:",
+        "ssh",
+        "kubernetes",
+        "slurm:here",
+        "dask:here",
+    )
+    for place in wrong:
+        assert "--on: one of local, dask://HOST:PORT, ray" in invoke("run", jobs, "--on", place).stderr
+    assert "hosts: HOST, USER@HOST" in invoke("run", jobs, "--on", "ssh:a,,b").stderr
     monkeypatch.setattr("flowsched.cli.run.find_spec", lambda name: None)
-    assert "pip install 'flowsched[dask]'" in invoke("run", jobs, "--on", "dask://here:1").stderr
+    for extra, place in (("dask", "dask://here:1"), ("ssh", "ssh:here"), ("kubernetes", "kubernetes:busybox")):
+        assert f"pip install 'flowsched[{extra}]'" in invoke("run", jobs, "--on", place).stderr
     assert invoke("run", jobs, "--policy", "best").exit_code == 2
     assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
     jobs.write_text(GOOD + "\n")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
-import signal
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killed_drivers import kill_again_and_again
 
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError, LocalExecutor, Run, TaskLostError, Told, capacity_here
@@ -120,6 +117,23 @@ def test_whoever_is_in_a_hurry_does_not_wait_for_those_that_do_not_heed(tmp_path
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
+def test_a_run_has_its_grace(tmp_path: Path) -> None:
+    """Between SIGTERM and SIGKILL a command may put things in order; the shell around it waits for that."""
+
+    async def main() -> None:
+        executor = LocalExecutor({"cpu": 1}, grace=60.0)
+        async with Driver(fs.Scheduler(resources=("cpu",)), executor) as driver:
+            line = f"trap 'sleep 0.3; touch {tmp_path}/order; exit 1' TERM; touch {tmp_path}/up; sleep 1000 & wait"
+            future = driver.submit(tasks({"a": line}), {"a": line})["a"]
+            while not (tmp_path / "up").exists():
+                await asyncio.sleep(0.01)
+            driver.cancel("a")
+            await asyncio.wait([future])
+            assert future.cancelled() and (tmp_path / "order").exists()
+
+    asyncio.run(main())
+
+
 def test_what_a_command_leaves_behind_is_ended(tmp_path: Path) -> None:
     ends, _ = run({"a": f"sleep 1000 & echo $! > {tmp_path}/pid"})
     assert ends == {"a": 0}
@@ -191,54 +205,9 @@ def test_records_of_an_earlier_boot_are_of_processes_that_are_gone(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-DRIVER = """
-    import asyncio, pathlib, sys
-    import flowsched as fs
-    from flowsched.run import Driver, LocalExecutor
-
-    async def main(folder, count):
-        print("begun", flush=True)
-        sched = fs.Scheduler(resources=("cpu",), journal=f"{folder}/journal")
-        driver = Driver(sched, LocalExecutor({"cpu": 3}, machine="here", folder=f"{folder}/runs"))
-        line = f"echo $0 >> {folder}/begun; sleep 0.15; echo $0 >> {folder}/done"
-        commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(count)}
-        known = driver.attach(commands)
-        submitted = pathlib.Path(f"{folder}/submitted")
-        async with driver:
-            if not known and not submitted.exists():
-                job = fs.JobSubmitted("job", [fs.Task(id, {"cpu": 1}) for id in commands])
-                driver.submit(job, commands)
-            submitted.touch()
-            await driver.drained()
-            print(driver.stats)
-
-    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
-"""
-
-
 def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
     """kill -9 at any moment: every task is begun once and done once, whichever driver sees its end."""
-    count = 30
-    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
-    command = [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), str(count)]
-    kills = 0
-    for i in range(40):
-        driver = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            assert driver.stdout is not None and driver.stdout.readline() == "begun\n"  # a busy machine imports slowly
-            out, err = driver.communicate(timeout=0.1 + 0.13 * (i % 7))
-        except subprocess.TimeoutExpired:
-            driver.send_signal(signal.SIGKILL)
-            driver.communicate()
-            kills += 1
-            continue
-        assert driver.returncode == 0, err
-        assert re.search("'rounds'", out)
-        break
-    else:
-        pytest.fail("it never came to its end")
-    assert kills >= 2
-    names = sorted(f"t{i}" for i in range(count))
-    assert sorted((tmp_path / "begun").read_text().split()) == names
-    assert sorted((tmp_path / "done").read_text().split()) == names
+    imports = "from flowsched.run import LocalExecutor"
+    code = "LocalExecutor({'cpu': 3}, machine='here', folder=f'{folder}/runs')"
+    kill_again_and_again(tmp_path, imports, code, 30, step=0.13)
     assert list((tmp_path / "runs").iterdir()) == []

@@ -69,7 +69,7 @@ EXTRAS = {
     "metrics": "prometheus_client opentelemetry",
     "fgm": "scipy psutil",
     "hrm": "sqlalchemy psycopg psutil pynvml scipy ray dask",
-    "run": "dask distributed ray",
+    "run": "dask distributed ray asyncssh kubernetes urllib3",
     "serve": "starlette uvicorn prometheus_client",
     "sim": "simpy matplotlib scipy",
     "experiments": "matplotlib simpy ortools pylmcf networkx pynetgen scipy",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
+import re
 import signal
 import sys
 from collections import Counter
@@ -12,6 +14,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 import click
 from rich.live import Live
@@ -29,21 +32,31 @@ from flowsched.rounds.values import ReasonCode
 from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
 from flowsched.run.dask import DaskExecutor
 from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
+from flowsched.run.kubernetes import KubernetesExecutor
 from flowsched.run.local import Command
 from flowsched.run.ray import RayExecutor
+from flowsched.run.slurm import SlurmExecutor
+from flowsched.run.ssh import SSHExecutor
 from flowsched.scheduler import Scheduler
 
 __all__ = ["run"]
 
-_CLUSTERS: dict[str, tuple[str, str, Callable[[str], Executor]]] = {
-    "dask": ("dask://HOST:PORT", "distributed", lambda address: DaskExecutor(f"tcp://{address}", RESOURCES)),
-    "ray": (
-        "ray, ray://HOST:PORT",
-        "ray",
-        lambda address: RayExecutor(address or "auto", RESOURCES),
+_CLUSTERS: dict[str, tuple[str, str, Callable[[_Session, str], Executor]]] = {
+    "dask": ("dask://HOST:PORT", "distributed", lambda _, at: DaskExecutor(f"tcp://{at}", RESOURCES)),
+    "ray": ("ray, ray://HOST:PORT", "ray", lambda _, at: RayExecutor(at or "auto", RESOURCES)),
+    "slurm": ("slurm", "", lambda session, _: SlurmExecutor(RESOURCES, folder=session.folder)),
+    "ssh": (
+        "ssh:HOST,USER@HOST:PORT",
+        "asyncssh",
+        lambda session, at: SSHExecutor(at.split(","), RESOURCES, name=session.name),
+    ),
+    "kubernetes": (
+        "kubernetes:IMAGE",
+        "kubernetes",
+        lambda session, at: KubernetesExecutor(RESOURCES, image=at, name=session.name),
     ),
 }
-"""Clusters for ``--on``: forms, the module that each needs, and what makes its executor of what follows ``://``."""
+"""Clusters for ``--on``: forms, the package that each needs, and what makes its executor of what follows."""
 
 _WHERE = ", ".join(("local", *(forms for forms, _, _ in _CLUSTERS.values())))
 
@@ -93,6 +106,7 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
       flowsched run jobs.toml --state today        after a kill, the same again goes on
       flowsched run jobs.toml --on dask://10.0.0.1:8786
       flowsched run jobs.toml --on ray       the Ray cluster of this machine
+      flowsched run jobs.toml --on ssh:node1,node2
 
     \b
     Exit status:
@@ -157,15 +171,32 @@ class _Session:
     def _executor_of(self, on: str) -> Executor:
         if on == "local":
             capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
-            folder = None if self._state is None else self._state / "runs"
-            return LocalExecutor(capacity, machine="local", folder=folder)
-        kind, _, address = on.partition("://")
-        if kind not in _CLUSTERS or (not address and on not in _WHERE.split(", ")):
-            raise BadInput(f"--on: one of {_WHERE} expected, got {quoted(on)}")
-        _, module, make = _CLUSTERS[kind]
-        if find_spec(module) is None:
-            raise BadInput(f"--on {on} needs {module}: pip install 'flowsched[{kind}]'")
-        return make(address)
+            return LocalExecutor(capacity, machine="local", folder=self.folder)
+        for kind, (forms, package, make) in _CLUSTERS.items():
+            for form in forms.split(", "):
+                start = re.match("[a-z]+(:(//)?)?", form)
+                assert start is not None
+                if on == form == kind or (start[1] and on.startswith(start[0]) and on != start[0]):
+                    if package and find_spec(package) is None:
+                        raise BadInput(f"--on {on} needs {package}: pip install 'flowsched[{kind}]'")
+                    return make(self, on.removeprefix(start[0]))
+        raise BadInput(f"--on: one of {_WHERE} expected, got {quoted(on)}")
+
+    @property
+    def folder(self) -> Path | None:
+        """Where an executor keeps its records, if anywhere."""
+        return None if self._state is None else self._state / "runs"
+
+    @property
+    def name(self) -> str:
+        """A name for what the next call over the same state has to find elsewhere; "" without a state."""
+        if self._state is None:
+            return ""
+        path = self._state / "name"
+        if not path.exists():
+            self._state.mkdir(parents=True, exist_ok=True)
+            replace(path, f"flowsched-{uuid4().hex}")
+        return path.read_text()
 
     def begin(self, content: bytes, state: Path) -> None:
         """Begin a state, or go on with one, which must be of the same file."""
@@ -219,7 +250,9 @@ class _Session:
                 journal.close()
 
     def _payload(self, command: Command) -> Any:
-        return command if isinstance(self._executor, LocalExecutor) else command.call
+        if isinstance(self._executor, KubernetesExecutor):
+            return dataclasses.replace(command, directory="")  # of the image
+        return command.call if isinstance(self._executor, DaskExecutor | RayExecutor) else command
 
     async def _watch(self, driver: Driver) -> None:
         """Show the table until all have ended, or Ctrl-C."""

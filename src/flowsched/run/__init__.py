@@ -1,8 +1,9 @@
 """Decisions that run: a driver carries out what a scheduler decides, through an executor, and tells it what happens.
 
 `Driver` is an asyncio loop around a `flowsched.Scheduler`.  An `Executor` starts and stops runs: `LocalExecutor`
-processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster,
-`flowsched.run.ray.RayExecutor` calls on a Ray cluster.
+processes on this machine, `flowsched.run.dask.DaskExecutor` calls on a Dask cluster, `flowsched.run.ray.RayExecutor`
+calls on a Ray cluster, `flowsched.run.ssh.SSHExecutor` commands on other hosts, `flowsched.run.slurm.SlurmExecutor` jobs
+of Slurm, `flowsched.run.kubernetes.KubernetesExecutor` pods.
 """
 
 from flowsched.run.driver import Driver

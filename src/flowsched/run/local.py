@@ -34,6 +34,7 @@ from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 __all__ = ["Command", "ExitStatusError", "LocalExecutor", "capacity_here"]
 
 _SHELL = """
+trap : TERM
 (
 cd -- "$1" || exit 126
 if [ -n "$2" ]; then true >>"$2" || exit 126; exec >>"$2"; fi
@@ -45,7 +46,10 @@ status=$?
 echo $status >"$0.new" && mv -f -- "$0.new" "$0"
 exit $status
 """
-"""Arguments: the file of the status, the folder, the files of standard output and error ("" keeps them), the command."""
+"""Arguments: the file of the status, the folder, the files of standard output and error ("" keeps them), the command.
+
+It outlives a SIGTERM to its group, so that the command has its time to end.
+"""
 
 
 class ExitStatusError(FlowschedError):
@@ -287,7 +291,8 @@ class LocalExecutor:
             self._tell(Stopped(run.number) if process.stopped else Failed(run.number, error, lost=True))
             return
         error = ExitStatusError(f"task {run.task!r} ended with exit status {status}", status)
-        self._tell(Failed(run.number, error) if status else Ended(run.number, 0))
+        bad = Stopped(run.number) if process.stopped else Failed(run.number, error)
+        self._tell(bad if status else Ended(run.number, 0))
 
     async def _end(self, process: _Process) -> None:
         while True:

@@ -1,0 +1,159 @@
+"""The API server of a Kubernetes cluster: requests, and watches in threads of their own.
+
+Only the credentials, the settings and the connections of the official client are used, so that any of its versions will do.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from typing import Any
+
+from flowsched.exceptions import FlowschedError
+
+__all__ = ["Api", "KubernetesError", "allowed"]
+
+LOGGER = logging.getLogger("flowsched")
+
+Changes = dict[str, dict[str, Any] | None]
+
+
+class KubernetesError(FlowschedError):
+    """The API server refused a request, or a pod failed without an exit status.
+
+    Attributes
+    ----------
+    status : int
+        Of the HTTP answer, or 0.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message, status)
+        self.status = status
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Api:
+    """Requests to an API server, through a client of the official package; all of them block.
+
+    Parameters
+    ----------
+    client : kubernetes.client.ApiClient, optional
+        By default that of the current context, or of the pod in which this runs.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        if client is None:
+            from kubernetes import client as package
+            from kubernetes import config
+
+            load: Any = config.load_config  # without annotations
+            try:
+                load()
+            except config.ConfigException as error:
+                raise KubernetesError(f"Kubernetes: {error}") from None
+            client = package.ApiClient()
+        self._client = client
+        self._closed = threading.Event()
+        self._watches: dict[str, Any] = {}
+
+    def close(self) -> None:
+        """End the watches."""
+        self._closed.set()
+        for watch in list(self._watches.values()):
+            with suppress(Exception):
+                watch.shutdown()
+
+    def request(self, method: str, path: str, body: Any = None) -> bytes:
+        answer = self._open(method, path, body)
+        if answer.status >= 300:
+            text = answer.data.decode(errors="replace")
+            with suppress(ValueError):
+                text = json.loads(text)["message"]
+            raise KubernetesError(f"{method} {path}: {answer.status} {text[:500]}", answer.status)
+        return bytes(answer.data)
+
+    def _open(self, method: str, path: str, body: Any = None, stream: bool = False) -> Any:
+        """Send a request by the connections of the client, with its credentials."""
+        from urllib3.exceptions import HTTPError
+
+        settings = self._client.configuration
+        headers = {"Accept": "application/json", "Content-Type": "application/json"}
+        headers |= {auth["key"]: auth["value"] for auth in settings.auth_settings().values() if auth["in"] == "header"}
+        data = None if body is None else json.dumps(body)
+        try:
+            return self._client.rest_client.pool_manager.request(
+                method,
+                settings.host + path,
+                body=data,
+                headers=headers,
+                preload_content=not stream,
+                timeout=90.0 if stream else 10.0,
+                retries=False,
+            )
+        except HTTPError as error:
+            raise KubernetesError(f"{method} {path}: {error}") from None
+
+    def list(self, kind: str) -> tuple[dict[str, dict[str, Any]], str]:
+        answer = json.loads(self.request("GET", f"/api/v1/{kind}"))
+        return {_path(kind, one): one for one in answer["items"]}, answer["metadata"]["resourceVersion"]
+
+    def watch(self, kind: str, version: str, tell: Callable[[Changes, bool], object]) -> None:
+        """Call `tell` with objects that have changed since a version, by path, None for one that is deleted.
+
+        Its other argument says that these are all that there are.  A RuntimeError of it ends the watch.
+        """
+        from urllib3.exceptions import HTTPError
+
+        while not self._closed.is_set():
+            try:
+                if not version:
+                    objects, version = self.list(kind)
+                    tell(dict(objects), True)
+                query = f"watch=1&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=60"
+                with closing(self._open("GET", f"/api/v1/{kind}?{query}", stream=True)) as answer:
+                    self._watches[kind] = answer
+                    if answer.status != 200:
+                        raise KubernetesError(f"watch of {kind}: {answer.status}", answer.status)
+                    for event in _events(answer):
+                        if event["type"] == "ERROR":
+                            raise KubernetesError(f"watch of {kind}: {event['object']}", event["object"]["code"])
+                        version = event["object"]["metadata"]["resourceVersion"]
+                        if event["type"] != "BOOKMARK":
+                            there = event["type"] != "DELETED"
+                            tell({_path(kind, event["object"]): event["object"] if there else None}, False)
+            except (KubernetesError, HTTPError, OSError, ValueError, KeyError) as error:
+                if getattr(error, "status", 0) == 410:
+                    version = ""
+                elif not self._closed.is_set():
+                    LOGGER.info("watch of %s: %s", kind, error)
+                    self._closed.wait(1.0)
+            except RuntimeError:  # the event loop is closed
+                return
+
+
+def _events(answer: Any) -> Iterator[dict[str, Any]]:
+    rest = b""
+    for chunk in answer.stream(65536):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from map(json.loads, lines)
+
+
+def _path(kind: str, one: Mapping[str, Any]) -> str:
+    about = one["metadata"]
+    return f"/api/v1/namespaces/{about['namespace']}/pods/{about['name']}" if kind == "pods" else str(about["name"])
+
+
+@contextmanager
+def allowed(status: int) -> Iterator[None]:
+    """Ignore an error of that status."""
+    try:
+        yield
+    except KubernetesError as error:
+        if error.status != status:
+            raise

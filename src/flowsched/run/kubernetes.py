@@ -1,0 +1,373 @@
+"""Pods of a Kubernetes cluster: flowsched decides which node, the node's kubelet executes there.
+
+A run is a pod of the scheduler ``flowsched``, which no other scheduler touches.  It is created first, and begins when it is
+bound to its node.  So a creation that is cut off, or whose answer is lost, leaves at most a pod that has done nothing and
+is deleted later.  A run has ended when Kubernetes says so: a pod that is deleted goes once its kubelet has confirmed its end.
+
+Nodes and pods are watched.  A watch that is too old (410 Gone) begins again with a list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+from flowsched.boundary.validate import number
+from flowsched.cluster.events import (
+    JobSubmitted,
+    MachineAdded,
+    MachineDrained,
+    MachineRemoved,
+    MachineUpdated,
+    TaskStarted,
+    from_dict,
+)
+from flowsched.exceptions import FlowschedError
+from flowsched.run.driver import Driver
+from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
+from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
+from flowsched.run.local import Command
+from flowsched.run.pods import DRIVER, RECORD, SCHEDULER, is_over, made, ready
+from flowsched.run.pods import machine as as_machine
+from flowsched.run.pods import task as as_task
+from flowsched.run.shell import failure
+
+__all__ = ["KubernetesError", "KubernetesExecutor"]
+
+LOGGER = logging.getLogger("flowsched")
+
+_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
+"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
+
+
+@dataclass(eq=False, slots=True)
+class _Pod:
+    """A run, and the path of its pod."""
+
+    run: Run
+    path: str
+    stopped: bool = False
+    begun: bool = False
+    over: bool = False
+
+
+class KubernetesExecutor:
+    """Runs pods; a payload is a pod as the API has it (a dict), a `Command`, or the path of a pod that waits.
+
+    Parameters
+    ----------
+    resources : sequence of str
+        Those of the flowsched scheduler.  A node has what is allocatable and not asked for by pods of other schedulers:
+        ``cpu`` in cores, ``mem`` in MiB, and ``gpu`` of ``nvidia.com/gpu``; as many slots as pods; its labels and taints.
+    client : kubernetes.client.ApiClient, optional
+        By default that of the current context, or of the pod in which this runs.
+    namespace : str
+        Of the pods that are made.
+    image : str
+        In which a `Command` runs, with ``/bin/sh``.  What it writes is in the pod's log; at its end the log is appended to
+        the command's `output`, a file here.
+    name : str, optional
+        Of the driver; a letter or digit first, letters, digits and dashes.  The next driver of that name finds the pods.
+    lost : float
+        Seconds after which a node that is not ready is gone.
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[str] = ("cpu", "mem", "gpu"),
+        *,
+        client: Any = None,
+        namespace: str = "default",
+        image: str = "busybox",
+        name: str = "",
+        lost: float = 60.0,
+    ) -> None:
+        self._resources, self._client, self._image = tuple(resources), client, image
+        self._space, self._name = f"/api/v1/namespaces/{namespace}/pods", name or f"driver-{uuid4().hex[:12]}"
+        self._lost, self._life = number("lost", lost, 0), uuid4().hex[:12]
+        self._pods: dict[int, _Pod] = {}
+        self._by_path: dict[str, _Pod] = {}
+        self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
+        self._told: dict[Hashable, MachineAdded | None] = {}  # None for a node that is drained
+        self._since: dict[Hashable, float] = {}  # of nodes that are not ready
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: dict[Hashable, asyncio.TimerHandle] = {}
+        self._driver: Driver | None = None
+        self._fed: set[str] = set()
+        self._closed = False
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        """See `Executor.open`."""
+        self._api = Api(self._client)
+        self._tell, self._loop = tell, asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
+        versions = {}
+        for kind, seen in self._seen.items():
+            objects, versions[kind] = await self._loop.run_in_executor(self._threads, self._api.list, kind)
+            seen.update(objects)
+        for path, pod in self._seen["pods"].items():
+            about = pod["metadata"]
+            if (about.get("labels") or {}).get(DRIVER) != self._name:
+                continue
+            if "nodeName" not in pod["spec"]:
+                self._later(self._delete(path))
+                continue
+            record = json.loads(about["annotations"][RECORD])
+            event = from_dict(record["event"])
+            assert isinstance(event, TaskStarted)
+            run = Run(record["run"], event.task, event.machine, tuple(event.devices or ()))
+            self._pods[run.number] = self._by_path[path] = _Pod(run, path)
+        runs = [pod.run for pod in self._pods.values()]
+        self._settle()
+        for path, known in self._by_path.items():
+            self._see(known, self._seen["pods"][path])
+        for kind, version in versions.items():
+            hear = partial(self._hear, kind)
+            threading.Thread(target=self._api.watch, args=(kind, version, hear), daemon=True).start()
+        return runs
+
+    def start(self, run: Run) -> None:
+        """See `Executor.start`."""
+        if isinstance(run.payload, str) and run.payload.startswith("/api/"):
+            pod, body = _Pod(run, run.payload), None
+        else:
+            name = f"{self._name}-{self._life}-{run.number}"
+            pod, body = _Pod(run, f"{self._space}/{name}"), made(run, name, self._name, self._image)
+        self._pods[run.number] = self._by_path[pod.path] = pod
+        self._later(self._begin(pod, body))
+
+    def stop(self, run: Run) -> None:
+        """See `Executor.stop`."""
+        pod = self._pods.get(run.number)
+        if pod is None or pod.over:
+            self._tell(Stopped(run.number))
+        else:
+            pod.stopped = True
+            self._later(self._delete(pod.path))
+
+    def release(self, run: Run) -> None:
+        """See `Executor.release`; a pod that was made here is deleted."""
+        pod = self._pods.pop(run.number, None)
+        if pod is not None:
+            pod.stopped = True
+            del self._by_path[pod.path]
+            if pod.path.startswith(f"{self._space}/{self._name}-"):
+                self._later(self._delete(pod.path))
+
+    async def close(self) -> None:
+        """See `Executor.close`."""
+        self._driver = None
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5.0)
+        self._closed = True
+        self._api.close()
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self._threads.shutdown(wait=False)
+
+    def feed(self, driver: Driver) -> None:
+        """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
+
+        Such a pod is a job and its task, by its path ``/api/v1/namespaces/NAMESPACE/pods/NAME``.  It asks for what its
+        containers request.  Of what it says of nodes, its node selector and tolerations count.  A higher priority goes
+        first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no
+        journal: the pods that are bound already are left to the cluster when a driver begins.
+        """
+        self._driver = driver
+        for path in list(self._seen["pods"]):
+            self._feed(path)
+
+    def _feed(self, path: str) -> None:
+        pod = self._seen["pods"].get(path)
+        if self._driver is None or (pod is not None and path in self._fed):
+            return
+        if pod is None:
+            if path in self._fed:
+                self._fed.remove(path)
+                self._driver.cancel(path)
+            return
+        spec, about = pod["spec"], pod["metadata"]
+        mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
+        if mine and "nodeName" not in spec and "deletionTimestamp" not in about and not is_over(pod):
+            self._fed.add(path)
+            try:
+                job = JobSubmitted(path, [as_task(path, pod, self._resources)], priority=-(spec.get("priority") or 0))
+                self._driver.submit(job, {path: path})
+            except FlowschedError as error:
+                LOGGER.warning("pod %s: %s", path, error)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def _begin(self, pod: _Pod, body: dict[str, Any] | None) -> None:
+        """Create the pod of a run, unless there is one, and bind it."""
+        run, name = pod.run, pod.path.rpartition("/")[2]
+        target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        try:
+            if body is not None:
+                with allowed(409):  # by an attempt whose answer was lost
+                    await self._ask("POST", self._space, body)
+            if pod.stopped:
+                await self._delete(pod.path)
+                return
+            try:
+                await self._ask("POST", f"{pod.path}/binding", binding)
+            except KubernetesError as error:
+                if error.status != 409 or (await self._ask("GET", pod.path))["spec"].get("nodeName") != run.machine:
+                    raise
+        except KubernetesError as error:
+            if not pod.over:
+                pod.over = True
+                self._tell(Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
+
+    async def _delete(self, path: str) -> None:
+        """Delete a pod; one that is not there is over."""
+        with allowed(404):
+            await self._ask("DELETE", path)
+            return
+        self._gone(path)
+
+    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer to a request, which is repeated until there is one."""
+        while True:
+            try:
+                return json.loads(
+                    await self._loop.run_in_executor(self._threads, self._api.request, method, path, body)
+                )
+            except KubernetesError as error:
+                if error.status and error.status != 429 and error.status < 500:
+                    raise
+            await asyncio.sleep(1.0)
+
+    def _later(self, act: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- states -------------------------------------------------------------------------------------------------
+
+    def _hear(self, kind: str, changes: Changes, whole: bool) -> None:
+        """Called in the thread of a watch."""
+        self._loop.call_soon_threadsafe(self._heard, kind, changes, whole)
+
+    def _heard(self, kind: str, changes: Changes, whole: bool) -> None:
+        """Take note of objects that have changed, or of all that there are."""
+        if not self._closed:
+            for path in [*(self._seen[kind].keys() - changes.keys() if whole else ()), *changes]:
+                self._changed(kind, path, changes.get(path))
+
+    def _changed(self, kind: str, path: str, one: dict[str, Any] | None) -> None:
+        if one is None:
+            self._seen[kind].pop(path, None)
+        else:
+            self._seen[kind][path] = one
+        if kind == "pods":
+            pod = self._by_path.get(path)
+            if one is None:
+                self._gone(path)
+            elif pod is not None:
+                self._see(pod, one)
+            self._feed(path)
+        self._soon("settle", 0.02)
+
+    def _gone(self, path: str) -> None:
+        pod = self._by_path.get(path)
+        if pod is not None and not pod.over:
+            pod.over = True
+            self._tell(Stopped(pod.run.number))
+
+    def _see(self, pod: _Pod, one: Mapping[str, Any]) -> None:
+        """Take note of the state of a run's pod."""
+        status, number = one.get("status", {}), pod.run.number
+        if pod.over:
+            return
+        if status.get("phase") == "Running" and not pod.begun:
+            pod.begun = True
+            self._tell(Started(number))
+        if not is_over(one):
+            return
+        pod.over = True
+        told: Told = Ended(number, 0)
+        if status["phase"] == "Failed":
+            codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
+            bad = [code["exitCode"] for code in codes if code.get("exitCode")]
+            reason = status.get("reason") or ""
+            if bad and not reason:
+                told = Failed(number, failure(pod.run.task, bad[0]))
+            else:
+                error = KubernetesError(
+                    f"task {pod.run.task!r}: its pod failed: {reason} {status.get('message') or ''}"
+                )
+                told = Failed(number, error, lost=reason.startswith(_LOST))
+        payload = pod.run.payload
+        if isinstance(payload, Command) and payload.output is not None:
+            self._later(self._log(pod.path, payload.output, told))
+        else:
+            self._tell(told)
+
+    async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
+        """Append the log of a pod to a file, and tell its end."""
+        try:
+            log = await self._loop.run_in_executor(self._threads, self._api.request, "GET", f"{path}/log")
+            with open(output, "ab") as file:
+                file.write(log)
+        except (KubernetesError, OSError) as error:
+            LOGGER.warning("log of %s: %s", path, error)
+        self._tell(told)
+
+    def _settle(self) -> None:
+        """Tell which nodes have come, changed and gone."""
+        others: dict[str, list[dict[str, Any]]] = {}
+        for path, pod in self._seen["pods"].items():
+            if path not in self._by_path and "nodeName" in pod["spec"] and not is_over(pod):
+                others.setdefault(pod["spec"]["nodeName"], []).append(pod)
+        nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
+        for name, node in nodes.items():
+            if ready(node):
+                self._since.pop(name, None)
+            if ready(node) and not node["spec"].get("unschedulable"):
+                now = as_machine(node, others.get(name, ()), self._resources)
+                if name not in self._told:
+                    self._tell(now)
+                elif self._told[name] != now:
+                    update = MachineUpdated(name, now.capacity, labels=now.labels, slots=now.slots, taints=now.taints)
+                    self._tell(update)
+                self._told[name] = now
+            elif name in self._told:
+                if self._told[name] is not None:
+                    self._tell(MachineDrained(name))
+                self._told[name] = None
+                if not ready(node):
+                    since = self._since.setdefault(name, self._loop.time())
+                    if self._loop.time() >= since + self._lost:
+                        self._leave(name)
+                    else:
+                        self._soon((name,), since + self._lost - self._loop.time())
+        for name in self._told.keys() - nodes.keys():
+            self._leave(name)
+
+    def _leave(self, name: Hashable) -> None:
+        del self._told[name]
+        self._since.pop(name, None)
+        self._tell(MachineRemoved(name))
+
+    def _soon(self, why: Hashable, seconds: float) -> None:
+        """Look at the nodes again; changes until then are told together."""
+        if why not in self._timers:
+
+            def act() -> None:
+                del self._timers[why]
+                self._settle()
+
+            self._timers[why] = self._loop.call_later(seconds, act)

@@ -1,0 +1,321 @@
+"""Batch jobs of a Slurm cluster: flowsched decides which node, Slurm executes there.
+
+A run is a job that is submitted held, for its node.  Its id is on record before the job is released.  So a submission that
+is cut off by a kill, or whose answer is lost, leaves at most a held job, which has done nothing and is cancelled later.
+
+States are polled, of all jobs and nodes at once.  A node takes no new tasks while Slurm does not use it, because it is
+down or drained; it is gone once none of its runs is left.
+
+Slurm forgets a job that has ended after ``MinJobAge`` (300 s by default).  A driver that was away for longer runs its task
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from flowsched.boundary.files import replace
+from flowsched.boundary.validate import number
+from flowsched.cluster.events import MachineAdded, MachineDrained, MachineRemoved, TaskStarted, from_dict, to_dict
+from flowsched.exceptions import FlowschedError, InputError
+from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
+from flowsched.run.shell import failure, script
+
+__all__ = ["SlurmError", "SlurmExecutor"]
+
+_AT_ONCE = 8
+"""Submissions under way at a time."""
+
+_USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
+"""States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
+
+_LOST = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "GONE"}
+
+_FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
+
+
+class SlurmError(FlowschedError):
+    """Slurm refused a request, or ended a job for a reason of its own."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A run, and its job's id, "" until that is submitted.
+
+    The record of the run is there from the submission until `release`.
+    """
+
+    run: Run
+    id: str = ""
+    stopped: bool = False
+    begun: bool = False
+    over: bool = False
+
+
+class SlurmExecutor:
+    """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
+
+    A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
+    those of the nodes.  What else a job needs, such as an account, is said by Slurm's environment variables ``SBATCH_...``.
+
+    Parameters
+    ----------
+    resources : sequence of str
+        Those of the flowsched scheduler.
+    partition : str, optional
+        Its nodes are the machines; by default those of all partitions, and jobs go to the default one.
+    folder : path, optional
+        The records of runs: what the next driver needs if this one is killed.  One driver at a time uses it.  Without it
+        they are in a temporary folder, and jobs that outlive the driver are not found again.
+    poll : float
+        Seconds between two looks at jobs and nodes.
+    """
+
+    def __init__(
+        self,
+        resources: Sequence[str] = ("cpu", "mem", "gpu"),
+        *,
+        partition: str = "",
+        folder: str | os.PathLike[str] | None = None,
+        poll: float = 1.0,
+    ) -> None:
+        self._resources, self._poll = tuple(resources), number("poll", poll, 0.01)
+        self._part = [f"--partition={partition}"] if partition else []
+        self._folder = None if folder is None else Path(folder).absolute()
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._jobs: dict[int, _Job] = {}
+        self._nodes: dict[Hashable, MachineAdded | None] = {}  # None for one that is drained
+        self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
+        self._pending: dict[str, list[str]] = {"release": [], "cancel": []}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        """See `Executor.open`."""
+        self._tell = tell
+        if self._folder is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="flowsched-")
+            self._folder = Path(self._temporary.name)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = FolderLock.take(self._folder)
+        if self._lock is None:
+            raise InputError(f"folder: another driver uses {self._folder}")
+        name = self._folder / "name"
+        if not name.exists():
+            replace(name, f"flowsched-{uuid4().hex}".encode())
+        self._name = name.read_text()
+        for path in sorted(self._folder.glob("*.json")):
+            record = json.loads(path.read_text())
+            event = from_dict(record["event"])
+            assert isinstance(event, TaskStarted)
+            run = Run(record["run"], event.task, event.machine, tuple(event.devices or ()))
+            self._jobs[run.number] = _Job(run, record["job"])
+        runs = [job.run for job in self._jobs.values()]
+        await self._look()
+        self._later(self._follow())
+        return runs
+
+    def start(self, run: Run) -> None:
+        """See `Executor.start`."""
+        text = "#!/bin/sh\n" + script(run)
+        job = self._jobs[run.number] = _Job(run)
+        self._later(self._submit(job, text))
+
+    def stop(self, run: Run) -> None:
+        """See `Executor.stop`."""
+        job = self._jobs.get(run.number)
+        if job is None or job.over:
+            self._tell(Stopped(run.number))
+            return
+        job.stopped = True
+        if job.id:
+            self._soon("cancel", job.id)
+
+    def release(self, run: Run) -> None:
+        """See `Executor.release`."""
+        job = self._jobs.pop(run.number, None)
+        if job is not None:
+            job.stopped = True  # one of a node that is gone may not be submitted yet
+            self._record(run).unlink(missing_ok=True)
+
+    async def close(self) -> None:
+        """See `Executor.close`."""
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._jobs.clear()
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    async def _submit(self, job: _Job, text: str) -> None:
+        """Submit a job, put it on record, and release it."""
+        run = job.run
+        words = ["sbatch", "--hold", "--parsable", "--no-requeue", "--nodes=1", f"--nodelist={run.machine}"]
+        words += [f"--job-name={self._name}", f"--comment={run.task!r}"[:200], "--output=/dev/null", *self._part]
+        for amount, option in (("cpu", "--cpus-per-task="), ("mem", "--mem="), ("gpu", "--gres=gpu:")):
+            if run.demand.get(amount):
+                words.append(f"{option}{ceil(run.demand[amount])}")
+        self._submitting += 1
+        try:
+            async with self._turn:
+                while not job.stopped and not job.id:
+                    try:
+                        job.id = (await _call(words, text)).strip().partition(";")[0]
+                    except SlurmError as error:
+                        if not re.search("contact|timed out|[Cc]onnect|Zero Bytes", str(error)):
+                            self._over(job, Failed(run.number, error))
+                            return
+                        await asyncio.sleep(self._poll)  # the controller does not answer now
+        finally:
+            self._submitting -= 1
+        if not job.id:
+            self._over(job, Stopped(run.number))
+        elif job.stopped:
+            self._soon("cancel", job.id)
+        else:
+            record = {
+                "run": run.number,
+                "event": to_dict(TaskStarted(run.task, run.machine, run.devices)),
+                "job": job.id,
+            }
+            replace(self._record(run), json.dumps(record).encode())
+            self._soon("release", job.id)
+
+    def _soon(self, act: str, id: str) -> None:
+        """Release or cancel a job, together with others of this turn of the loop."""
+        self._pending[act].append(id)
+        if len(self._pending[act]) == 1:
+            self._later(self._act(act))
+
+    async def _act(self, act: str) -> None:
+        await asyncio.sleep(0.02)
+        ids, self._pending[act] = self._pending[act], []
+        with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
+            await _call(["scontrol", "release", ",".join(ids)] if act == "release" else ["scancel", *ids])
+
+    # -- states -------------------------------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            await asyncio.sleep(self._poll)
+            with suppress(SlurmError):  # the controller does not answer now
+                await self._look()
+
+    async def _look(self) -> None:
+        """Tell what has become of jobs and nodes.
+
+        The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
+        """
+        asked = [job for job in self._jobs.values() if job.id and not job.over]
+        nodes, unused = await self._ask_nodes()
+        answer = await _call(
+            ["squeue", "-h", "-t", "all", "-n", self._name, "-O", "JobID:|,State:|,exit_code:|,Reason:|"]
+        )
+        there = {}
+        for line in answer.splitlines():
+            id, state, code, reason, _ = line.strip().split("|")
+            there[id] = state, code, reason
+        for job in asked:
+            if not job.over:
+                self._see(job, *there.get(job.id, ("GONE", "0", "None")), job.run.machine in unused)
+        if not self._submitting:
+            ids = {job.id for job in self._jobs.values()}
+            for id, (_, _, reason) in there.items():
+                if reason == "JobHeldUser" and id not in ids:
+                    self._soon("cancel", id)  # of a submission that was cut off
+        used = {job.run.machine for job in self._jobs.values() if not job.over}
+        for node, added in nodes.items():
+            if self._nodes.get(node) != added:
+                self._tell(added)
+        left: dict[Hashable, MachineAdded | None] = {}
+        for node in self._nodes.keys() - nodes.keys():
+            if node not in used:
+                self._tell(MachineRemoved(node))
+                continue
+            if self._nodes[node] is not None:
+                self._tell(MachineDrained(node))
+            left[node] = None
+        self._nodes = {**nodes, **left}
+
+    def _see(self, job: _Job, state: str, code: str, reason: str, unused: bool) -> None:
+        """Take note of the state of a job."""
+        number = job.run.number
+        if state == "PENDING" and not job.stopped:
+            if reason == "JobHeldUser":
+                self._soon("release", job.id)
+            elif unused:
+                self._soon("cancel", job.id)
+        elif state == "RUNNING" and not job.begun:
+            job.begun = True
+            self._tell(Started(number))
+        elif state == "COMPLETED":
+            self._over(job, Ended(number, 0))
+        elif state == "CANCELLED":
+            self._over(job, Stopped(number))
+        elif state == "FAILED" and int(code):
+            status = os.waitstatus_to_exitcode(int(code))
+            self._over(job, Failed(number, failure(job.run.task, status if status > 0 else 128 - status)))
+        elif state in _FAILED or state in _LOST:
+            error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
+            self._over(job, Failed(number, error, lost=state in _LOST))
+
+    def _over(self, job: _Job, told: Told) -> None:
+        job.over = True
+        self._tell(told)
+
+    async def _ask_nodes(self) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
+        """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
+        nodes: dict[Hashable, MachineAdded] = {}
+        unused: set[Hashable] = set()
+        for line in (await _call(["sinfo", "-h", "-N", "-o", "%N|%c|%m|%G|%T", *self._part])).splitlines():
+            name, cpus, memory, gres, state = line.strip().split("|")
+            if state.rstrip("~#!%$@+-^") in _USABLE:
+                gpus = sum(map(int, re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres)))
+                has = {"cpu": int(cpus), "mem": int(memory), "gpu": gpus}
+                nodes[name] = MachineAdded(name, {name: has[name] for name in self._resources if has.get(name)})
+            elif state.startswith(("down", "drain", "fail", "inval")):
+                unused.add(name)
+        return nodes, unused
+
+    def _record(self, run: Run) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{run.number}.json"
+
+    def _later(self, act: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(act)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _call(words: Sequence[str], text: str = "") -> str:
+    """Return what a command of Slurm writes; SlurmError if it fails."""
+    try:
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
+    except (OSError, ValueError) as error:
+        raise SlurmError(f"{words[0]}: {error}") from None
+    try:
+        out, err = await process.communicate(text.encode())
+    except asyncio.CancelledError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        raise
+    if process.returncode:
+        raise SlurmError(f"{words[0]}: {err.decode(errors='replace').strip()}")
+    return out.decode(errors="replace")

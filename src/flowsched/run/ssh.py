@@ -1,0 +1,354 @@
+"""Commands on other hosts, over SSH; a host is a machine.
+
+A host has a folder with a folder for each run: its record, its script, the *claim* of the one process that may run it (pid,
+start time, boot), and its exit status.  A claim is made by a hard link, so there is one, however often a run is started.
+The process goes on when the connection or the driver ends, and the next driver finds it there.
+
+What a host is to do is sent in one *exchange*: a script that is executed as a whole or not at all, under a lock, and
+answers with the states of all runs.  Each step of it may be repeated.  So an exchange whose answer was lost is sent again.
+A number that goes up and the driver's name keep out one that comes late.
+
+A host needs Linux, ``/bin/sh``, ``flock``, ``setsid`` and a ``grep`` with ``-z``, and no Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from flowsched.boundary.validate import number, quoted
+from flowsched.cluster.events import MachineAdded, MachineRemoved, TaskStarted, from_dict, to_dict
+from flowsched.exceptions import InputError
+from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.local import ExitStatusError
+from flowsched.run.remote import exchange
+from flowsched.run.shell import failure, script
+
+if TYPE_CHECKING:
+    from asyncssh import SSHClientConnection
+
+__all__ = ["SSHExecutor"]
+
+LOGGER = logging.getLogger("flowsched")
+
+_LINE = re.compile(r"(this|[0-9a-f]{32}-\d+) (\w+) ?(.*)")
+"""Of an answer; anything else was written by the files with which the user's shell begins."""
+
+_HOST = re.compile(r"(?:(?P<user>[^@\s]+)@)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^@:\s]+)(?::(?P<port>\d{1,5}))?")
+
+
+@dataclass(eq=False, slots=True)
+class _Held:
+    """A run on a host; without `run`, one of which the driver knows nothing.  `since` is when its stop was confirmed."""
+
+    run: Run | None
+    text: str = ""
+    stopped: bool = False
+    since: float | None = None
+    over: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _Host:
+    """A host.
+
+    Invariant: `runs` are all that may be there, by the names of their folders, but for those to be dropped.
+    """
+
+    name: str
+    target: dict[str, Any]
+    runs: dict[str, _Held] = field(default_factory=dict)
+    drops: set[str] = field(default_factory=set)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    turn: int = 0
+    capacity: dict[str, float] = field(default_factory=dict)
+    there: bool = False
+    gone: asyncio.TimerHandle | None = None
+    error: str = ""
+
+
+class _RefusedError(Exception):
+    """Another driver uses the host."""
+
+
+class SSHExecutor:
+    """Runs commands on hosts over SSH; a payload is a `Command`, or a command line.
+
+    Paths are those of the host, from the user's home.  A host whose connection is lost is connected again.  If that takes too
+    long, it is gone, and its tasks run elsewhere; what still runs there is stopped before it is a machine again.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        ``HOST``, ``USER@HOST`` or ``USER@HOST:PORT``; also the names of the machines.
+    resources : sequence of str
+        Those of the flowsched scheduler.  A host has as much ``cpu`` as cores, its memory as ``mem`` in MiB, and ``gpu``.
+    name : str, optional
+        Name of the folder with the runs, which the next driver needs if this one is killed.  One driver at a time uses it:
+        a host obeys the one that came last.  By default a new one, so that runs that outlive the driver are not found again.
+    folder : str
+        Where that folder is, on each host: the same file system for all its life, not shared with other hosts.
+    options : mapping of str to object, optional
+        For ``asyncssh.connect``, such as ``client_keys`` and ``known_hosts``.
+    poll : float
+        Seconds between two looks at the runs of a host.
+    lost : float
+        Seconds without a connection after which a host is gone.
+    grace : float
+        Seconds between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        resources: Sequence[str] = ("cpu", "mem", "gpu"),
+        *,
+        name: str = "",
+        folder: str = ".flowsched",
+        options: Mapping[str, Any] | None = None,
+        poll: float = 0.5,
+        lost: float = 60.0,
+        grace: float = 5.0,
+    ) -> None:
+        self._resources, self._options = tuple(resources), dict(options or {})
+        self._poll, self._lost, self._grace = (
+            number("poll", poll, 0.01),
+            number("lost", lost, 0),
+            number("grace", grace, 0),
+        )
+        self._me, self._temporary = uuid4().hex, not name
+        self._folder = f"{folder}/{name or self._me}"
+        self._hosts = {text: _Host(text, _target(text)) for text in hosts}
+        self._of: dict[int, tuple[_Host, str]] = {}
+        self._serving: list[asyncio.Task[None]] = []
+        self._opening, self._closing = True, asyncio.Event()
+
+    async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
+        """See `Executor.open`; hosts that are not connected within `lost` come later, and what runs there is stopped.
+
+        Raises
+        ------
+        InputError
+            No host can be connected.
+        """
+        self._tell, self._loop = tell, asyncio.get_running_loop()
+        self._serving = [asyncio.create_task(self._serve(host)) for host in self._hosts.values()]
+        tried = asyncio.gather(*(host.tried.wait() for host in self._hosts.values()))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(tried, self._lost)
+        self._opening = False
+        if not any(host.turn for host in self._hosts.values()):
+            await self.close()
+            errors = "; ".join(f"{host.name}: {host.error}" for host in self._hosts.values())
+            raise InputError(f"hosts: none can be connected: {errors}")
+        held = (host.runs[name].run for host, name in self._of.values())
+        return [run for run in held if run is not None]
+
+    def start(self, run: Run) -> None:
+        """See `Executor.start`."""
+        host, text = self._hosts[str(run.machine)], script(run)
+        if "gpu" in host.capacity:
+            text = f"export CUDA_VISIBLE_DEVICES={','.join(map(str, run.devices))}\n{text}"
+        name = f"{self._me}-{run.number}"
+        self._of[run.number] = host, name
+        host.runs[name] = _Held(run, text)
+        host.news.set()
+
+    def stop(self, run: Run) -> None:
+        """See `Executor.stop`."""
+        host, name = self._of.get(run.number, (None, ""))
+        if host is None or host.runs[name].over:
+            self._tell(Stopped(run.number))
+        else:
+            host.runs[name].stopped = True
+            host.news.set()
+
+    def release(self, run: Run) -> None:
+        """See `Executor.release`."""
+        host, name = self._of.pop(run.number, (None, ""))
+        if host is not None:
+            held = host.runs[name]
+            if held.over:
+                del host.runs[name]
+                host.drops.add(name)
+            else:  # the host is gone, and the run is stopped when it is back
+                held.run, held.stopped = None, True
+            host.news.set()
+
+    async def close(self) -> None:
+        """See `Executor.close`."""
+        for host in self._hosts.values():
+            if host.gone is not None:
+                host.gone.cancel()
+            host.news.set()
+        self._closing.set()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=5.0)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    # -- connections --------------------------------------------------------------------------------------------
+
+    async def _serve(self, host: _Host) -> None:
+        """Keep a host connected."""
+        import asyncssh
+
+        pause = 0.1
+        options: dict[str, Any] = {"keepalive_interval": 5, "keepalive_count_max": 3, "login_timeout": 20}
+        while not self._closing.is_set() or host.there:  # at the end, a host is told what is to be dropped
+            try:
+                async with asyncio.timeout(30.0):
+                    connection = await asyncssh.connect(**(options | host.target | self._options))
+                async with connection:
+                    while not self._closing.is_set():
+                        host.news.clear()
+                        await self._exchange(host, connection)
+                        pause = 0.1
+                        await self._rest(host, connection)
+                    await self._exchange(host, connection)
+                    return
+            except _RefusedError:
+                LOGGER.warning("host %s: another driver uses %s", host.name, self._folder)
+                self._leave(host)
+                return
+            except (OSError, ValueError, asyncssh.Error, TimeoutError) as error:
+                host.error = str(error) or type(error).__name__
+                LOGGER.info("host %s: %s", host.name, host.error)
+                if self._temporary or isinstance(error, asyncssh.PermissionDenied | asyncssh.HostKeyNotVerifiable):
+                    host.tried.set()  # nothing is to be found, or nothing will change
+            if host.gone is None:
+                host.gone = self._loop.call_later(self._lost, self._leave, host)
+            if self._closing.is_set():
+                await asyncio.sleep(pause)
+            else:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), pause)
+            pause = min(2 * pause, 5.0)
+
+    async def _rest(self, host: _Host, connection: SSHClientConnection) -> None:
+        """Wait until there is something to do on a host, or its connection ends."""
+        waits = [asyncio.create_task(host.news.wait()), asyncio.create_task(connection.wait_closed())]
+        try:
+            busy = any(not held.over for held in host.runs.values())
+            timeout = self._poll if busy else None
+            await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if waits[1].done():
+                raise ConnectionError("the connection was lost")
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    def _leave(self, host: _Host) -> None:
+        host.tried.set()
+        if host.there:
+            host.there = False
+            self._tell(MachineRemoved(host.name))
+
+    # -- exchanges ----------------------------------------------------------------------------------------------
+
+    async def _exchange(self, host: _Host, connection: SSHClientConnection) -> None:
+        """Tell a host what to do, and hear what has become of its runs."""
+        now, host.turn = self._loop.time(), host.turn + 1
+        asked = {name: held for name, held in host.runs.items() if not held.over}
+        drops = set(host.drops)
+        acts = [["drop", name] for name in drops]
+        for name, held in asked.items():
+            if held.text and not held.stopped:
+                assert held.run is not None
+                event = to_dict(TaskStarted(held.run.task, held.run.machine, held.run.devices))
+                acts.append(["start", name, json.dumps({"run": held.run.number, "event": event}), held.text])
+            elif held.since is not None and now >= held.since + self._grace:
+                acts.append(["end", name])
+            elif held.stopped and held.since is None:
+                acts.append(["stop", name])
+        acts.append(["states"])
+        if not host.there:
+            acts.append(["records"])
+        if self._closing.is_set() and self._temporary:
+            acts.append(["leave"])
+        stopping = [held for held in asked.values() if held.stopped]
+        text = exchange(self._folder, self._me, host.turn, acts)
+        done = await connection.run("exec /bin/sh -s", input=text, check=False, timeout=300)
+        answer = [match.groups() for line in str(done.stdout).splitlines() if (match := _LINE.fullmatch(line))]
+        facts = {kind: rest for name, kind, rest in answer if name == "this"}
+        if "refused" in facts:
+            raise _RefusedError
+        if "done" not in facts:
+            raise ConnectionError(f"exit status {done.exit_status}: {str(done.stderr).strip()[-500:]}")
+        host.drops -= drops
+        for held in stopping:
+            held.since = now if held.since is None else held.since
+        states = {name: (kind, rest) for name, kind, rest in answer if kind in ("there", "over", "refused")}
+        found = {name: rest for name, kind, rest in answer if kind == "record"}
+        for name in states.keys() - host.runs.keys() - host.drops:
+            asked[name] = host.runs[name] = self._found(host, name, found.get(name))
+        for name, held in asked.items():
+            held.text = ""
+            state, status = states.get(name, ("over", "none"))
+            if state != "there" and not held.over:
+                held.over = True
+                self._tell_end(host, name, held, state, status)
+        self._come(host, facts.get("has", ""))
+
+    def _found(self, host: _Host, name: str, record: str | None) -> _Held:
+        """Take over a run of an earlier driver; once this one has begun, a run that it does not know is stopped."""
+        if record is None or not self._opening:
+            return _Held(None, stopped=True)
+        known = json.loads(record)
+        event = from_dict(known["event"])
+        assert isinstance(event, TaskStarted)
+        run = Run(known["run"], event.task, host.name, tuple(event.devices or ()))
+        if run.number in self._of:
+            return _Held(None, stopped=True)
+        self._of[run.number] = host, name
+        return _Held(run)
+
+    def _tell_end(self, host: _Host, name: str, held: _Held, state: str, status: str) -> None:
+        run = held.run
+        if run is None:
+            del host.runs[name]
+            host.drops.add(name)
+            host.news.set()
+        elif status == "0":
+            self._tell(Ended(run.number, 0))
+        elif held.stopped:
+            self._tell(Stopped(run.number))
+        elif status.isdigit():
+            self._tell(Failed(run.number, failure(run.task, int(status))))
+        else:
+            why = f"host {host.name} cannot keep its record" if state == "refused" else "its processes were killed"
+            error = ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL)
+            self._tell(Failed(run.number, error, lost=True))
+
+    def _come(self, host: _Host, has: str) -> None:
+        """Take note of an answer; a host is a machine once nothing is left there that the driver does not know."""
+        if host.gone is not None:
+            host.gone.cancel()
+            host.gone = None
+        if not host.there and not has:
+            host.news.set()  # it was given up while it answered
+        elif not host.there and all(held.run is not None for held in host.runs.values()):
+            cpus, memory, gpus = map(int, has.split())
+            amounts = {"cpu": cpus, "mem": memory / 1024, "gpu": gpus}
+            host.capacity = {name: amounts[name] for name in self._resources if amounts.get(name)}
+            host.there = True
+            self._tell(MachineAdded(host.name, host.capacity))
+        host.tried.set()
+
+
+def _target(text: str) -> dict[str, Any]:
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise InputError(f"hosts: HOST, USER@HOST or USER@HOST:PORT expected, got {quoted(text)}")
+    user, host, port = match["user"], match["host"].strip("[]"), match["port"]
+    return {"host": host} | ({"username": user} if user else {}) | ({"port": int(port)} if port else {})

@@ -1,0 +1,312 @@
+"""Pods of a cluster's stand-in: their ends, nodes, watches that are too old, lost answers, and drivers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kubernetes")
+
+from killed_drivers import kill_again_and_again
+from kube import Kube, kube
+
+import flowsched as fs
+from flowsched.run import Command, Driver, ExitStatusError
+from flowsched.run.kubeapi import KubernetesError
+from flowsched.run.kubernetes import KubernetesExecutor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes in place of containers")
+
+RESOURCES = ("cpu", "mem")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[Kube, Any]]:
+    (tmp_path / "logs").mkdir()
+    with kube(tmp_path / "logs") as (state, client):
+        state.node("n1")
+        state.node("n2")
+        yield state, client
+
+
+def drive(client: Any, act: Callable[[Driver], Any], policy: Any = None, **options: Any) -> Any:
+    async def main() -> Any:
+        executor = KubernetesExecutor(RESOURCES, client=client, **options)
+        async with asyncio.timeout(60), Driver(fs.Scheduler(policy, resources=RESOURCES), executor) as one:
+            return await act(one)
+
+    return asyncio.run(main())
+
+
+def tasks(commands: dict[str, Any], cpu: float = 1) -> fs.JobSubmitted:
+    return fs.JobSubmitted("job", [fs.Task(id, {"cpu": cpu}) for id in commands])
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.02)
+
+
+def pod(line: str, cpu: str = "1", **spec: Any) -> dict[str, Any]:
+    container = {
+        "name": "run",
+        "image": "any",
+        "command": ["/bin/sh", "-c", line],
+        "resources": {"requests": {"cpu": cpu}},
+    }
+    return {"spec": {"containers": [container], **spec}}
+
+
+def test_ends_of_pods(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+
+    async def act(one: Driver) -> dict[str, Any]:
+        commands = {
+            "good": Command('echo "$WHO $NODE"', {"WHO": "a b"}, output=tmp_path / "out"),
+            "bad": ["sh", "-c", "exit 3"],
+            "killed": "kill -9 $$",
+            "own": {"metadata": {"labels": {"a": "b"}}} | pod("exit 4"),
+            "nonsense": 17,
+        }
+        futures = one.submit(tasks(commands), commands)
+        ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+        return dict(zip(futures, ends, strict=True))
+
+    ends = drive(client, act)
+    assert ends["good"] == 0 and (tmp_path / "out").read_text() in ("a b n1\n", "a b n2\n")
+    status = {task: error.status for task, error in ends.items() if isinstance(error, ExitStatusError)}
+    assert status == {"bad": 3, "killed": 137, "own": 4}
+    assert isinstance(ends["nonsense"], fs.InputError)
+    assert state.pods == {}
+
+
+def test_a_node_has_what_pods_of_others_leave(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    state.dead.add("n1")  # its kubelet does nothing with them
+    for name, cpu in (("a", "500m"), ("b", "1")):
+        body = {"metadata": {"name": name}} | pod("true", cpu, schedulerName="other")
+        state.create("system", body)
+        state.bind(f"/api/v1/namespaces/system/pods/{name}", {"target": {"name": "n1"}})
+    taints = [
+        {"key": "gpu", "value": "yes", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/x", "effect": "NoSchedule"},
+    ]
+    state.node("n2", "3900m", taints=taints)
+
+    async def act(one: Driver) -> None:
+        machines = one.scheduler.cluster.machines
+        free = {name: record.machine for name, record in machines.items()}
+        await until(lambda: len(machines) == 2)
+        assert free["n1"].capacity == {"cpu": 2.5, "mem": 4096} and free["n1"].slots == 18
+        assert free["n2"].capacity == {"cpu": 3.9, "mem": 4096} and free["n2"].slots == 20
+        assert free["n2"].taints == (("gpu", "yes", "NoSchedule"),) and free["n1"].labels == {"zone": "z-n1"}
+        state.delete("/api/v1/namespaces/system/pods/a")
+        state.remove("/api/v1/namespaces/system/pods/a")
+        await until(lambda: machines["n1"].machine.capacity["cpu"] == 3)
+        state.node("n3")
+        await until(lambda: "n3" in machines)
+        with state.lock:
+            state.change("nodes", "DELETED", state.nodes.pop("n3"))
+        await until(lambda: "n3" not in machines)
+
+    drive(client, act)
+
+
+def test_a_pod_is_stopped_by_its_deletion(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+
+    async def act(one: Driver) -> None:
+        commands = dict.fromkeys("abc", f"echo $$ >> {tmp_path}/pids; sleep 1000")
+        futures = one.submit(tasks(commands), commands, time_limit=1.0)
+        await until(lambda: (tmp_path / "pids").exists() and len((tmp_path / "pids").read_text().split()) == 3)
+        one.cancel("a")
+        ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+        assert isinstance(ends[0], asyncio.CancelledError)
+        assert all(isinstance(end, fs.TimeLimitError) for end in ends[1:])
+        one.submit(fs.JobSubmitted("more", [fs.Task("d", {"cpu": 1})]), {"d": "sleep 1000"})
+        await until(lambda: state.running)
+
+    drive(client, act)
+    assert state.pods == {} and state.running == {}
+
+
+def test_watches_that_end_or_are_too_old_and_answers_that_are_lost(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    """Every task is begun once and done once."""
+    state, client = cluster
+    line = f"echo $0 >> {tmp_path}/begun; sleep 0.05; echo $0 >> {tmp_path}/done"
+    commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(60)}
+
+    async def act(one: Driver) -> None:
+        futures = asyncio.gather(*one.submit(tasks(commands), commands).values())
+        turns = 0
+        while not futures.done():
+            await asyncio.sleep(0.25)
+            with state.lock:
+                state.broken = 4
+            (state.forget, state.cut)[turns % 2]()
+            turns += 1
+        assert turns > 2 and await futures == [0] * 60
+        assert "lost" not in one.stats and "failed" not in one.stats
+        state.broken = 0
+
+    drive(client, act)
+    for name in ("begun", "done"):
+        assert sorted((tmp_path / name).read_text().split()) == sorted(commands)
+    assert state.pods == {}
+
+
+def test_a_node_that_is_not_ready_and_one_that_is_cordoned(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    with state.lock:
+        state.change("nodes", "DELETED", state.nodes.pop("n2"))
+    line = f"echo $NODE >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+
+    async def act(one: Driver) -> None:
+        machines = one.scheduler.cluster.machines
+        futures = one.submit(tasks(commands := dict.fromkeys("abcd", line)), commands)
+        await until(lambda: len(state.running) == 4)
+        state.node("n2", unschedulable=True)
+        state.node("n1", ready=False)
+        await until(lambda: machines["n1"].drained)
+        assert "n2" not in machines
+        state.node("n1")
+        await until(lambda: not machines["n1"].drained)
+        assert "lost" not in one.stats
+        state.node("n2")
+        state.power_off("n1")
+        state.node("n1", ready=False)
+        await until(lambda: "n1" not in machines)
+        await until(lambda: (tmp_path / "begun").read_text().split() == ["n1"] * 4 + ["n2"] * 4)
+        state.node("n2", unschedulable=True)
+        await until(lambda: machines["n2"].drained)
+        state.power_on("n1")
+        await until(lambda: "n1" in machines)
+        (tmp_path / "go").touch()
+        assert await asyncio.gather(*futures.values()) == [0] * 4
+        assert one.stats["lost"] == 4 and "failed" not in one.stats
+
+    drive(client, act, lost=0.3)
+    assert state.pods == {}
+
+
+def test_pods_that_wait_for_the_scheduler_are_its_tasks(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    """The way of a scheduler beside kube-scheduler: pods are made by others, and stay theirs."""
+    state, client = cluster
+
+    def make(name: str, line: str, cpu: str = "1", **spec: Any) -> str:
+        state.create("users", {"metadata": {"name": name}} | pod(line, cpu, **({"schedulerName": "flowsched"} | spec)))
+        return f"/api/v1/namespaces/users/pods/{name}"
+
+    def phase(name: str) -> str:
+        return str(state.pods[f"/api/v1/namespaces/users/pods/{name}"]["status"]["phase"])
+
+    make("early", f"echo $NODE > {tmp_path}/early", nodeSelector={"zone": "z-n2"})
+    make("foreign", "true", schedulerName="default-scheduler")
+
+    async def act(one: Driver) -> None:
+        assert isinstance(one.executor, KubernetesExecutor)
+        one.executor.feed(one)
+        make("late", "exit 2")
+        big = make("big", "true", "100")
+        await until(lambda: phase("early") == "Succeeded" and phase("late") == "Failed")
+        await until(lambda: one.last is not None and big in one.last.waiting)
+        with state.lock:
+            state.remove(big)
+        long = make("long", "sleep 1000")
+        await until(lambda: phase("long") == "Running")
+        state.delete(long)
+        await one.drained()
+        assert one.stats["started"] == 3 and not one.scheduler.cluster.tasks
+
+    drive(client, act)
+    assert (tmp_path / "early").read_text() == "n2\n" and phase("foreign") == "Pending"
+    assert {path.rpartition("/")[2] for path in state.pods} == {"early", "late", "foreign"}
+
+
+def test_a_pod_that_another_scheduler_binds_first_is_lost_to_it(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    bind = state.bind
+
+    def first(path: str, binding: Any) -> Any:
+        state.bind = bind  # type: ignore[method-assign]
+        state.dead.add("elsewhere")
+        bind(path, {"target": {"name": "elsewhere"}})
+        return bind(path, binding)
+
+    state.bind = first  # type: ignore[method-assign]
+
+    async def act(one: Driver) -> dict[str, int]:
+        assert await one.submit(tasks({"a": "true"}), {"a": "true"})["a"] == 0
+        return one.stats
+
+    stats = drive(client, act)
+    assert stats["lost"] == 1 and stats["ended"] == 1
+
+
+def test_what_the_server_refuses_is_a_failure(cluster: tuple[Kube, Any]) -> None:
+    _, client = cluster
+
+    async def act(one: Driver) -> None:
+        with pytest.raises(KubernetesError, match="422") as caught:
+            await one.submit(tasks({"a": "true"}), {"a": "true"})["a"]
+        assert caught.value.status == 422
+
+    drive(client, act, name="No_Name")
+
+
+def test_pods_that_were_made_and_not_bound_have_done_nothing_and_are_deleted(cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    labels = {"flowsched/driver": "mine"}
+    for name, about in (("mine-0-1", labels), ("other-0-1", {"flowsched/driver": "other"})):
+        state.create("default", {"metadata": {"name": name, "labels": about}} | pod("true", schedulerName="flowsched"))
+
+    async def act(one: Driver) -> None:
+        await until(lambda: len(state.pods) == 1)
+        assert not one.running()
+
+    drive(client, act, name="mine")
+    assert [path.rpartition("/")[2] for path in state.pods] == ["other-0-1"]
+
+
+def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    imports = f"""
+from kubernetes import client
+from flowsched.run.kubernetes import KubernetesExecutor
+settings = client.Configuration()
+settings.host = {client.configuration.host!r}
+settings.api_key, settings.api_key_prefix = {{"authorization": "secret"}}, {{"authorization": "Bearer"}}
+"""
+    code = "KubernetesExecutor(('cpu',), client=client.ApiClient(settings), name='mine')"
+    kill_again_and_again(tmp_path, imports, code, 30, step=0.2)
+    assert state.pods == {}
+
+
+def test_the_command_line(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:
+    state, client = cluster
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": client.configuration.host}}],
+        "users": [{"name": "u", "user": {"token": state.token}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "echo $FLOWSCHED_INDEX"\n')
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1]), "KUBECONFIG": str(tmp_path / "config")}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--on", "kubernetes:any"]
+    options: dict[str, Any] = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    done = subprocess.run(command, env=environment, **options)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [f"{i}\n" for i in range(4)]
+    done = subprocess.run(command, env=environment | {"KUBECONFIG": str(tmp_path / "none")}, **options)
+    assert done.returncode == 2 and done.stderr.startswith("Error: Kubernetes: "), done.stderr

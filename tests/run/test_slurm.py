@@ -1,0 +1,220 @@
+"""Jobs of a Slurm cluster on this machine: their ends, nodes that fail and come back, and drivers that are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from killed_drivers import kill_again_and_again
+from slurm import Slurm, slurm
+
+import flowsched as fs
+from flowsched.run import Command, Driver, ExitStatusError
+from flowsched.run.slurm import SlurmError, SlurmExecutor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Slurm's daemons on this machine")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster() -> Iterator[Slurm]:
+    with slurm() as there:
+        yield there
+
+
+def ask(*words: str) -> str:
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def tasks(commands: dict[str, Any], demand: dict[str, float] | None = None) -> fs.JobSubmitted:
+    return fs.JobSubmitted("job", [fs.Task(id, demand or {"cpu": 1}) for id in commands])
+
+
+async def until(one: Driver, node: str, there: bool) -> None:
+    while (node in one.scheduler.cluster.machines) != there:
+        await asyncio.sleep(0.02)
+
+
+def driver(**options: Any) -> Driver:
+    options.setdefault("executor", SlurmExecutor(("cpu", "mem"), poll=0.1))
+    return Driver(fs.Scheduler(resources=("cpu", "mem")), **options)
+
+
+def test_ends_of_jobs(tmp_path: Path) -> None:
+    out = tmp_path / "a folder" / "out"
+
+    async def main() -> dict[str, Any]:
+        async with driver() as one:
+            commands = {
+                "good": Command(
+                    'pwd; echo "$WHO $SLURMD_NODENAME $SLURM_JOB_CPUS_PER_NODE"', {"WHO": "a b"}, tmp_path, out
+                ),
+                "bad": ["sh", "-c", "exit 3"],
+                "killed": "kill -9 $$",
+                "none": ["/no/such/program"],
+                "nowhere": Command(["true"], directory=tmp_path / "none"),
+                "nonsense": 17,
+            }
+            futures = one.submit(tasks(commands, {"cpu": 2}), commands)
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            assert one.stats["ended"] == 1 and one.stats["failed"] == 5
+            return dict(zip(futures, ends, strict=True))
+
+    ends = asyncio.run(main())
+    assert ends["good"] == 0
+    folder, said = out.read_text().splitlines()
+    assert folder == str(tmp_path) and said in {f"a b n{i} 2" for i in (1, 2, 3)}
+    status = {task: error.status for task, error in ends.items() if isinstance(error, ExitStatusError)}
+    assert status == {"bad": 3, "killed": 137, "none": 127, "nowhere": 126}
+    assert isinstance(ends["nonsense"], fs.InputError)
+
+
+def test_a_request_that_slurm_refuses_is_a_failure() -> None:
+    async def main() -> None:
+        async with driver() as one:
+            one.tell(fs.MachineAdded("nowhere", {"cpu": 1000}))
+            (future,) = one.submit(tasks({"a": "true"}, {"cpu": 500}), {"a": "true"}).values()
+            with pytest.raises(SlurmError, match="sbatch"):
+                await future
+
+    asyncio.run(main())
+
+
+def test_a_job_is_stopped_with_all_that_it_has_started(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with driver() as one:
+            line = f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait; wait"
+            futures = one.submit(tasks({"a": line, "b": "sleep 1000"}), {"a": line, "b": "sleep 1000"}, time_limit=1.0)
+            ends = await asyncio.gather(*futures.values(), return_exceptions=True)
+            assert all(isinstance(end, fs.TimeLimitError) for end in ends)
+
+    asyncio.run(main())
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}").exists()
+
+
+def test_what_runs_when_the_driver_closes_is_cancelled() -> None:
+    async def main() -> None:
+        async with driver() as one:
+            one.submit(tasks(dict.fromkeys("abcdef", "sleep 1000")), dict.fromkeys("abcdef", "sleep 1000"))
+            await asyncio.sleep(0.3)
+
+    asyncio.run(main())
+    assert ask("squeue", "-h") == ""
+
+
+def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
+    """Each task ends once in the caller's eyes; after its failure, nothing begins on the node until it is back."""
+    count, ends = 500, Counter[Any]()
+    line = f'echo "$0 $SLURMD_NODENAME" >> {tmp_path}/begun; sleep 0.1; echo $0 >> {tmp_path}/done'
+    commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(count)}
+
+    def begun(node: str) -> list[str]:
+        return [
+            words.split()[0] for words in (tmp_path / "begun").read_text().splitlines() if words.endswith(f" {node}")
+        ]
+
+    async def main() -> int:
+        async with driver(on_end=lambda task, value, error: ends.update([(task, value)])) as one:
+            futures = one.submit(tasks(commands), commands)
+            while not (tmp_path / "done").exists() or len((tmp_path / "done").read_text().split()) < 100:
+                await asyncio.sleep(0.02)
+            ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
+            await until(one, "n2", False)
+            before = begun("n2")
+            assert before and ask("squeue", "-h", "-w", "n2") == ""
+            await asyncio.sleep(2.0)
+            assert begun("n2") == before
+            ask("scontrol", "update", "nodename=n2", "state=resume")
+            await until(one, "n2", True)
+            await asyncio.gather(*futures.values())
+            assert "failed" not in one.stats and one.stats["ended"] == count
+            assert len(begun("n2")) > len(before)
+            return one.stats["lost"]
+
+    lost = asyncio.run(main())
+    assert ends == {(task, 0): 1 for task in commands}
+    done = Counter((tmp_path / "done").read_text().split())
+    assert done.keys() == commands.keys()
+    again = {task for task, times in Counter(begun("n1") + begun("n2") + begun("n3")).items() if times > 1}
+    assert {task for task, times in done.items() if times > 1} <= again and len(again) <= lost
+    assert ask("squeue", "-h") == ""
+
+
+def test_a_run_on_a_drained_node_goes_on_and_no_other_begins_there(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with driver() as one:
+            line = f"echo $SLURMD_NODENAME >> {tmp_path}/nodes; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+            first = one.submit(tasks({"a": line}), {"a": line})["a"]
+            while not (tmp_path / "nodes").exists():
+                await asyncio.sleep(0.02)
+            node = (tmp_path / "nodes").read_text().strip()
+            ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+            while not one.scheduler.cluster.machines[node].drained:
+                await asyncio.sleep(0.02)
+            more = {f"b{i}": f"echo $SLURMD_NODENAME >> {tmp_path}/others" for i in range(20)}
+            job = fs.JobSubmitted("more", [fs.Task(id, {"cpu": 4}) for id in more])
+            await asyncio.gather(*one.submit(job, more).values())
+            assert node in one.scheduler.cluster.machines and not first.done()
+            (tmp_path / "go").touch()
+            assert await first == 0
+            await until(one, node, False)
+            assert node not in (tmp_path / "others").read_text().split()
+            ask("scontrol", "update", f"nodename={node}", "state=resume")
+            await until(one, node, True)
+            assert "lost" not in one.stats
+
+    asyncio.run(main())
+
+
+def test_the_controller_goes_and_comes_back(tmp_path: Path, cluster: Slurm) -> None:
+    async def main() -> None:
+        async with driver() as one:
+            commands = {f"t{i}": ["sh", "-c", f"sleep 0.1; echo $0 >> {tmp_path}/done", f"t{i}"] for i in range(60)}
+            futures = one.submit(tasks(commands), commands)
+            while not (tmp_path / "done").exists():
+                await asyncio.sleep(0.02)
+            await asyncio.to_thread(cluster.restart)
+            assert await asyncio.gather(*futures.values()) == [0] * 60
+            assert "lost" not in one.stats
+
+    asyncio.run(main())
+    assert Counter((tmp_path / "done").read_text().split()) == {f"t{i}": 1 for i in range(60)}
+
+
+def test_a_submission_that_was_cut_off_leaves_a_held_job_which_is_cancelled(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with driver(executor=SlurmExecutor(("cpu",), poll=0.1, folder=tmp_path)):
+            words = "sbatch --hold --parsable -o /dev/null --job-name".split()
+            id = ask(*words, (tmp_path / "name").read_text(), "--wrap", "true").strip()
+            while id in ask("squeue", "-h", "-o", "%i").split():
+                await asyncio.sleep(0.05)
+            with pytest.raises(fs.InputError, match="another driver"):
+                await SlurmExecutor(folder=tmp_path).open(lambda told: None)
+
+    asyncio.run(main())
+    assert [path.name for path in tmp_path.iterdir()] == ["name"]
+
+
+def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
+    imports = "from flowsched.run.slurm import SlurmExecutor"
+    kill_again_and_again(tmp_path, imports, "SlurmExecutor(('cpu',), poll=0.1, folder=f'{folder}/runs')", 40, step=0.15)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["name"]
+    assert ask("squeue", "-h") == ""
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "jobs.toml").write_text('[[job]]\nname = "a"\ncount = 4\ncommand = "pwd; echo $FLOWSCHED_INDEX"\n')
+    environment = os.environ | {"PYTHONPATH": str(Path(fs.__file__).parents[1])}
+    command = [sys.executable, "-m", "flowsched", "run", "jobs.toml", "--on", "slurm"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / f"jobs.out/a.{i}.log").read_text() for i in range(4)] == [
+        f"{tmp_path}\n{i}\n" for i in range(4)
+    ]
+    assert ask("squeue", "-h") == ""
