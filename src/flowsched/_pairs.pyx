@@ -288,12 +288,12 @@ def sizes(inventory, classes):
 def spacious(inventory, least):
     """Return what is free of each resource on the machines where so much of each is, int64."""
     cdef Views views = Views()
-    cdef Py_ssize_t r, d, none = -1, rows = inventory.rows, width = -1
+    cdef Py_ssize_t _, d, none = -1, rows = inventory.rows, width = -1
     cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
     cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
     found = _zeros(width, np.int64)
     cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &width, &none)
-    for r in range(rows):
+    for _ in range(rows):
         for d in range(width):
             if free[d] < need[d]:
                 break
