@@ -105,3 +105,15 @@ def test_what_needs_more_than_ids_comes_alone() -> None:
     assert check_events(sched.cluster, [update]) is None
     found = check_events(sched.cluster, [fs.MachineDrained("m"), update])
     assert found is not None and found[0] == 1 and "only event" in str(found[1])
+
+
+def test_the_end_of_a_run_that_stops_comes_alone() -> None:
+    sched = fs.Scheduler(fs.Policy(preemption=fs.PreemptionCost(graceful=True)), resources=("cpu",))
+    sched.apply(ev.MachineAdded("m", {"cpu": 1}), ev.JobSubmitted("j", [fs.Task("low", {"cpu": 1})], priority=1))
+    sched.commit(sched.schedule(0.0))
+    sched.apply(ev.JobSubmitted("k", [fs.Task("high", {"cpu": 1})]))
+    sched.commit(sched.schedule(1.0))
+    for end in (ev.TaskCompleted("low", 1), ev.TaskFailed("low"), ev.TaskStopped("low")):
+        found = check_events(sched.cluster, [ev.MachineDrained("m"), end])
+        assert found is not None and found[0] == 1 and "only event" in str(found[1])
+        assert check_events(sched.cluster, [end]) is None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flowsched as fs
+import flowsched.serve
 from flowsched.cluster.events import to_dict
+from flowsched.rounds.values import ReasonCode
 from flowsched.serve import wire
 from flowsched.serve.wire import RequestError
 
@@ -85,3 +89,9 @@ def test_too_many_events_are_refused() -> None:
 
 def test_numbers_that_are_not_finite_become_null() -> None:
     assert wire.spelt({"a": inf, "b": [nan, 1.5], "c": ("x",)}) == b'{"a":null,"b":[null,1.5],"c":["x"]}'
+
+
+def test_the_page_has_words_for_every_reason() -> None:
+    page = (Path(flowsched.serve.__file__).parent / "live.html").read_text(encoding="utf-8")
+    words = page[page.index("const WORDS = {") : page.index("const CHARTS")]
+    assert set(re.findall(r"([A-Z_]{4,}): \"", words)) == set(ReasonCode) - {ReasonCode.RUNNING}

@@ -172,6 +172,10 @@ class Rehearsal:
         self._tasks.update(dict.fromkeys((task.id for task in tasks), (job, False)))
 
     def task_ended(self, event: ev.TaskCompleted | ev.TaskFailed) -> None:
+        if any(stop.task == event.task for stop in self._cluster.stopping.values()):
+            raise InputError(
+                f"task {event.task!r} has a run that stops: its end has to be the only event of its request"
+            )
         if self._stale(event):
             return
         job, runs = self._known_task(event.task)
