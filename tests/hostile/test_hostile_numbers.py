@@ -111,6 +111,7 @@ EXAMPLES: dict[str, fs.Event] = {
     "TaskStarted": fs.TaskStarted("fresh", "n", ()),
     "TaskCompleted": fs.TaskCompleted("run"),
     "TaskFailed": fs.TaskFailed("run"),
+    "TaskStopped": fs.TaskStopped("run", run=99),
     "TaskRemoved": fs.TaskRemoved("wait"),
     "JobRemoved": fs.JobRemoved("empty"),
     "UserAdded": fs.UserAdded("new", 1.0),
@@ -130,6 +131,8 @@ TASK = fs.Task(
     avoids=("k",),
     kind="k",
     apart_in_rack=1,
+    retries=1,
+    backoff=2.0,
 )
 
 

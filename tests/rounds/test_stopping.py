@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from effort import effort
 from hypothesis import given, settings
@@ -200,3 +201,13 @@ def test_no_room_is_used_twice(tmp_path_factory: pytest.TempPathFactory, seed: i
     for again in others:
         assert world_of(again) == world_of(sched) and flow_of(again) == flow_of(sched)
         assert again.cluster.stopping == sched.cluster.stopping
+
+
+@pytest.mark.parametrize("kind", [fs.TaskStopped, fs.TaskCompleted, fs.TaskFailed])
+@pytest.mark.parametrize("run", [None, 1])
+def test_what_has_no_hash_is_no_task(kind: type, run: int | None) -> None:
+    sched, _ = preempted()
+    for task in ([], np.zeros(2)):
+        with pytest.raises(fs.UnknownTaskError):
+            sched.apply(kind(task, run=run))
+    assert list(sched.cluster.stopping) == [1] and not sched.cluster.stale_events

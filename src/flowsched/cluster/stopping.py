@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from math import inf
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -107,11 +107,10 @@ class Stopping(Membership):
 
     def is_stale(self, event: ev.Event) -> bool:
         """Return True for an event that tells of another run than its task's present one; it will change nothing."""
-        run = getattr(event, "run", None)
-        ends = isinstance(event, ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed)
-        if ends and isinstance(run, int | np.integer) and int(run) in self.stopping:
-            return bool(self.stopping[int(run)].task != cast(ev.TaskStopped, event).task)
-        return super().is_stale(event)
+        stopped = (
+            self._stop_told(event) if isinstance(event, ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) else None
+        )
+        return stopped is None and super().is_stale(event)
 
     def _stale(
         self, event: ev.TaskStarted | ev.TaskCompleted | ev.TaskFailed | ev.TaskStopped | ev.UsageSampled
@@ -126,12 +125,18 @@ class Stopping(Membership):
 
     def _stop_told(self, event: ev.TaskStopped | ev.TaskCompleted | ev.TaskFailed) -> int | None:
         """Return the run that an event says has ended, if it was told to stop."""
-        if event.run is not None:
-            return int(event.run) if int(event.run) in self.stopping else None
-        record = self.tasks.get(event.task)
-        if record is not None and record.row >= 0:
+        if not self.stopping:
             return None
-        return next((run for run, stop in self.stopping.items() if stop.task == event.task), None)
+        try:
+            record, run = self.tasks.get(event.task), event.run
+        except TypeError:  # no hash: nothing is called that
+            return None
+        if run is None and record is not None and record.row >= 0:
+            return None  # it tells of the present run
+        told = [number for number, stop in self.stopping.items() if stop.task == event.task]
+        if run is None:
+            return told[-1] if told else None
+        return int(run) if isinstance(run, int | np.integer) and int(run) in told else None
 
     def _task_stopped(self, event: ev.TaskStopped) -> None:
         """A run has stopped, and its task waits again if it is still there."""
