@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +196,8 @@ def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     for place in wrong:
         assert "--on: one of local, dask://HOST:PORT, ray" in invoke("run", jobs, "--on", place).stderr
-    assert "hosts: HOST, USER@HOST" in invoke("run", jobs, "--on", "ssh:a,,b").stderr
+    what = "hosts: HOST, USER@HOST" if find_spec("asyncssh") else "pip install 'flowsched[ssh]'"
+    assert what in invoke("run", jobs, "--on", "ssh:a,,b").stderr
     monkeypatch.setattr("flowsched.cli.run.find_spec", lambda name: None)
     for extra, place in (("dask", "dask://here:1"), ("ssh", "ssh:here"), ("kubernetes", "kubernetes:busybox")):
         assert f"pip install 'flowsched[{extra}]'" in invoke("run", jobs, "--on", place).stderr

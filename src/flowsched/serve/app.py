@@ -31,7 +31,7 @@ try:
 except ImportError as missing:
     raise ImportError("the service needs starlette and uvicorn: pip install 'flowsched[serve]'") from missing
 
-__all__ = ["Limits", "application"]
+__all__ = ["RequestLimits", "application"]
 
 _LOGGER = logging.getLogger("flowsched.serve")
 
@@ -39,7 +39,7 @@ _KEY = re.compile(r"[!-~]{1,200}")
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """Limits of a request.
 
     Parameters
@@ -58,7 +58,7 @@ class Limits:
     connections: int = 1000
 
 
-def application(service: Service, token: str, limits: Limits = Limits()) -> Starlette:
+def application(service: Service, token: str, limits: RequestLimits = RequestLimits()) -> Starlette:
     """Return the ASGI application of a service, which begins and ends the service with its own life."""
     return _Routes(service, token, limits).application()
 
@@ -67,7 +67,7 @@ _Handler = Callable[[Request], Awaitable[Response]]
 
 
 class _Routes:
-    def __init__(self, service: Service, token: str, limits: Limits) -> None:
+    def __init__(self, service: Service, token: str, limits: RequestLimits) -> None:
         self._service, self._limits = service, limits
         self._token = hashlib.sha256(token.encode()).digest()
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowsched.exceptions import InputError
-from flowsched.serve.app import Limits, application
+from flowsched.serve.app import RequestLimits, application
 from flowsched.serve.service import Service
 
 try:
@@ -124,7 +124,7 @@ async def serve(
     listener: socket.socket,
     token: str,
     *,
-    limits: Limits = Limits(),  # noqa: B008, it is frozen
+    limits: RequestLimits = RequestLimits(),  # noqa: B008, it is frozen
     begun: Callable[[], object] | None = None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or a failure of the service; finish what is under way then.
@@ -135,7 +135,7 @@ async def serve(
     listener : socket
         See `bound`.
     token : str
-    limits : Limits
+    limits : RequestLimits
     begun : callable, optional
         Called once requests are taken.
 
