@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from pages import DOCS, PAGES, ROOT, blocks, run_commands, run_python
@@ -38,11 +40,12 @@ def test_the_examples_of_a_page_print_what_it_says(name: str, tmp_path: Path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(fs.__file__).parents[1]))  # for programs that an example starts
     page, names = NAMES[name], dict[str, Any]()
-    for block in blocks(page.read_text(encoding="utf-8")):
-        if block.kind == "python":
-            run_python(block, page, names)
-        else:
-            run_commands(block, page)
+    with mock.patch.dict(os.environ):  # what an example sets is its own
+        for block in blocks(page.read_text(encoding="utf-8")):
+            if block.kind == "python":
+                run_python(block, page, names)
+            else:
+                run_commands(block, page)
 
 
 def test_tutorials_and_guides_have_examples_that_print() -> None:

@@ -115,6 +115,8 @@ class SlurmExecutor:
         if not name.exists():
             replace(name, f"flowsched-{uuid4().hex}".encode())
         self._name = name.read_text()
+        for path in self._folder.glob(".*.tmp"):  # what a driver that was killed had not written whole
+            path.unlink()
         for path in sorted(self._folder.glob("*.json")):
             record = json.loads(path.read_text())
             event = from_dict(record["event"])
