@@ -22,10 +22,10 @@ _SMALL = """
 import asyncio, sys
 import flowsched as fs
 from flowsched.serve import Service
-from flowsched.serve.app import Limits
+from flowsched.serve.app import RequestLimits
 from flowsched.serve.server import bound, serve
 listener = bound("127.0.0.1", 0)
-limits = Limits(body=20_000, events=50, seconds=0.5, connections=50)
+limits = RequestLimits(body=20_000, events=50, seconds=0.5, connections=50)
 service = Service(fs.Scheduler(resources=("cpu", "gpu")), kept=20_000)
 url = f"Serving at http://127.0.0.1:{listener.getsockname()[1]}/"
 asyncio.run(serve(service, listener, sys.argv[1], limits=limits, begun=lambda: print(url, flush=True)))
