@@ -40,11 +40,11 @@ def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LI
 
     Examples
     --------
-    >>> import flowsched as fs
+    >>> import flowsched as fs, pathlib, tempfile
     >>> work = fs.sim.synthetic("poisson", tasks=100, scale=0.02)
-    >>> with open("outages.csv", "w") as file:
-    ...     _ = file.write("time,machine,event,until\\n10,m0,fail,25\\n")
-    >>> [event.time for event in fs.sim.with_machine_events(work, "outages.csv").machine_events]
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "outages.csv")
+    >>> _ = path.write_text("time,machine,event,until\\n10,m0,fail,25\\n")
+    >>> [event.time for event in fs.sim.with_machine_events(work, path).machine_events]
     [10.0, 25.0]
     """
     if not isinstance(workload, Workload):
