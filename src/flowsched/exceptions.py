@@ -41,9 +41,12 @@ class FlowschedError(Exception):
     ----------
     ended : tuple of EndedRun
         Where an event was refused: the runs that the events before it have ended; see `Scheduler.apply`.
+    index : int or None
+        Where an event was refused: its position among those of the call.
     """
 
     ended: tuple[Any, ...] = ()
+    index: int | None = None
 
 
 class InputError(FlowschedError, ValueError):

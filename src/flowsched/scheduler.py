@@ -109,6 +109,7 @@ class Scheduler(Durable[RoundEngine]):
         Reason
             Code `RUNNING` if it runs (there), `PENDING` if there is room: the next round decides.  `SHARE` if there is
             room, but its job or user was at its share in the last round; likewise `GANG_SHORT`.
+            `QUOTA` if its user's or job's quota leaves too little for it now.
         """
         with self._calls:
             return self.engine.explain(task, machine)

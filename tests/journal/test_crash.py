@@ -63,7 +63,8 @@ def state_of(sched: fs.Scheduler | FineGrained) -> tuple:
 
 @pytest.mark.parametrize(
     ("who", "seed"),
-    [("Scheduler", seed) for seed in range(RUNS)] + [("FineGrained", seed) for seed in range(RUNS // 2)],
+    [("Scheduler", seed) for seed in range(RUNS)]
+    + [(who, seed) for who in ("FineGrained", "Quotas") for seed in range(RUNS // 2)],
 )
 def test_nothing_told_is_lost_and_nothing_happens_twice(
     mortals: subprocess.Popen, tmp_path: Path, who: str, seed: int

@@ -386,7 +386,7 @@ EVENTS = st.one_of(
     st.builds(fs.MachineUpdated, IDS, st.none() | AMOUNTS, IDS, st.none() | LABELS, st.none() | st.integers(0, 3), time=TIMES),
     st.builds(fs.JobSubmitted, IDS, st.lists(TASKS, max_size=2).map(tuple), IDS, st.integers(-3, 3), st.none() | st.integers(1, 3), TIMES),
     st.builds(fs.TaskSubmitted, IDS, TASKS), st.builds(fs.TaskStarted, IDS, IDS, st.none() | st.lists(st.integers(0, 3)).map(tuple)),
-    st.builds(fs.TaskFailed, IDS, st.booleans(), RUNS, time=TIMES), st.builds(fs.TaskCompleted, IDS, RUNS), st.builds(fs.UserAdded, IDS, AMOUNT), st.builds(fs.UsageSampled, IDS, AMOUNTS, st.none() | st.floats(0, 1)),
+    st.builds(fs.TaskFailed, IDS, st.booleans(), RUNS, st.booleans(), time=TIMES), st.builds(fs.TaskCompleted, IDS, RUNS), st.builds(fs.UserAdded, IDS, AMOUNT), st.builds(fs.UsageSampled, IDS, AMOUNTS, st.none() | st.floats(0, 1)),
 )  # fmt: skip
 
 

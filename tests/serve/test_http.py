@@ -334,8 +334,8 @@ IGNORED = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for jobs in th
 def test_a_signal_ends_it_with_status_0(number: int, tmp_path: Path) -> None:
     served = command("--port", 0, "--journal", tmp_path / "journal")
     client = served.client()
-    client.tell(job(1)[1])
-    stream = client.stream()
+    stream = client.stream(client.tell(job(1)[1])["after"])
+    assert next(stream)["events"] == 1
     served.process.send_signal(number)
     assert list(stream) == []
     assert served.ended() == (0, "", "")

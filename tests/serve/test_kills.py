@@ -1,6 +1,6 @@
 """Clients at work while clients and the service are killed: the journal has what was acknowledged, and has it once.
 
-By default a few seconds with few events; under FLOWSCHED_FUZZ=1 eight clients tell 2,000 events a second for a minute, and
+By default a few seconds with few events; under FLOWSCHED_FUZZ=1 eight clients tell 2,300 events a second for a minute, and
 the figures are printed.
 """
 
@@ -31,7 +31,7 @@ pytest.importorskip("uvicorn")
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills processes")
 
-CLIENTS, RATE, SECONDS = effort(3, 8), effort(150, 2000), effort(5, 60)
+CLIENTS, RATE, SECONDS = effort(3, 8), effort(150, 2300), effort(5, 60)
 KILLS, CLIENT_KILLS = effort(1, 4), effort(2, 12)
 
 

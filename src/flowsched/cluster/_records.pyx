@@ -31,7 +31,10 @@ from flowsched.cluster.model import Machine
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
 
 cdef extern from "Python.h":
+    int Py_tp_descr_set
     void PyObject_GC_UnTrack(void* it)
+    void* PyType_GetSlot(type of, int slot)
+    object PyType_GenericAlloc(type of, Py_ssize_t count)
 
 cdef enum:
     PLACE = 0
@@ -44,6 +47,9 @@ Placement.__doc__ = "Row and devices of a running task, and the time of its star
 
 cdef object new = object.__new__, put = object.__setattr__
 cdef object placement = Placement, highest = inf, lowest = -inf
+
+
+ctypedef int (*Setter)(object slot, object of, object value) except -1
 
 
 cdef struct Link:
@@ -511,7 +517,9 @@ def moved(dict before not None, dict machines not None, tuple kinds not None, ou
     cdef list places = out.places, others = []
     cdef TaskRecord task
     cdef Before state
-    place, _ = kinds
+    cdef type place = kinds[0]
+    cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
+    cdef Setter fill = <Setter> PyType_GetSlot(type(task_slot), Py_tp_descr_set)    # a frozen dataclass is filled by its slots
     group = gang = None
     for task in sorted(before):
         state = before[task]
@@ -525,11 +533,11 @@ def moved(dict before not None, dict machines not None, tuple kinds not None, ou
                 gang = None if group.job.job.gang is None else group.job.serial
             if gang is not None:
                 gangs[task.id] = gang
-            made = new(place)
-            put(made, "task", task.id)
-            put(made, "machine", machine)
-            put(made, "devices", task.devices)
+            made = PyType_GenericAlloc(place, 0)
             PyObject_GC_UnTrack(<void*> made)
+            fill(task_slot, made, task.id)
+            fill(machine_slot, made, machine)
+            fill(devices_slot, made, task.devices)
             places.append(made)
         elif task.row < 0 or task.turn != state.turn:
             others.append(task)
@@ -759,19 +767,33 @@ def unsettle(world, list tasks not None):
     (<dict> touched(world, group))[row] = None
 
 
+cdef int note(world, cls, group, bint entered) except -1:
+    """Tell the reader of a class's queue that a group has changed, and whether it `entered` the queue, at the end."""
+    queue = (<dict> world.queues).get(cls)
+    if queue is not None:
+        changed = <dict> queue.changed
+        if entered:
+            changed.pop(group, None)
+            changed[group] = True
+        else:
+            changed.setdefault(group, False)
+    return 0
+
+
 def enqueue(world, list tasks not None):
     """Let tasks wait, in the order of their turns."""
     cdef TaskRecord task
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
-    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
-    (<Chain?> group.waiting).insert(tasks)
+    cdef dict waiting = world.waiting, told = world._waiting_ids
+    cdef Chain chain = group.waiting
+    note(world, cls, group, not chain.count)
+    chain.insert(tasks)
     for task in tasks:
         if task.since is None:
             (<list> world._timeless).append(task)
     (<dict> waiting.setdefault(cls, {}))[group] = None
     told.pop(cls, None)
-    queues.pop(cls, None)
     touched(world, group)
 
 
@@ -779,15 +801,16 @@ def dequeue(world, list tasks not None):
     """Let tasks wait no more."""
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
-    cdef dict waiting = world.waiting, told = world._waiting_ids, queues = world.queues
+    cdef dict waiting = world.waiting, told = world._waiting_ids
     cdef Chain chain = group.waiting
+    note(world, cls, group, False)
     chain.remove(tasks)
     if not chain.count:
         del waiting[cls][group]
         if not waiting[cls]:
             del waiting[cls]
+            (<dict> world.queues).pop(cls, None)
     told.pop(cls, None)
-    queues.pop(cls, None)
     touched(world, group)
 
 

@@ -160,11 +160,16 @@ class TaskCompleted(Event):
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed(Event):
-    """A running task died; it waits again, or leaves if `retry` is False."""
+    """A running task died; it waits again, or leaves if `retry` is False.
+
+    A `lost` run ended with its machine, worker or agent, and not by a fault of the task.  The task waits again at once.  No
+    retry is used up, and no machine is shunned (`Task.retries`).
+    """
 
     task: Hashable
     retry: bool = True
     run: int | None = None
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ and the order in which all limits are asked in `limits`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import flowsched._pairs as _pairs
 from flowsched.cluster._records import spare_room, take
 from flowsched.cluster.affinity import Affinity
-from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.change_log import ChangeLog
+from flowsched.cluster.columns import IdPool, column, view
 from flowsched.cluster.devices import Asks, pick_devices
 from flowsched.cluster.limits import Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
@@ -32,17 +33,15 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class Inventory(Columns):
+class Inventory(ChangeLog):
     """Capacity, free room and running tasks of all machines; demands of all classes.
 
     Attributes
     ----------
     total : ndarray of int64, shape (D,)
         Capacity of all machines together.
-    clock : int
-        Counts changes.
-    arranged : int
-        Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
+    clock, arranged, version
+        See `ChangeLog`.
     suitability : Suitability
         Which class can ever run on which machine.
     affinity : Affinity
@@ -69,8 +68,6 @@ class Inventory(Columns):
     """Tasks now."""
     usable: Bools = column("rows", dtype=np.bool_)
     """Takes new tasks: neither failed nor drained."""
-    version: Ints = column("rows")
-    """Value of `clock` when the row last changed."""
     running_at: Ints = column("rows", "levels")
     """Running tasks by priority; column l is priority ``levels[l]``."""
     demand: Ints = column("classes", "resources")
@@ -83,12 +80,10 @@ class Inventory(Columns):
     _running: memoryview = view("running")
     _slots: memoryview = view("slots")
     _running_at: memoryview = view("running_at")
-    _version: memoryview = view("version")
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         super().__init__(resources=len(resources.names), devices=1, levels=4)
-        self.clock = self.arranged = 0
         self.total: Ints = np.zeros(len(resources.names), np.int64)
         self.levels: list[int] = []
         self._running_by_level: list[int] = []
@@ -96,16 +91,10 @@ class Inventory(Columns):
         self.rule: Limit | None = None
         self.affinity = Affinity()
         self.shunned = Shunned()
-        self._rows, self._classes = IdPool(), IdPool()
-        self._begin_log()
+        self._classes = IdPool()
         self._asks: dict[int, Asks] = {}
         self.tasks = RunningTasks()
         self._detach()
-
-    @property
-    def rows(self) -> int:
-        """Rows in use or once used: all rows are below it."""
-        return self._rows.count
 
     # -- limits of others ---------------------------------------------------------------------------------------
 
@@ -113,7 +102,7 @@ class Inventory(Columns):
         self.blockers = Blockers(self.resources.names)
         self._reserved: Reserved | None = None
         self.constraints: tuple[CustomLimit, ...] = ()
-        self._reach: Reach | None = None
+        self._reach = None
 
     def attach(self, reserved: Reserved, custom: Sequence[CustomLimit]) -> None:
         """Ask these limits, too, and no others than these; a copy or an image of the inventory is without.
@@ -132,7 +121,7 @@ class Inventory(Columns):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        for name in ("blockers", "_reserved", "constraints", "_reach", "_log", "_log_from", "_log_most", "columns_at"):
+        for name in ("blockers", "_reserved", "constraints", "columns_at"):
             del state[name]
         return state
 
@@ -155,7 +144,6 @@ class Inventory(Columns):
         super().__setstate__(state)
         if self.rule is not None and not hasattr(type(self.rule), "narrow"):
             raise TypeError(f"Inventory.rule: a limit expected, got {type(self.rule).__name__}")
-        self._begin_log()
         self._detach()
 
     # -- machines -----------------------------------------------------------------------------------------------
@@ -215,57 +203,6 @@ class Inventory(Columns):
         self.affinity.unsettle(row)
         self.version[row] = 0
         self._rows.give(row)
-
-    def touch(self, row: int) -> None:
-        """Count the row as changed."""
-        self.clock += 1
-        self._version[row] = self.clock
-        self._log.append(row)
-        if len(self._log) > self._log_most:
-            self._trim_log()
-
-    def _touch_all(self, rows: Collection[int]) -> None:
-        for row in list(rows):
-            self.touch(row)
-
-    def _begin_log(self) -> None:
-        self._log: list[int] = []
-        """The row that changed at each value of `clock` above `_log_from`, in their order."""
-        self._log_from = self.clock
-        self._trim_log()
-
-    def _trim_log(self) -> None:
-        """Forget the older half of a log that is longer than `changed_since` needs."""
-        self._log_most = 4 * self._few
-        if len(self._log) > self._log_most:
-            old = len(self._log) // 2
-            del self._log[:old]
-            self._log_from += old
-
-    @property
-    def _few(self) -> int:
-        """So many changes are sooner found in the log than by a look at all rows."""
-        return 32 + self.rows // 128
-
-    def changed_since(self, clock: int) -> Ints:
-        """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
-        if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
-            return np.flatnonzero(self._latest() > clock)
-        found: Ints = _pairs.changed(self, self._log, clock - self._log_from, clock)
-        return found
-
-    def newer(self, rows: Ints, clock: int) -> Bools:
-        """Return whether each of these rows is among `changed_since`."""
-        newer: Bools = self._latest()[rows] > clock
-        return newer
-
-    def _latest(self) -> Ints:
-        """Return the last change of each row, or of a row that has it in its reach."""
-        versions = self.version[: self.rows]
-        if self._reach is None:
-            return versions
-        reached = self._reach.update(versions, self.clock, self.arranged)
-        return np.where(versions > 0, np.maximum(versions, reached), 0)  # 0 is a row without a machine
 
     def shapes(self) -> Shapes:
         """Return the shapes of the machines; the same object until one changes."""
@@ -450,8 +387,6 @@ class Inventory(Columns):
         fits, why = _pairs.room(self, classes, rows, self.rule is not None)
         if self.rule is not None:
             self.rule.narrow(classes, rows, fits, why)
-        if self._reserved is not None:
-            self._reserved.narrow(classes, rows, fits, why)
         self.affinity.narrow(classes, rows, fits, why)
         if self.shunned.in_use:
             self.shunned.narrow(classes, rows, fits, why)
@@ -461,11 +396,14 @@ class Inventory(Columns):
 
     @property
     def plain(self) -> bool:
-        """True if no limit of others narrows `room`: neither a rule, a reservation, affinity, a failure nor a constraint."""
-        reserved = self._reserved is not None and self._reserved.in_use
-        return not (
-            self.rule is not None or reserved or self.constraints or self.affinity.in_use or self.shunned.in_use
-        )
+        """True if no limit of others narrows `room`: neither a rule, affinity, a failure nor a constraint."""
+        return not (self.rule is not None or self.constraints or self.affinity.in_use or self.shunned.in_use)
+
+    @property
+    def held(self) -> Ints | None:
+        """By row, the class that a machine is kept for, -1 without one; None if no machine is kept."""
+        reserved = self._reserved
+        return reserved.held if reserved is not None and reserved.in_use else None
 
     def worst_running(self) -> int | None:
         """Return the worst (largest) priority that runs anywhere, None if no task runs."""

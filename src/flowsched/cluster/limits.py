@@ -184,8 +184,9 @@ class Reserved(Protocol):
         """True if a machine is kept."""
         ...
 
-    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: Masks) -> None:
-        """See `Limit.narrow`."""
+    @property
+    def held(self) -> Ints:
+        """By row, the class that it is kept for, -1 without one; rows beyond the end are kept for none."""
         ...
 
     def against(self, classes: Ints, rows: Ints) -> Bools:

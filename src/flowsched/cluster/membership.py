@@ -1,7 +1,7 @@
 """Groups and classes of tasks, and the tasks that are in none of them for a while.
 
 A task that failed and has retries left *rests* until its back-off is over.  It then begins to wait again.  So neither the
-network nor a round knows anything of it.
+network nor a round knows anything of it.  One whose run was lost waits again at once, as after `MachineFailed`.
 
 Rule: a resting task is in `resting`, in its job and in `tasks`.  Its `group` is one of its own, which is in no job: it tells
 the job, the class and the data with which the task comes back.  The class counts the task.
@@ -115,6 +115,11 @@ class Membership(Views):
         self._classes[cls.key] = self.by_class[cls.index] = cls
         return cls
 
+    def _class_like(self, cls: TaskClass, key: tuple[Any, ...]) -> TaskClass:
+        """Return the class of this key; a new one is like another one otherwise."""
+        like = cls.demand, cls.constraints, cls.priority, cls.kind, cls.prefers, cls.tolerations
+        return self._classes.get(key) or self._new_class(TaskClass(-1, key, *like))
+
     def _founded(self, group: Group) -> Group:
         """Make a group one of its job."""
         self._serial += 1
@@ -171,10 +176,7 @@ class Membership(Views):
         self.attempts[task.id] = attempts
         was = task.group.cls
         key = (*was.key[:PLAIN], frozenset(attempts.failed_on))
-        cls = self._classes.get(key)
-        if cls is None:
-            like = TaskClass(-1, key, was.demand, was.constraints, was.priority, was.kind, was.prefers, was.tolerations)
-            cls = self._new_class(like)
+        cls = self._class_like(was, key)
         self._rest(task, cls, None if time is None else time + attempts.rest())
         if not attempts.backoff:
             self._come_back([task], time)

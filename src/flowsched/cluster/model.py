@@ -192,6 +192,10 @@ class Resources:
         """Return usage in micro-units; the same conventions as `demand`, but any amount of devices."""
         return self._vector(what, amounts, up=True)
 
+    def amounts(self, what: str, amounts: Mapping[str, float]) -> NDArray[np.int64]:
+        """Return amounts that limit, in micro-units; the same conventions as `demand`, but any amount of devices."""
+        return self._vector(what, amounts, up=False)
+
     def capacity(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         """Capacity vector in micro-units; the same conventions as `demand`, devices in whole numbers only."""
         if type(amounts) in _BY_NAME:
@@ -272,7 +276,8 @@ class Task:
         Estimate of its run time, in the time unit of the events; None without one.  See `Policy.backfill`.
     retries : int or None
         How often it starts again after `TaskFailed`; it then leaves with the next one.  It shuns machines on which it
-        failed while another one could hold it.  None: as often as the events say, on any machine.
+        failed while another one could hold it.  Runs that were `lost` do not count.  None: as often as the events say, on
+        any machine.
     backoff : float
         How long it rests after its first failure, in the time unit of the events; twice as long after each further one, up
         to 32 times.  Only with `retries`.

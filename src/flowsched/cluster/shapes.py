@@ -78,8 +78,11 @@ class Suitability:
         self._ever: dict[int, NDArray[np.uint8]] = {}
         self._most: dict[int, int] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but what is worked out anew when it is asked for; an image that told it would not be asked."""
+        return {name: value for name, value in vars(self).items() if name not in ("_snapshot", "_ever", "_most")}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Become another one, but for what is worked out anew when it is asked for."""
         vars(self).update(state)
         self._snapshot, self._ever, self._most = None, {}, {}
 

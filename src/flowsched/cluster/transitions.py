@@ -52,7 +52,8 @@ class Transitions:
     waiting : dict of TaskClass to dict of Group
         Classes with waiting tasks, and their groups that have some.
     queues : dict of TaskClass
-        What a reader keeps of the waiting tasks of a class, until one of them starts, stops, comes or goes.
+        What a reader keeps of the waiting tasks of a class.  Its dict `changed` gets each group of which tasks start, stop,
+        come or go, with True if the group has come to stand at the end of `waiting` since, wherever it stood.
     moving : bool
         In the middle of one move: an exception there leaves what cannot be taken back.
     """
@@ -77,6 +78,11 @@ class Transitions:
     def touched(self) -> Collection[Group]:
         """Groups with other numbers of tasks since the last look at changes."""
         return self._changes.groups
+
+    @property
+    def news(self) -> Changes:
+        """What changed since the last look at changes; it is not forgotten."""
+        return self._changes
 
     def date(self, now: float) -> None:
         """Tasks submitted at no stated time wait since now."""

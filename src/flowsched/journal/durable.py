@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any, Generic, NoReturn, Self, TypeVar
 from weakref import WeakSet
 
@@ -116,13 +116,17 @@ class Durable(Generic[E]):
     def _set_policy(self, policy: Policy) -> None:
         self.engine.policy = policy
 
-    def apply(self, *events: Event) -> tuple[EndedRun, ...]:
-        """Let events happen, and return the runs that they ended; see `Cluster.apply`."""
+    def apply(self, *events: Event, atomic: bool = False) -> tuple[EndedRun, ...]:
+        """Let events happen, all or none of them if `atomic`, and return the runs that they ended; see `Cluster.apply`."""
         with self._calls:
+            act = self._apply_atomically if atomic else self.engine.apply_batch
             if self.journal is None:  # there may be many, and each costs a microsecond only
-                return self.engine.apply_batch(events)
+                return act(events)
             self._check_ready()
-            return self.journal.events(events, self.engine.apply_batch, self.engine.cluster)
+            return self.journal.events(events, act, self.engine.cluster, atomic)
+
+    def _apply_atomically(self, events: Sequence[Event]) -> tuple[EndedRun, ...]:
+        return self.engine.cluster.apply(*events, atomic=True)
 
     def schedule(self, now: float, time_limit: float | None = None) -> Round:
         """Decide a round, of which nothing happens yet.

@@ -147,17 +147,22 @@ class Journal:
         events: Sequence[Event],
         apply_batch: Callable[[Sequence[Event]], tuple[EndedRun, ...]],
         cluster: Cluster,
+        atomic: bool = False,
     ) -> tuple[EndedRun, ...]:
         """Let events happen by one call of `apply_batch`, write down those that happened, and return the runs that they ended.
 
         `Cluster.events` counts them, also where the call ended with an exception.  Events from the first one on that no
-        journal can hold do not happen.
+        journal can hold do not happen, and no event of an atomic call then does.
         """
         records, refusal = _encoded(events)
+        ended: tuple[EndedRun, ...] = ()
         self._open()
         before = cluster.events
         try:
-            ended = apply_batch(events if refusal is None else events[: len(records)])
+            if refusal is None:
+                ended = apply_batch(events)
+            elif not atomic:
+                ended = apply_batch(events[: len(records)])
         finally:
             if not cluster.midway:
                 happened = records[: cluster.events - before]
@@ -165,7 +170,7 @@ class Journal:
                 self._close(self.fsync == "always", record)
         if refusal is not None:
             if isinstance(refusal, FlowschedError):
-                refusal.ended = ended
+                refusal.ended, refusal.index = ended, len(records)
             try:
                 raise refusal
             finally:

@@ -149,7 +149,7 @@ class Extras:
         ------
         TypeError
         """
-        lists: set[int] = set()
+        seen: set[int] = set()
         for kind, of_kind in things.items():
             known = self.parts.get(kind)
             if known is None or kind is FlowNetwork:  # a network has checked itself
@@ -162,10 +162,10 @@ class Extras:
                     raise TypeError(f"a {kind.__name__} of other parts")
                 _compare(kind, known, parts)
                 for name, like in known.items():
-                    if isinstance(like, list):
-                        if id(parts[name]) in lists:
-                            raise TypeError(f"{kind.__name__}.{name}: a list that something else changes, too")
-                        lists.add(id(parts[name]))
+                    if isinstance(like, list | dict):
+                        if id(parts[name]) in seen:
+                            raise TypeError(f"{kind.__name__}.{name}: what something else changes, too")
+                        seen.add(id(parts[name]))
 
 
 def _fields(kind: type) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from contextlib import suppress
 from itertools import chain
 from math import inf
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from flowsched.boundary.validate import number
 from flowsched.cluster.events import EndedRun, Event, JobSubmitted, TaskSubmitted
@@ -31,7 +31,6 @@ from flowsched.exceptions import DuplicateIdError, FlowschedError, JournalError,
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
 from flowsched.serve import wire
-from flowsched.serve.rehearsal import check_events
 from flowsched.serve.rounds import NewestRounds
 from flowsched.serve.told import ToldRequests
 from flowsched.serve.wire import RequestError, Row
@@ -187,11 +186,10 @@ class Service:
             return await asyncio.to_thread(self._supposed, copy, events)
 
     def _supposed(self, copy: Scheduler, events: Sequence[Event]) -> Row:
-        before = copy.cluster.events
         try:
             copy.apply(*events)
         except FlowschedError as error:
-            raise _refused(error, copy.cluster.events - before) from None
+            raise _refused(error) from None
         round = copy.schedule(self._clock(), self._round_limit)
         waiting = wire.reasons(round.waiting, round.waiting)
         return {"now": round.now, **wire.deltas(round.deltas, {}), "waiting": waiting, "again_at": round.again_at}
@@ -292,24 +290,17 @@ class Service:
 
     def _happen_one(self, request: _Request) -> Row:
         scheduler, cluster = self.scheduler, self.scheduler.cluster
-        events, before = request.events, cluster.events
-        refused = check_events(cluster, events)
-        if refused is not None:
-            raise _refused(refused[1], refused[0])
+        events = request.events
         if request.key is not None and events:
-            self._told.note(request.key, request.digest, before, len(events))
+            self._told.note(request.key, request.digest, cluster.events, len(events))
         try:
-            ended = scheduler.apply(*events) if events else ()
+            ended = scheduler.apply(*events, atomic=True) if events else ()
         except FlowschedError as error:
             if isinstance(error, _AHEAD):
                 raise
             if request.key is not None:
                 self._told.refuse(request.key, cluster.events)
-            done = cluster.events - before
-            if done:  # the rehearsal was wrong
-                _LOGGER.error("a request was refused at event %d, and those before it stand: %s", done, error)
-                self._note(events[:done], error.ended)
-            raise _refused(error, done, **({"happened": done} if done else {})) from None
+            raise _refused(error) from None
         self._note(events, ended)
         return {"events": len(events), "after": self.made, "ended": [run._asdict() for run in ended]}
 
@@ -385,10 +376,10 @@ class Service:
             self._size, self._again, self._compacting = journal.size, 0.0, time.perf_counter() - start
 
 
-def _refused(error: FlowschedError, index: int, **more: Any) -> RequestError:
+def _refused(error: FlowschedError) -> RequestError:
     """Return the answer to a request of which an event was refused."""
     status = 404 if isinstance(error, UnknownIdError) else 409 if isinstance(error, DuplicateIdError) else 422
-    return RequestError(f"events[{index}]: {error}", status, index=index, **more)
+    return RequestError(f"events[{error.index}]: {error}", status, index=error.index)
 
 
 def _check_same(digest: str, told: str) -> None:

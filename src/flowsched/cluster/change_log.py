@@ -1,0 +1,109 @@
+"""The rows that changed since a look: what readers of the inventory pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import flowsched._pairs as _pairs
+from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.limits import Reach
+
+__all__ = ["ChangeLog"]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+class ChangeLog(Columns):
+    """Columns over rows of machines, each with the time of its last change.
+
+    Attributes
+    ----------
+    clock : int
+        Counts changes.
+    arranged : int
+        Value of `clock` when a machine last changed its rack, its labels or its capacity, or went.
+    """
+
+    version: Ints = column("rows")
+    """Value of `clock` when the row last changed."""
+
+    _version: memoryview = view("version")
+
+    def __init__(self, **lengths: int) -> None:
+        super().__init__(**lengths)
+        self.clock = self.arranged = 0
+        self._rows = IdPool()
+        self._reach: Reach | None = None
+        self._begin_log()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        for name in ("_reach", "_log", "_log_from", "_log_most"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._reach = None
+        self._begin_log()
+
+    @property
+    def rows(self) -> int:
+        """Rows in use or once used: all rows are below it."""
+        return self._rows.count
+
+    def touch(self, row: int) -> None:
+        """Count the row as changed."""
+        self.clock += 1
+        self._version[row] = self.clock
+        self._log.append(row)
+        if len(self._log) > self._log_most:
+            self._trim_log()
+
+    def _touch_all(self, rows: Collection[int]) -> None:
+        for row in list(rows):
+            self.touch(row)
+
+    def _begin_log(self) -> None:
+        self._log: list[int] = []
+        """The row that changed at each value of `clock` above `_log_from`, in their order."""
+        self._log_from = self.clock
+        self._trim_log()
+
+    def _trim_log(self) -> None:
+        """Forget the older half of a log that is longer than `changed_since` needs."""
+        self._log_most = 4 * self._few
+        if len(self._log) > self._log_most:
+            old = len(self._log) // 2
+            del self._log[:old]
+            self._log_from += old
+
+    @property
+    def _few(self) -> int:
+        """So many changes are sooner found in the log than by a look at all rows."""
+        return 32 + self.rows // 128
+
+    def changed_since(self, clock: int) -> Ints:
+        """Return the rows that changed after that value of `clock`, and those in reach of these, in ascending order."""
+        if self._reach is not None or clock < self._log_from or self.clock - clock > self._few:
+            return np.flatnonzero(self._latest() > clock)
+        found: Ints = _pairs.changed(self, self._log, clock - self._log_from, clock)
+        return found
+
+    def newer(self, rows: Ints, clock: int) -> Bools:
+        """Return whether each of these rows is among `changed_since`."""
+        newer: Bools = self._latest()[rows] > clock
+        return newer
+
+    def _latest(self) -> Ints:
+        """Return the last change of each row, or of a row that has it in its reach."""
+        versions = self.version[: self.rows]
+        if self._reach is None:
+            return versions
+        reached = self._reach.update(versions, self.clock, self.arranged)
+        return np.where(versions > 0, np.maximum(versions, reached), 0)  # 0 is a row without a machine

@@ -1,0 +1,169 @@
+"""A small cluster in which events happen first, so that all of them happen or none.
+
+Whether an event is refused depends on the things that it names, and on few others.  `take_part` gives an empty cluster
+just these, as they are.  What that cluster refuses, the whole one would refuse, by the same checks.
+
+The small cluster has, of the whole one:
+
+* machines, tasks, jobs and users of every name that occurs in the events; runs of these tasks and on these machines that
+  stop;
+* all tasks of a machine whose room is asked for (a task is adopted there, or it is described anew), and the whole rack of
+  such a machine where racks limit tasks of a kind;
+* the jobs of all these tasks.  Each has one more task, if there is one: so the job is not over;
+* for a user that leaves one more job with tasks, if there is one.
+
+Machines without a name here, on which some of these tasks run, have no capacity.  Ages, rests and orders do not matter.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from math import inf
+from typing import Any, TypeVar
+
+from flowsched.boundary.validate import ordered
+from flowsched.cluster import events as ev
+from flowsched.cluster.model import Task
+from flowsched.cluster.records import Group, JobRecord, MachineRecord, TaskRecord
+from flowsched.cluster.task_events import TaskEvents
+from flowsched.exceptions import InputError
+
+__all__ = ["take_part"]
+
+_Thing = TypeVar("_Thing")
+
+Names = dict[Hashable, None]
+
+_OfMachines = ev.MachineAdded | ev.MachineUpdated
+
+
+def take_part(small: TaskEvents, whole: TaskEvents, events: Sequence[ev.Event]) -> None:
+    """Give an empty cluster the part of another one on which it depends whether it takes these events.
+
+    Raises
+    ------
+    InputError
+        A part of an event is an iterator, which can be read only once.
+    """
+    names = _names(events)
+    named = _known(whole.machines, names)
+    asked = _asked(whole, events)
+    tasks = dict.fromkeys(_known(whole.tasks, names))
+    for machine in asked:
+        tasks.update(dict.fromkeys(machine.tasks))
+    jobs = dict.fromkeys([*_known(whole.jobs, names), *(task.group.job for task in tasks)])
+    for user in [event.id for event in events if isinstance(event, ev.UserRemoved)]:
+        more = (job for job in whole.jobs.values() if job.job.user == user and job.tasks and job not in jobs)
+        jobs.update(dict.fromkeys([job for job, _ in zip(more, "1", strict=False)]))
+    counts = Counter(task.group.job for task in tasks)
+    for job in jobs:
+        tasks.update(dict.fromkeys([task for task in job.tasks[: counts[job] + 1] if task not in tasks][:1]))
+
+    small.runs = whole.runs
+    small.users.update((user.id, user) for user in _known(whole.users, names))
+    rows = _add_machines(small, whole, dict.fromkeys([*named, *asked]), tasks)
+    _add_jobs(small, whole, jobs, tasks, rows)
+    for run, stop in whole.stopping.items():
+        if stop.task in names or stop.row in rows:
+            small.stopping[run] = stop._replace(row=rows.get(stop.row, -1))
+
+
+def _names(events: Iterable[ev.Event]) -> Names:
+    """Return all names that occur in events."""
+    names: Names = {}
+    for index, event in enumerate(events):
+        for name in ("capacity", "devices", "taints", "tasks"):
+            if hasattr(getattr(event, name, None), "__next__"):
+                error = InputError(f"{type(event).__name__}: {name}: a sequence expected, not an iterator")
+                error.index = index
+                raise error
+        for name in ("id", "job", "machine", "task", "user"):
+            _note(names, getattr(event, name, None))
+        for task in _new_tasks(event):
+            _note(names, task.id)
+    return names
+
+
+def _new_tasks(event: ev.Event) -> list[Task]:
+    told: Any = event.tasks if isinstance(event, ev.JobSubmitted) else (getattr(event, "task", None),)
+    try:
+        return [task for task in ordered("tasks", told) if isinstance(task, Task)]
+    except InputError:  # the event will be refused, so no event behind it will happen
+        return []
+
+
+def _note(names: Names, name: Any) -> None:
+    try:
+        names[name] = None
+    except TypeError:  # no hash: nothing is called that
+        pass
+
+
+def _known(things: Mapping[Hashable, _Thing], names: Names) -> list[_Thing]:
+    return [things[name] for name in names if name in things]
+
+
+def _asked(whole: TaskEvents, events: Sequence[ev.Event]) -> list[MachineRecord]:
+    """Return the machines whose room is asked for, and those in their racks if these count."""
+    names: Names = {}
+    adopting = False
+    for event in events:
+        if isinstance(event, ev.MachineUpdated):
+            _note(names, event.id)
+        elif isinstance(event, ev.TaskStarted) and event.run is None:
+            _note(names, event.machine)
+            adopting = True
+    asked = _known(whole.machines, names)
+    if adopting and (
+        whole.inventory.affinity.in_use or any(task.apart_in_rack for event in events for task in _new_tasks(event))
+    ):
+        racks: Names = dict.fromkeys(machine.rack for machine in asked)
+        for event in events:
+            if isinstance(event, _OfMachines):
+                _note(racks, event.rack)
+        racks.pop(None, None)
+        asked += [machine for machine in whole.machines.values() if machine.rack in racks and machine.id not in names]
+    return asked
+
+
+def _add_machines(
+    small: TaskEvents, whole: TaskEvents, named: Iterable[MachineRecord], tasks: Iterable[TaskRecord]
+) -> dict[int, int]:
+    """Add these machines, and those where the tasks run; return the new rows by the old ones."""
+    rows: dict[int, int] = {}
+    for old in [*named, *(whole.by_row[task.row] for task in tasks if task.row >= 0)]:
+        if old.row not in rows:
+            rows[old.row] = row = small.inventory.add_machine()
+            small.by_row[row] = MachineRecord(old.machine, row)
+            small.inventory.affinity.settle(row, None)
+    for old in named:
+        new = small.machines[old.id] = small.by_row[rows[old.row]]
+        small._describe(new, old.machine, whole.inventory.capacity[old.row], new=True)
+        new.failed, new.drained = old.failed, old.drained
+    return rows
+
+
+def _add_jobs(
+    small: TaskEvents,
+    whole: TaskEvents,
+    jobs: Iterable[JobRecord],
+    tasks: Iterable[TaskRecord],
+    rows: Mapping[int, int],
+) -> None:
+    """Add these jobs and tasks; those that run do so in their new rows."""
+    small.jobs.update((job.job.id, JobRecord(job.job, job.serial)) for job in jobs)
+    groups: dict[Group, list[TaskRecord]] = {}
+    for task in tasks:
+        groups.setdefault(task.group, []).append(task)
+    for old, those in groups.items():
+        job, cls = small.jobs[old.job.job.id], small._class_like(old.cls, old.cls.key)
+        group = job.groups.get(cls) or small._founded(Group(job, cls, 0))
+        for task, new in zip(those, small._add_records(group, [task.id for task in those], None, inf), strict=True):
+            new.run = task.run
+            if task.id in whole.attempts:
+                small.attempts[task.id] = whole.attempts[task.id]
+            if task.row >= 0:
+                row = rows[task.row]
+                there = small.by_row[row].id in small.machines
+                small.start([new], row, task.devices if there else (), 0.0)

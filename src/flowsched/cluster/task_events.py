@@ -1,0 +1,223 @@
+"""Jobs, tasks and users come and go, tasks start and end: the part of a cluster that handles these events."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from itertools import pairwise
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.boundary.validate import number, ordered, quoted, truth, whole
+from flowsched.cluster import events as ev
+from flowsched.cluster._records import added, alike, enqueue
+from flowsched.cluster.columns import IdPool
+from flowsched.cluster.inventory import Inventory
+from flowsched.cluster.machine_events import MachineEvents
+from flowsched.cluster.membership import Attempts
+from flowsched.cluster.model import DESCRIPTION, Job, Task, User
+from flowsched.cluster.records import Group, JobRecord, TaskRecord
+from flowsched.cluster.views import found
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
+
+__all__ = ["TaskEvents"]
+
+
+class TaskEvents(MachineEvents):
+    """The part of a cluster that knows what becomes of jobs, tasks and users.
+
+    Attributes
+    ----------
+    users : dict of user id to User
+    by_index : list of TaskRecord or None
+        Tasks by their indices.
+    runs : int
+        See `Cluster`.
+    """
+
+    def __init__(self, inventory: Inventory) -> None:
+        super().__init__(inventory)
+        self.users: dict[Hashable, User] = {}
+        self.by_index: list[TaskRecord | None] = []
+        self._indices = IdPool()
+        self.runs = 0
+
+    def _job_submitted(self, event: ev.JobSubmitted) -> None:
+        described = Job(event.id, event.user, event.priority, event.gang, event.deadline, event.closed)
+        old = self.jobs.get(event.id)
+        if old is not None and old.tasks:
+            raise DuplicateIdError(f"job {event.id!r} is already there")
+        tasks = ordered(f"job {event.id!r}: tasks", event.tasks)
+        if described.closed and not tasks:
+            raise InputError(f"job {event.id!r}: a closed job needs tasks: it leaves with the last one")
+        runs = self._runs(event.id, tasks)
+        self._serial += 1
+        job = self.jobs[event.id] = JobRecord(described, self._serial)
+        if event.user is not None:
+            self.users.setdefault(event.user, User(event.user))
+        for run, demand in runs:
+            self._add_tasks(job, run, demand, event.time)
+
+    def _task_submitted(self, event: ev.TaskSubmitted) -> None:
+        job = found(self.jobs, event.job, UnknownIdError, "job")
+        if job.job.closed:
+            raise InputError(f"job {event.job!r} is closed: it takes no more tasks")
+        for run, demand in self._runs(event.job, (event.task,)):
+            self._add_tasks(job, run, demand, event.time)
+
+    def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[tuple[Task, ...], NDArray[np.int64]]]:
+        """Check new tasks; return the runs of those that differ in their ids alone, each with its demand."""
+        for i, task in enumerate(tasks):
+            if not isinstance(task, Task):
+                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
+        ids = [task.id for task in tasks]
+        if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
+            seen = set(self.tasks)
+            for id in ids:
+                if id in seen:
+                    raise DuplicateIdError(f"task {id!r} is already there")
+                seen.add(id)
+        runs = [tasks[first:end] for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
+        return [(run, self.resources.demand(f"task {run[0].id!r}: demand", run[0].demand)) for run in runs]
+
+    def _add_tasks(
+        self, job: JobRecord, tasks: tuple[Task, ...], demand: NDArray[np.int64], time: float | None
+    ) -> None:
+        """Add tasks that differ in their ids alone."""
+        group = self._group(job, tasks[0], demand)
+        duration = inf if tasks[0].duration is None else tasks[0].duration
+        ids = [task.id for task in tasks]
+        if tasks[0].retries is not None:
+            attempts = Attempts(tasks[0].retries, tasks[0].backoff)
+            self.attempts.update(dict.fromkeys(ids, attempts))
+        self._add_records(group, ids, time, duration)
+
+    def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
+        """Let new tasks of a group wait."""
+        job, indices = group.job, self._indices.take_some(len(ids))
+        records = added(ids, group, indices, self._turn, time, duration)
+        self._turn += len(records)
+        self.by_index += [None] * (self._indices.count - len(self.by_index))
+        for index, record in zip(indices, records, strict=True):
+            self.by_index[index] = record
+        self.tasks.update(zip(ids, records, strict=True))
+        job.tasks.extend(records)
+        job.most = max(job.most, len(job.tasks))
+        group.tasks += len(records)
+        group.cls.tasks += len(records)
+        enqueue(self, records)
+        return records
+
+    def _task_started(self, event: ev.TaskStarted) -> None:
+        if self._stale(event):
+            return
+        task, machine = self.task(event.task), self.machine(event.machine)
+        what = f"task {event.task!r}: devices"
+        given = None if event.devices is None else tuple(whole(what, i, 0) for i in ordered(what, event.devices))
+        if task.row >= 0:
+            if task.row == machine.row and given in (None, task.devices):
+                return
+            raise InputError(f"task {event.task!r} already runs on {self.placement(event.task)!r}")
+        if machine.failed:
+            raise InputError(f"task {event.task!r}: machine {event.machine!r} has failed")
+        cls = task.group.cls.index
+        # It has started, whatever the constraints of the policy say.
+        devices = self.inventory.devices_for(machine.row, cls) if given is None else given
+        if devices is None or not self.inventory.has_room(machine.row, cls, devices):
+            raise InputError(f"task {event.task!r} does not fit on machine {event.machine!r} beside what runs there")
+        if task.id in self.resting:
+            self._come_back([task], event.time)
+        self.start([task], machine.row, devices, 0.0 if event.time is None else event.time)
+        self.runs += 1
+        task.run = self.runs
+
+    def _running(self, task: Hashable) -> TaskRecord:
+        record = self.task(task)
+        if record.row < 0:
+            raise InputError(f"task {task!r} waits, it does not run")
+        return record
+
+    def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
+        if self._stale(event):
+            return []
+        stopped = self._stop_told(event)
+        if stopped is not None:  # it was done before it was stopped
+            self._let_go([stopped], event.time)
+            if event.task in self.tasks and self.tasks[event.task].run == stopped:
+                self._remove(self.tasks[event.task])
+            return []
+        record = self._running(event.task)
+        over = self.runs_of((record,), event)
+        self._remove(record)
+        return over
+
+    def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
+        if self._stale(event):
+            return []
+        retry = truth(f"task {event.task!r}: retry", event.retry)
+        lost = truth(f"task {event.task!r}: lost", event.lost)
+        stopped = self._stop_told(event)
+        if stopped is not None:
+            self._let_go([stopped], event.time)
+            return []
+        record = self._running(event.task)
+        over = self.runs_of((record,), event)
+        self.stop(record, event.time)
+        if not (retry and (lost or self._retry(record, over[0].machine, event.time))):
+            self._remove(record)
+        return over
+
+    def _task_removed(self, event: ev.TaskRemoved) -> list[ev.EndedRun]:
+        record = self.task(event.task)
+        over = self.runs_of((record,), event)
+        self._remove(record)
+        return over
+
+    def _job_removed(self, event: ev.JobRemoved) -> list[ev.EndedRun]:
+        tasks = found(self.jobs, event.job, UnknownIdError, "job").tasks
+        over = self.runs_of(tasks, event)
+        for task in tasks:
+            self._remove(task)
+        self.jobs.pop(event.job, None)  # a closed one has left with its last task
+        return over
+
+    def _user_added(self, event: ev.UserAdded) -> None:
+        user = User(event.id, event.quota)
+        if event.id in self.users:
+            raise DuplicateIdError(f"user {event.id!r} is already there")
+        self.users[event.id] = user
+
+    def _user_updated(self, event: ev.UserUpdated) -> None:
+        found(self.users, event.id, UnknownIdError, "user")
+        self.users[event.id] = User(event.id, event.quota)
+
+    def _user_removed(self, event: ev.UserRemoved) -> None:
+        found(self.users, event.id, UnknownIdError, "user")
+        for job in self.jobs.values():
+            if job.job.user == event.id and job.tasks:
+                raise InputError(f"user {event.id!r} still has job {job.job.id!r}")
+        del self.users[event.id]
+
+    def _usage_sampled(self, event: ev.UsageSampled) -> None:
+        if self._stale(event):
+            return
+        self.task(event.task)
+        self.resources.usage(f"task {event.task!r}: usage", event.usage)
+        what = f"task {event.task!r}: progress"
+        if event.progress is not None and not 0 <= number(what, event.progress) <= 1:
+            raise InputError(
+                f"task {event.task!r}: progress: a number from 0 to 1 expected, got {quoted(event.progress)}"
+            )
+
+    def _remove(self, task: TaskRecord) -> None:
+        self._leave(task)
+        task.gone = True
+        job = task.group.job
+        del self.tasks[task.id]
+        self.attempts.pop(task.id, None)
+        job.tasks.remove([task])
+        self.by_index[task.index] = None
+        self._indices.give(task.index)
+        if job.job.closed and not job.tasks:
+            del self.jobs[job.job.id]
