@@ -16,6 +16,7 @@ import zipfile
 from pathlib import Path
 
 from Cython.Build import cythonize
+from Cython.Compiler import Options
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
@@ -32,14 +33,15 @@ MODULES = (
     "_ns",
     "_pairs",
     "_scaling",
-    "_simple",
-    "cluster._records",
     "fgm._course",
     "fgm._match",
     "journal._walk",
     "journal._words",
 )
-"""Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot."""
+"""Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot.  What they say of themselves stays in the source."""
+
+PUBLIC = ("_simple", "cluster._records")
+"""Users meet their classes, so these have docstrings: a fiftieth of the wheel in all modules."""
 
 HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course", "fgm._match")
 """Compiled for speed (``-O3`` is larger by an eighth and no faster); the others, which mostly call Python, for size."""
@@ -157,11 +159,11 @@ class Wheel(bdist_wheel):
                 plain.unlink()
 
 
-setup(
-    cmdclass={"build_ext": Build, "bdist_wheel": Wheel},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {},
-    ext_modules=cythonize(
-        [*(extension(name, ".pyx") for name in MODULES), extension(SHARED, ".c")],
+def translated(*extensions: Extension, docstrings: bool) -> list[Extension]:
+    """Translate modules to C, with docstrings or without."""
+    Options.docstrings = docstrings
+    return cythonize(
+        list(extensions),
         shared_utility_qualified_name=f"flowsched.{SHARED}",
         compiler_directives={
             "language_level": 3,
@@ -175,5 +177,14 @@ setup(
             "freethreading_compatible": True,
         },
         force=True,  # a change of directives alone does not make Cython translate again
-    ),
+    )
+
+
+setup(
+    cmdclass={"build_ext": Build, "bdist_wheel": Wheel},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if limited else {},
+    ext_modules=[
+        *translated(*(extension(name, ".pyx") for name in PUBLIC), docstrings=True),
+        *translated(*(extension(name, ".pyx") for name in MODULES), extension(SHARED, ".c"), docstrings=False),
+    ],
 )

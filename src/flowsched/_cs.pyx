@@ -174,6 +174,8 @@ cdef int64_t MOVE_NS = 2         # a potential that it changes
 cdef int64_t PIVOT_NS = 500
 cdef int64_t NODE_NS = 8         # each node, to hand over flow and potentials
 cdef int64_t ARC_NS = 30         # each arc, to make a basis: half of it, as what has changed a few times is likely to change again
+cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many times what it took until then, and as twice what was known
+cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
 cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
@@ -1760,13 +1762,15 @@ cdef class Network:
         return 0
 
     cdef int learn_repair(self, bint spent) except -1 nogil:
-        cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED]
+        cdef int64_t work = WALK_NS * self.count[WALK_SCANS] + SEARCH_NS * self.count[SEARCH_SCANS] + SETTLE_NS * self.count[SETTLED], each
         cdef double simplex
         if not self.size:
             return 0
-        if spent:
+        each = work // self.size
+        if spent:           # it takes more than that; in near ties it would else be tried, and given up, again and again
+            each = max(GIVEN_UP * each, 3 * self.recorded()[BY_REPAIR])
             work *= 2
-        self.learn(BY_REPAIR, work // self.size)
+        self.learn(BY_REPAIR, min(each, RECORD_MAX))
         if not self.based and not self.reshaped and self.solved:
             simplex = self.expected(BY_SIMPLEX)
             if not simplex:
@@ -1777,6 +1781,7 @@ cdef class Network:
     cdef int run(self, int algorithm, bint warm) except -1 nogil:
         """Solve by repair as far as that is likely to be the fastest way; SPENT if a kernel for whole networks is to take over."""
         cdef int status
+        cdef double simplex
         self.allowance, self.size = FAR, self.nactive
         self.way = SCALING if algorithm == SCALING else REPAIR
         if algorithm == SCALING and (not warm or self.halted == SCALING and not self.reshaped):
@@ -1796,8 +1801,9 @@ cdef class Network:
             self.allowance = SCANS_RESHAPED * (<int64_t>self.live_arcs + 1000)
         elif algorithm == AUTO:
             self.allowance = (SCANS_COLD if not warm else SCANS_RESHAPED if self.reshaped else SCANS_WARM) * (<int64_t>self.live_arcs + 1000)
-            if self.based:
-                self.allowance = min(self.allowance, <int64_t>min(self.expected(BY_SIMPLEX) / (2 * WALK_NS), 1e18))
+            simplex = self.expected(BY_SIMPLEX) if self.based else 0
+            if simplex:         # giving up costs half of what it leads to
+                self.allowance = <int64_t>min(simplex / (2 * WALK_NS), SCANS_RESHAPED * (<double>self.live_arcs + 1000))
         if self.patience >= 0 and algorithm != REPAIR:
             self.allowance = self.patience
         status = self.repair() if warm or algorithm != AUTO or self.patience >= 0 else self.pace()

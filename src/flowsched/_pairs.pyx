@@ -8,8 +8,9 @@ Symbols: class c, row r, resource d; x = demand[c, d], f = free[r, d], k = capac
 Room
 ----
 The tasks of c that fit on r are the least of floor(f / x) over x > 0.  For d = g they are the whole free devices over those of a task, or
-the shares that each device still has.  Where a limit of an adapter's decides on resources, d = g alone counts.  A machine that takes no tasks, or whose labels
-or taints keep the class off, has room for none.  Each reason why one more task has no room is a bit (`flowsched.cluster.limits`).  Slots are a bit only: the flow counts them.
+the shares that each device still has.  Where a limit of an adapter's decides on resources, d = g alone counts.  A machine has room for none if it takes no tasks,
+if its labels or taints keep the class off, or if it is kept for another class of no worse priority.  Each reason why one more task has no room is a bit
+(`flowsched.cluster.limits`).  Slots are a bit only: the flow counts them.
 
 Costs
 -----
@@ -64,6 +65,7 @@ cdef enum:
     DOWN = 1
     LABEL = 2
     SLOTS = 4
+    HELD = 8
     RESOURCE = 16           # << d
 
     MOST_VIEWS = 32
@@ -153,6 +155,8 @@ cdef struct World:
     const int64_t *shape                    # by row
     const char *usable                      # by row
     const char *suits                       # by class and shape: labels and taints allow it
+    const int64_t *held                     # by row, as far as the array goes: the class that it is kept for, -1 without one
+    Py_ssize_t held_rows
 
 
 cdef struct Grid:
@@ -180,6 +184,11 @@ cdef int open_world(Views views, inventory, World *w) except -1:
     w.suits = <const char *> views.take(suitability.suiting, 1, 2, &w.classes, &w.shapes)
     if w.g >= w.resources:
         raise ValueError("devices are no resource")
+    w.held, w.held_rows, held = NULL, -1, inventory.held
+    if held is None:
+        w.held_rows = 0
+    else:
+        w.held = <const int64_t *> views.take(held, 8, 1, &w.held_rows, &none)
     return 0
 
 
@@ -218,6 +227,11 @@ cdef inline int64_t room_on_devices(const World *w, int64_t need, const int64_t 
     return count // (need // MICRO)
 
 
+cdef inline bint kept(const World *w, int64_t c, int64_t other) noexcept nogil:
+    """True if a machine that is kept for another class is closed to this one."""
+    return 0 <= other < w.classes and other != c and w.priority[c] >= w.priority[other]
+
+
 cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, uint32_t *why) noexcept nogil:
     """The tasks of a class that fit on a machine; `why`: the bits of one more.  With `ruled`, resources are a limit's that is asked elsewhere."""
     cdef const int64_t *demand = w.demand + c * w.resources
@@ -241,6 +255,9 @@ cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, ui
         fits = 0
     if not 0 <= w.shape[r] < w.shapes or not w.suits[c * w.shapes + w.shape[r]]:
         bits |= LABEL
+        fits = 0
+    if r < w.held_rows and kept(w, c, w.held[r]):
+        bits |= HELD
         fits = 0
     if w.running[r] >= w.slots[r]:
         bits |= SLOTS

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from fgm_worlds import NAMES, known, submit
+from hypothesis import given
+from hypothesis import strategies as st
 
 import flowsched as fs
 from flowsched.cluster.events import Event, MachineSampled, UsageSampled
-from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, time_weighted_mean
+from flowsched.fgm import Adjustment, DemandEstimator, FineGrained, Level, Stages, conformity, time_weighted_mean
 from flowsched.rounds import Preempt
 
 
@@ -185,3 +187,27 @@ def test_a_mean_over_a_window_weighs_samples_by_their_length() -> None:
     """Equation (14), for a tuple of resources, as (9) to (12) have them: element by element."""
     mean = time_weighted_mean([[1.0, 8.0], [4.0, 2.0]], [10.0, 20.0])
     assert mean.tolist() == [(1 * 10 + 4 * 20) / 30, (8 * 10 + 2 * 20) / 30]
+
+
+@given(
+    samples=st.lists(
+        st.tuples(st.floats(0, 40), st.floats(0, 40), st.floats(0.1, 10)), min_size=1, max_size=6
+    ),
+    idle=st.floats(0, 32),
+)  # fmt: skip
+def test_conformity_is_the_use_beyond_the_estimate_where_little_is_idle(
+    samples: list[tuple[float, float, float]], idle: float
+) -> None:
+    used, guess, seconds = zip(*samples, strict=True)
+    found = float(conformity(used, guess, seconds, idle=idle, total=32.0, threshold=0.1))
+    beyond = sum((u - g) * t for u, g, t in samples) / sum(seconds)
+    assert found == pytest.approx(max(beyond, 0.0) if idle < 3.2 else 0.0, abs=1e-9)
+    assert min(used) - 1e-9 <= float(time_weighted_mean(used, seconds)) <= max(used) + 1e-9
+
+
+@given(history=st.lists(st.floats(0, 0.3), max_size=5), more=st.floats(0, 0.3))
+def test_a_machine_that_conforms_less_is_matched_no_finer(history: list[float], more: float) -> None:
+    adjustment = Adjustment()
+    level = adjustment.level([[one] for one in history])
+    assert adjustment.level([[one + more] for one in history]) <= level
+    assert adjustment.level([]) is Level.COMPRESSED

@@ -114,6 +114,29 @@ def test_a_failure_of_the_machine_costs_no_retry() -> None:
     assert not sched.cluster.tasks
 
 
+def test_a_run_that_is_lost_costs_no_retry_no_rest_and_no_machine() -> None:
+    sched = cluster("a", retries=1, backoff=5.0)
+    for now in range(3):
+        assert start(sched, float(now)) == "a"
+        sched.apply(fs.TaskFailed("t", lost=True, time=float(now)))
+        assert not sched.cluster.resting and sched.schedule(float(now)).waiting == {}
+    assert start(sched, 4.0) == "a"
+    sched.apply(fs.TaskFailed("t", time=4.0), fs.MachineAdded("b", {"cpu": 1}))
+    assert start(sched, 9.0) == "b"
+    sched.apply(fs.TaskFailed("t", lost=True, time=9.0), fs.MachineAdded("c", {"cpu": 1}))
+    assert start(sched, 9.0) in "bc"  # "a" is shunned on and on
+    sched.apply(fs.TaskFailed("t", retry=False, lost=True))
+    assert not sched.cluster.tasks
+
+
+def test_what_is_no_truth_is_refused() -> None:
+    sched = cluster(retries=1)
+    start(sched, 0.0)
+    with pytest.raises(fs.InputError, match="task 't': lost"):
+        sched.apply(fs.TaskFailed("t", lost="yes"))  # type: ignore[arg-type]
+    assert sched.cluster.placement("t") is not None
+
+
 def test_a_closed_job_leaves_with_a_task_that_has_no_retries_left() -> None:
     sched = fs.Scheduler(resources=("cpu",))
     sched.apply(
@@ -163,10 +186,13 @@ class Model:
     failed_on: dict[str, list[str]] = field(default_factory=dict)
     due: dict[str, float] = field(default_factory=dict)
 
-    def failed(self, sched: fs.Scheduler | FineGrained, id: str, spec: fs.Task, time: float) -> None:
-        """A run has failed there."""
+    def failed(self, sched: fs.Scheduler | FineGrained, id: str, spec: fs.Task, time: float, lost: bool) -> None:
+        """A run has failed there, or was lost."""
         machine = sched.cluster.placement(id)
-        sched.apply(fs.TaskFailed(id, time=time))
+        sched.apply(fs.TaskFailed(id, lost=lost, time=time))
+        if lost:
+            assert id in sched.cluster.tasks and id not in sched.cluster.resting
+            return
         mine = self.failed_on.setdefault(id, [])
         if spec.retries is not None and len(mine) == spec.retries:
             assert id not in sched.cluster.tasks
@@ -232,7 +258,7 @@ def test_lives_with_failures(tmp_path_factory: pytest.TempPathFactory, seed: int
                 )
             case 4 | 5 if running:
                 for id in random.sample(running, random.randint(1, len(running))):
-                    model.failed(whole, id, specs[id], now)
+                    model.failed(whole, id, specs[id], now, random.random() < 0.3)
             case 6 if running:
                 whole.apply(fs.TaskCompleted(random.choice(running)))
             case 7 if len(state.machines) > 1:

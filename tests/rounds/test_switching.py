@@ -65,6 +65,9 @@ CASES = {
         fair(FAIR), fair(fs.Fairness(fs.WeightedMaxMin(), weights={"a": 3.0})),
         TWO_CLAIMANTS, machines(1, slots=4), started, {"a": 2, "b": 2}, {"a": 3, "b": 1},
     ),
+    "quotas": Case(
+        NO_COST, replace(NO_COST, quotas={"a": {"cpu": 3}}), [job("b", 1), job("a", 8)], machines(1, slots=6), started, {"a": 5, "b": 1}, {"a": 3, "b": 1},
+    ),
     "fairness over users": Case(
         fair(FAIR), fair(fs.Fairness(fs.WeightedMaxMin(), over="user")),
         TWO_CLAIMANTS, machines(1, slots=4), started, {"a": 2, "b": 2}, {"a": 3, "b": 1},

@@ -121,14 +121,14 @@ def full(policy: fs.Policy) -> fs.Scheduler:
 def test_a_round_names_no_task_of_a_class_for_which_nothing_has_changed() -> None:
     sched = full(fs.Policy(preemption=None))
     before = {cls: sched.cluster.waiting_ids(cls) for cls in sched.cluster.waiting}
-    known = {queue.tasks.cls: queue for queue in sched.builder.queues.all()}
+    known = {queue.cls: queue.tasks for queue in sched.builder.queues.all()}
     sched.apply(fs.TaskCompleted(("first", 0)))
     rnd = sched.schedule(1.0)
     (started,) = {sched.cluster.tasks[task].group.cls for task in rnd.placements}
     assert len(known) == 3
     for queue in sched.builder.queues.all():
-        cls = queue.tasks.cls
-        assert (queue is known[cls]) == (cls is not started)
+        cls = queue.cls
+        assert (queue.tasks is known[cls]) == (cls is not started)
         assert (sched.cluster.waiting_ids(cls) is before[cls]) == (cls is not started)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.limits import DOWN, LABEL, RESOURCE, SLOTS
+from flowsched.cluster.limits import DOWN, HELD, LABEL, RESOURCE, SLOTS
 from flowsched.cluster.model import MICRO, UNLIMITED
 
 Ints = NDArray[np.int64]
@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -> tuple[Ints, NDArray[np.uint32]]:
-    """Room by resources, state and labels, and all bits of these and of slots."""
+    """Room by resources, state, labels and reservations, and all bits of these and of slots."""
     fits = np.full((len(classes), len(rows)), UNLIMITED, np.int64)
     why = np.zeros(fits.shape, np.uint32)
     g = inventory.resources.device_index
@@ -36,9 +36,10 @@ def room(inventory: Inventory, classes: Ints, rows: Ints, ruled: bool = False) -
     suits = shapes.suiting[np.ix_(classes, shapes.of[rows])]
     down = np.broadcast_to(~inventory.usable[rows], fits.shape)
     full = np.broadcast_to(inventory.running[rows] >= inventory.slots[rows], fits.shape)
-    for bit, shut in ((DOWN, down), (LABEL, ~suits), (SLOTS, full)):
+    kept = inventory.held_against(classes, rows)
+    for bit, shut in ((DOWN, down), (LABEL, ~suits), (SLOTS, full), (HELD, kept)):
         why |= np.where(shut, np.uint32(bit), np.uint32(0))
-    return np.where(down | ~suits, 0, fits), why
+    return np.where(down | ~suits | kept, 0, fits), why
 
 
 def worse_running(inventory: Inventory, classes: Ints, rows: Ints) -> Ints:

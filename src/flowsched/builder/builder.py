@@ -39,6 +39,7 @@ from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
 from flowsched.builder.queues import ClassQueue, Queues, is_plain
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
 from flowsched.builder.running import RunningArcs
@@ -73,6 +74,7 @@ class Builder:
         The parts of the network.
     reservations : Reservations
     queues : Queues
+    quotas : QuotaAccounts or None
     left_out : dict of Group
         Groups left out of rounds until there are news.
     waiting : list of int
@@ -108,9 +110,11 @@ class Builder:
         Raises
         ------
         InputError
-            Names of constraints cannot hold in this cluster; nothing has changed.
+            Names of constraints or of limited resources cannot hold in this cluster; nothing has changed.
         """
+        quotas = None if policy.quotas is None else QuotaAccounts(self.cluster, policy.quotas)
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
+        self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
         self._ranked: dict[TaskClass, int] = {}
         """What `_ranks` returned last."""
@@ -122,7 +126,7 @@ class Builder:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("queues", "_ranked", "_ranked_of", "_rank_of", "waiting")
+            if name not in ("queues", "quotas", "_ranked", "_ranked_of", "_rank_of", "waiting")
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -131,7 +135,9 @@ class Builder:
         """Return the scope of a round, to be entered: on every way out it restores what the round has changed."""
         news = bool(self.left_out) and (self._known != self._state() or self._time_tells(now))
         evictions = EvictionArcs(self.batch, self.classes)
-        return RoundScope(now, self.policy, self.groups, self.shares, evictions, self.left_out, news, self._note_state)
+        return RoundScope(
+            now, self.policy, self.groups, self.shares, evictions, self.left_out, news, self._note_state, self.quotas
+        )
 
     def _note_state(self) -> None:
         self._known = self._state()
@@ -196,7 +202,9 @@ class Builder:
 
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
-        touched, known, now = changes.groups, self.groups.nodes, scope.now
+        touched, known, now, quotas = changes.groups, self.groups.nodes, scope.now, self.quotas
+        if quotas is not None:
+            quotas.look(chain(changes.removed, touched))
         self._forget(changes)
         rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
         if rows > self.machines.room:
@@ -208,13 +216,19 @@ class Builder:
             self._add_machines(list(changes.machines))
         # Sorted, so that the order in which tasks were named does not show in the network.
         self._add_groups(sorted([group for group in touched if group not in known], key=_rank), scope)
-        self.groups.update(touched, now, self.policy, scope.withheld, scope.urged)
+        stirred = touched if quotas is None else chain(touched, quotas.restated())
+        self.groups.update(stirred, now, self.policy, scope.withheld, scope.urged, quotas)
         if self.groups.supply != self._sent:
             self._sent = self.groups.supply
             self.batch.set_supply(self.machines.sink, -self._sent)
         self.running.update(touched, self.policy, now)
         if scope.first:  # later in a round, a machine that would be kept may have been promised to a task
-            self.reservations.update(self.groups.patient, now, self.policy.backfill, scope.withheld)
+            patient, withheld = self.groups.patient, scope.withheld
+            if quotas is not None:  # room does not help those that these block
+                blocked = quotas.blocked()
+                withheld = {**withheld, **blocked}
+                patient = {group: None for group in patient if group not in blocked}
+            self.reservations.update(patient, now, self.policy.backfill, withheld)
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
@@ -222,6 +236,8 @@ class Builder:
         self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
+        if quotas is not None and self.policy.fairness is not None and scope.round_shares.stale:
+            scope.limit_claims(quotas)
         jobs = (group.job for group in chain(touched, changes.removed))
         self.shares.update(jobs, self.policy, self.classes.with_room, scope.round_shares)
 
@@ -355,12 +371,11 @@ class Builder:
         if not found:
             return []
         queues = [self.queues.of(classes[class_id]) for class_id in found]
-        fair = self.policy.fairness is not None
+        fair, bucket = self.policy.fairness is not None, self.groups.bucket
         others = [queue for queue in queues if fair or not queue.plain]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         proposals = []
-        for queue in queues:
-            class_id = queue.cls.index
+        for queue, class_id in zip(queues, found, strict=True):
             there, made = rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
             if queue.plain and not fair:  # what enters its machines left its groups
@@ -368,15 +383,16 @@ class Builder:
             else:
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            standing = self._standing(queue.cls, groups, pairs, scope)
-            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made, standing))
+            ages = [bucket(group, self.policy, scope.urged) for group, _ in groups]
+            ages += [bucket(group, self.policy, scope.urged) for group, *_ in pairs]
+            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made, (queue.cls.priority, -max(ages))))
         if len(proposals) == 1:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
         ranks = self._ranks()
         for proposal, size in zip(proposals, sizes, strict=True):
-            proposal.size = size
-        return sorted(proposals, key=lambda p: (p.standing, -p.size, ranks[p.cls]))
+            proposal.size, proposal.rank = size, ranks[proposal.cls]
+        return sorted(proposals, key=_line)
 
     def _ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
@@ -407,19 +423,6 @@ class Builder:
                 anywhere[group.cls.index].append((group, units))
         return anywhere, led
 
-    def _standing(
-        self,
-        cls: TaskClass,
-        groups: Sequence[tuple[Group, int]],
-        near: Sequence[tuple[Group, int, int, int]],
-        scope: RoundScope,
-    ) -> tuple[int, int]:
-        """Return `ClassFlow.standing`."""
-        if len(groups) == 1 and not near:
-            return cls.priority, -self.groups.bucket(groups[0][0], self.policy, scope.urged)
-        every = chain((group for group, _ in groups), (group for group, *_ in near))
-        return cls.priority, -max(self.groups.bucket(group, self.policy, scope.urged) for group in every)
-
     def _oldest(self, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
         """Return as many tasks of a class as the flow sends, in order of arrival.
 
@@ -437,7 +440,7 @@ class Builder:
         Parameters
         ----------
         arcs : ndarray of int64, shape (2 * groups,)
-            See `GroupNodes.price_arcs`.
+            See `ClassQueue.arcs`.
         """
         return self.groups.prices(arcs, self.policy.resolution)
 
@@ -459,6 +462,10 @@ class Builder:
         for part in (self.machines, self.racks, self.classes, self.running, self.locality, self.shares):
             kept += part.kept_arcs()
         self.batch.check(kept, self.classes.num_gates)
+
+
+def _line(proposal: ClassFlow) -> tuple[tuple[int, int], float, int]:
+    return proposal.standing, -proposal.size, proposal.rank
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

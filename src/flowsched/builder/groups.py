@@ -4,7 +4,7 @@
 
           wait
     g ----------> U_job          cost: by priority, and by the time that the group's oldest task has waited
-     `--> X_c, or E_g            capacity: tasks of g that wait and may start
+     `--> X_c, or E_g            capacity: tasks of g that wait and may start, by quotas too
 
 A group supplies its tasks, waiting and running.
 """
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.records import Group, JobRecord, TaskClass
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -206,6 +207,7 @@ class GroupNodes:
         policy: Policy,
         withheld: Collection[Group],
         urged: Collection[Group],
+        quotas: QuotaAccounts | None = None,
     ) -> None:
         """Bring groups up to date, and those whose oldest waiting task has left its age bucket."""
         nodes, set_supply, set_capacity = self.nodes, self.batch.set_supply, self.batch.set_capacity
@@ -219,6 +221,8 @@ class GroupNodes:
                 self._set_age(group, node, now, policy, urged)
             if group in withheld:
                 waiting = 0
+            elif quotas is not None and waiting:
+                waiting = min(waiting, quotas.most(group))
             if waiting != node.waiting:
                 node.waiting = waiting
                 set_capacity(node.run, waiting)
@@ -271,11 +275,13 @@ class GroupNodes:
             node.waiting = 0
             self.batch.set_capacity(node.run, 0)
 
-    def open(self, group: Group) -> None:
-        """Let all waiting tasks of the group start."""
+    def open(self, group: Group, quotas: QuotaAccounts | None = None) -> None:
+        """Let all waiting tasks of the group start; with quotas, the next update says how many."""
         node = self.nodes.get(group)
         if node is not None:
             node.waiting = len(group.waiting)
+            if quotas is not None:
+                quotas.restate(group)
             self.batch.set_capacity(node.run, node.waiting)
 
     def reprice(self, group: Group, policy: Policy, urged: Collection[Group]) -> None:
@@ -291,18 +297,13 @@ class GroupNodes:
         flow: list[int] = self.batch.flow(np.array([self.nodes[group].run for group in groups], np.int64)).tolist()
         return flow
 
-    def price_arcs(self, groups: Iterable[Group]) -> NDArray[np.int64]:
-        """Return the arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
-        nodes = [self.nodes[group] for group in groups]
-        return np.array([arc for node in nodes for arc in (node.run, node.wait)], np.int64)
-
     def prices(self, arcs: NDArray[np.int64], resolution: int) -> NDArray[np.float64]:
         """Return the cost of running beyond that of waiting, at the optimum's prices, for one more task of each group.
 
         Parameters
         ----------
         arcs : ndarray of int64, shape (2 * groups,)
-            See `price_arcs`.
+            By which tasks of each group run and wait, in turns.
         resolution : int
             Cost of a whole load, the unit of the result.
         """

@@ -35,8 +35,8 @@ class JobCounts(Columns):
 
     Attributes
     ----------
-    waived : dict of Group
-        Left out, whatever their class.
+    waived : dict of Group to int
+        So many of their waiting tasks claim at most, whatever their class.
     """
 
     tasks: Ints = column("jobs")
@@ -53,7 +53,7 @@ class JobCounts(Columns):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(resources=len(cluster.resources.names))
         self.cluster = cluster
-        self.waived: dict[Group, None] = {}
+        self.waived: dict[Group, int] = {}
         self._hope: dict[TaskClass, bool] = {}
 
     def running(self, jobs: Ints) -> Ints:
@@ -87,8 +87,8 @@ class JobCounts(Columns):
                 at.append(index)
                 tasks.append(group.tasks)
                 waiting.append(len(group.waiting))
-                hope = self._hope.get(group.cls, True) and group not in self.waived
-                infeasible.append(0 if hope else len(group.waiting))
+                claiming = (self.waived.get(group, UNLIMITED) or 0) if self._hope.get(group.cls, True) else 0
+                infeasible.append(max(len(group.waiting) - claiming, 0))
                 classes.append(group.cls.index)
         where, count, without = np.array(at, np.int64), np.array(tasks, np.int64), np.array(infeasible, np.int64)
         self.tasks[where] = self.waiting[where] = self.infeasible[where] = 0

@@ -31,6 +31,8 @@ class ClassFlow:
         Priority and age: of two proposals for one machine, the one of lower standing goes first at any cost.
     size : float
         Largest part of any resource of the whole cluster that a task takes; 0 for a proposal that is alone.
+    rank : int
+        Orders proposals of one standing and size as `TaskClass.rank` does; 0 for a proposal that is alone.
     """
 
     cls: TaskClass
@@ -40,6 +42,7 @@ class ClassFlow:
     displacing: list[int]
     standing: tuple[int, int]
     size: float = 0.0
+    rank: int = 0
 
 
 def racks_of(near: Near, racks: RackArcs) -> list[int]:

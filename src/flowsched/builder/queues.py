@@ -1,17 +1,25 @@
-"""Waiting tasks by class, kept as long as none of them starts, stops, comes or goes."""
+"""Waiting tasks by class, for readers that pay for what changed.
+
+The groups of a class stand in *slots*, in the order of `Cluster.waiting`; a group that comes takes a new slot at the end, and
+a slot that a group has left stays empty until half of them are.  What is told of all groups at once is kept by slot in
+columns, or in blocks of slots that are made again where one of theirs has changed.  A round works on groups one by one only where
+they have changed since the last look.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import cached_property
+from array import array
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from heapq import merge
-from itertools import accumulate, islice
-from typing import NamedTuple, cast
+from itertools import chain, islice
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.groups import GroupNodes
+from flowsched.cluster._records import ids_of
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.cluster.state import Cluster
 
@@ -19,94 +27,180 @@ __all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_plain"]
 
 Ints = NDArray[np.int64]
 
+_BLOCK = 128
+"""Slots of a block."""
 
-class QueuedTasks(NamedTuple):
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueuedTasks:
     """Tasks of a queue, for those who outlast it.
 
     Attributes
     ----------
     cls : TaskClass
-    ids : tuple of hashable
+    count : int
+    blocks : tuple of tuple of hashable
         Tasks, group by group; see `Transitions.waiting_ids`.
-    bounds : tuple of int
-        Tasks of group i are ``ids[bounds[i]:bounds[i + 1]]``.
+    sizes : ndarray of int64, shape (groups,)
     """
 
     cls: TaskClass
-    ids: tuple[Hashable, ...]
-    bounds: tuple[int, ...]
+    count: int
+    blocks: tuple[tuple[Hashable, ...], ...]
+    sizes: Ints
+
+    @property
+    def ids(self) -> tuple[Hashable, ...]:
+        """The tasks."""
+        return tuple(chain.from_iterable(self.blocks))
 
 
 class ClassQueue:
-    """Waiting tasks of one class, while it has just these.
+    """Waiting tasks of one class.
 
     Parameters
     ----------
     cls : TaskClass
+        One of which tasks wait.
     cluster : Cluster
     nodes : GroupNodes
 
     Attributes
     ----------
-    groups : tuple of Group
-    plain : bool
-        True if all groups are, see `is_plain`.
+    changed : dict of Group to bool
+        See `Transitions.queues`; all else here is as of the last `refresh`.
     """
 
     def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
         self.cls = cls
-        self.groups = tuple(cluster.waiting[cls])
-        self.plain = all(map(is_plain, self.groups))
-        self._cluster = cluster
-        self._nodes = nodes
-        self._arcs: Ints | None = None
-        self._by_turn: list[Group] | None = None
+        self.changed: dict[Group, bool] = dict.fromkeys(cluster.waiting[cls], True)
+        self._nodes = nodes.nodes
+        self._slots: list[Group | None] = []
+        self._slot_of: dict[Group, int] = {}
+        self._sizes, self._turns, self._arcs = array("q"), array("q"), array("q")
+        """By slot: waiting tasks, 0 for an empty slot; the turn of the first; the two arcs of the group's node."""
+        self._ids: list[tuple[Hashable, ...] | None] = []
+        """Tasks by block; None where a group of the block has changed."""
+        self._odd: dict[Group, None] = {}
+        """Groups that are not plain."""
+        self._order: list[int] | None = None
+        """Slots by the turn of their group's first task."""
+        self._tasks: QueuedTasks | None = None
+        self._told: Ints | None = None
 
-    @cached_property
+    def refresh(self) -> None:
+        """Bring what is kept up to date."""
+        for group, entered in self.changed.items():
+            slot = self._slot_of.get(group)
+            if slot is not None and (entered or not group.waiting):
+                self._leave(group, slot)
+                slot = None
+            if group.waiting:
+                slot = self._enter(group) if slot is None else slot
+                node = self._nodes[group]
+                self._sizes[slot], self._turns[slot] = len(group.waiting), group.waiting[0].turn
+                self._arcs[2 * slot], self._arcs[2 * slot + 1] = node.run, node.wait
+                self._ids[slot // _BLOCK] = None
+        if len(self._slots) > 2 * len(self._slot_of) + _BLOCK:
+            self._close_ranks()
+        self._order = self._tasks = self._told = None
+        self.changed.clear()
+
+    def _enter(self, group: Group) -> int:
+        slot = self._slot_of[group] = len(self._slots)
+        self._slots.append(group)
+        self._sizes.append(0)
+        self._turns.append(0)
+        self._arcs.extend((0, 0))
+        if slot == len(self._ids) * _BLOCK:
+            self._ids.append(None)
+        if not is_plain(group):
+            self._odd[group] = None
+        return slot
+
+    def _leave(self, group: Group, slot: int) -> None:
+        del self._slot_of[group]
+        self._slots[slot] = self._ids[slot // _BLOCK] = None
+        self._sizes[slot] = 0
+        self._odd.pop(group, None)
+
+    def _close_ranks(self) -> None:
+        """Give up the empty slots."""
+        full = self._full()
+        sizes, turns, arcs = self._columns()
+        columns = (array("q", column[full].tobytes()) for column in (sizes, turns, arcs))
+        self._slots = list(self.groups)
+        self._slot_of = {group: slot for slot, group in enumerate(self._slots) if group is not None}
+        self._ids = [None] * -(-len(self._slots) // _BLOCK)
+        self._sizes, self._turns, self._arcs = columns
+
+    def _columns(self) -> tuple[Ints, Ints, Ints]:
+        """Return sizes, turns and arcs by slot, to be read at once: a slot more moves them."""
+        sizes, turns, arcs = (np.frombuffer(column, np.int64) for column in (self._sizes, self._turns, self._arcs))
+        return sizes, turns, arcs.reshape(-1, 2)
+
+    def _full(self) -> Ints | slice:
+        """Return the slots that are not empty."""
+        if len(self._slot_of) == len(self._slots):
+            return slice(None)
+        return np.flatnonzero(np.frombuffer(self._sizes, np.int64))
+
+    @property
+    def plain(self) -> bool:
+        """True if all groups are, see `is_plain`."""
+        return not self._odd
+
+    @property
+    def groups(self) -> list[Group]:
+        """The groups, in the order of `Cluster.waiting`."""
+        return [group for group in self._slots if group is not None]
+
+    @property
     def tasks(self) -> QueuedTasks:
-        """The tasks; the same object for as long as the queue is."""
-        bounds = tuple(accumulate((len(group.waiting) for group in self.groups), initial=0))
-        return QueuedTasks(self.cls, self._cluster.waiting_ids(self.cls), bounds)
+        """The tasks."""
+        if self._tasks is None:
+            for i, ids in enumerate(self._ids):
+                if ids is None:
+                    block = self._slots[i * _BLOCK : (i + 1) * _BLOCK]
+                    self._ids[i] = ids_of([group for group in block if group is not None])
+            sizes = np.array(self._sizes)[self._full()]
+            self._tasks = QueuedTasks(
+                self.cls, sum(self._sizes), cast("tuple[tuple[Hashable, ...], ...]", tuple(self._ids)), sizes
+            )
+        return self._tasks
 
     @property
     def arcs(self) -> Ints:
-        """See `GroupNodes.price_arcs`; shape (2 * groups,)."""
-        if self._arcs is None:
-            self._arcs = self._nodes.price_arcs(self.groups)
-        return self._arcs
+        """The arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
+        if self._told is None:
+            self._told = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
+        return self._told
 
-    @property
-    def by_turn(self) -> list[Group]:
-        """Plain groups, by arrival of their first tasks."""
-        if self._by_turn is None:
-            groups = list(self.groups) if self.plain else list(filter(is_plain, self.groups))
-            self._by_turn = sorted(groups, key=_first_turn) if len(groups) > 1 else groups
-        return self._by_turn
+    def _by_turn(self) -> Iterator[Group]:
+        """Yield the plain groups of which tasks may start, by arrival of their first tasks."""
+        if self._order is None:
+            self._order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
+        for slot in self._order:
+            group = self._slots[slot]
+            if group is not None and group not in self._odd and self._nodes[group].waiting:
+                yield group
 
     def oldest(self, count: int) -> list[tuple[Group, int]]:
         """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
         if not count:
             return []
-        nodes, by_turn = self._nodes.nodes, self.by_turn
+        by_turn = self._by_turn()
+        first = next(by_turn)
         if count == 1:
-            return [(next(group for group in by_turn if nodes[group].waiting), 1)]
-        first = second = None
-        for group in by_turn:
-            if nodes[group].waiting:
-                if first is not None:
-                    second = group
-                    break
-                first = group
-        assert first is not None
+            return [(first, 1)]
+        second = next(by_turn, None)
         if second is None:
             return [(first, min(count, len(first.waiting)))]
         if count <= len(first.waiting) and first.waiting[count - 1].turn < second.waiting[0].turn:
             return [(first, count)]
-        if count >= len(by_turn):
-            every = [(group, len(group.waiting)) for group in by_turn if nodes[group].waiting]
-            if count == sum(units for _, units in every):
-                return every
-        heads = list(islice((group for group in by_turn if nodes[group].waiting), count))
+        heads = [first, second, *islice(by_turn, count - 2)]
+        if next(by_turn, None) is None and count == sum(len(group.waiting) for group in heads):
+            return [(group, len(group.waiting)) for group in heads]
         chosen: dict[Group, int] = {}
         for task in islice(merge(*(group.waiting for group in heads)), count):
             chosen[task.group] = chosen.get(task.group, 0) + 1
@@ -128,28 +222,19 @@ class Queues:
         cluster.queues.clear()
 
     def of(self, cls: TaskClass) -> ClassQueue:
-        """Return the queue of a class that has waiting tasks."""
+        """Return the queue of a class that has waiting tasks, as it is now."""
         queue: ClassQueue | None = self.cluster.queues.get(cls)
         if queue is None:
             queue = self.cluster.queues[cls] = ClassQueue(cls, self.cluster, self.nodes)
+        if queue.changed:
+            queue.refresh()
         return queue
 
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
-        waiting = self.cluster.waiting
-        found: list[ClassQueue | None] = list(map(self.cluster.queues.get, waiting))
-        if None in found:
-            classes = list(waiting)
-            while None in found:  # few are
-                i = found.index(None)
-                found[i] = self.of(classes[i])
-        return cast(list[ClassQueue], found)
+        return list(map(self.of, self.cluster.waiting))
 
 
 def is_plain(group: Group) -> bool:
     """Return True for a group without data and gang: its tasks cost the flow the same as others of its class and age."""
     return not group.data and group.job.job.gang is None
-
-
-def _first_turn(group: Group) -> int:
-    return group.waiting[0].turn

@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.cluster import Cluster
 from flowsched.cluster.columns import Columns, column
-from flowsched.cluster.limits import HELD
 from flowsched.cluster.records import Group, TaskClass
 
 __all__ = ["Reservation", "Reservations"]
@@ -90,13 +89,6 @@ class Reservations(Columns):
     def grants(self, turn: int) -> bool:
         """Return whether the task of this turn may overtake, by the last round."""
         return turn in self._granted
-
-    def narrow(self, classes: Ints, rows: Ints, fits: Ints, why: NDArray[np.uint32]) -> None:
-        """Close machines that are kept for others."""
-        if self._holding:
-            held = self.against(classes, rows)
-            why[held] |= HELD
-            fits[held] = 0
 
     def _hold(self, row: int, cls: int) -> None:
         """Keep the row for a class and those of better priority, with -1 for none; the row counts as changed."""
@@ -193,6 +185,9 @@ class Reservations(Columns):
         for cls in islice((cls for cls in line if not self._has_room(cls)), most if backfill == "easy" else None):
             if cls not in self._holds or self._holds[cls].row < 0:
                 self._keep_earliest(cls, now)
+        if len(due) > most:  # the sizes of few decide
+            last = sorted((cls.priority, oldest[cls]) for cls in due)[most - 1]
+            due = [cls for cls in due if (cls.priority, oldest[cls]) <= last]
         due.sort(key=lambda cls: (cls.priority, oldest[cls], -inventory.size(cls.index), cls.rank))
         for cls in due[:most]:
             hold = self._holds.get(cls)
@@ -230,18 +225,17 @@ class Reservations(Columns):
         able = inventory.usable[: inventory.rows] & (self.held[: inventory.rows] < 0)
         rows = np.flatnonzero(able)
         rows = rows[inventory.can_ever(np.array([cls.index]), rows)[0]]
-        row, when = self._earliest(cls, rows, now)
+        asked = np.zeros(inventory.rows, np.bool_)
+        asked[rows] = True
+        running = np.flatnonzero(inventory.tasks.row >= 0)
+        row, when = self._earliest(cls, running[asked[inventory.tasks.row[running]]], now)
         if when < inf:
             self._holds[cls] = Reservation(row, when)
             self._hold(row, cls.index)
 
-    def _earliest(self, cls: TaskClass, rows: Ints, now: float) -> tuple[int, float]:
-        """Return the machine that will have room for a task of the class first, and when; infinity if that is unknown."""
+    def _earliest(self, cls: TaskClass, task: Ints, now: float) -> tuple[int, float]:
+        """Return which machine has room for the class first as these running tasks end, and when; infinity if unknown."""
         inventory = self.cluster.inventory
-        asked = np.zeros(inventory.rows, np.bool_)
-        asked[rows] = True
-        task = np.flatnonzero(inventory.tasks.row >= 0)
-        task = task[asked[inventory.tasks.row[task]]]
         if not len(task):
             return -1, inf
         end, row = self._ends(task, now), inventory.tasks.row[task]
@@ -258,6 +252,10 @@ class Reservations(Columns):
             return -1, inf
         best = hits[np.lexsort((row[hits], end[hits]))[0]]
         return int(row[best]), float(end[best])
+
+    def _running_on(self, row: int) -> Ints:
+        """Return the indices of the tasks that run on a row."""
+        return np.array([task.index for task in self.cluster.by_row[row].tasks], np.int64)
 
     def _ends(self, tasks: Ints, now: float) -> NDArray[np.float64]:
         """Return when running tasks are expected to end; one beyond its estimate takes as long again as it has taken."""
@@ -276,8 +274,8 @@ class Reservations(Columns):
     def leeway(self, row: int, cls: TaskClass, now: float) -> tuple[float, Ints]:
         """Return when a kept row will have room for its class, and what else is free then; infinity if it is unknown."""
         inventory = self.cluster.inventory
-        _, when = self._earliest(cls, np.array([row]), now)
-        task = np.flatnonzero(inventory.tasks.row == row)
+        task = self._running_on(row)
+        _, when = self._earliest(cls, task, now)
         gone = task[self._ends(task, now) <= when]
         beside: Ints = inventory.free[row] + inventory.demand[inventory.tasks.class_id[gone]].sum(axis=0) - cls.demand
         return when, beside
@@ -288,8 +286,7 @@ class Reservations(Columns):
         A run of age a that has outlasted its estimate is expected to go on for a.  So a task of duration d may be gone before
         it as of a = d, and a run that is expected to end at e ends before it as of the middle of its start and e.
         """
-        tasks = self.cluster.inventory.tasks
-        here = np.flatnonzero(tasks.row == row)
+        tasks, here = self.cluster.inventory.tasks, self._running_on(row)
         late = tasks.end[here] <= now
         since, end = tasks.since[here[late]], tasks.end[here[~late]]
         turns = np.concatenate(

@@ -14,6 +14,7 @@ from typing import Self
 
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.shares import RoundShares, Shares
 from flowsched.cluster.records import Group, TaskRecord
 from flowsched.policy import Policy
@@ -39,6 +40,7 @@ class RoundScope:
         True if there are: these groups are let in when the scope is entered.
     ended : callable
         Called at the end of a round that no exception has ended.
+    quotas : QuotaAccounts or None
 
     Attributes
     ----------
@@ -63,6 +65,7 @@ class RoundScope:
         left_out: dict[Group, None],
         news: bool,
         ended: Callable[[], None],
+        quotas: QuotaAccounts | None = None,
     ) -> None:
         self.now = now
         self.policy = policy
@@ -77,6 +80,9 @@ class RoundScope:
         self._left_out = left_out
         self._news = news
         self._ended = ended
+        self.quotas = quotas
+        self._limited: dict[Group, None] = {}
+        """Groups that claim for no more tasks than their quota lets start."""
 
     def __enter__(self) -> Self:
         if self._news:
@@ -120,7 +126,21 @@ class RoundScope:
         """Let tasks of a group that was withheld start again."""
         del self.withheld[group]
         self.round_shares.stale |= self._shares.claim(group)
-        self._groups.open(group)
+        self._groups.open(group, self.quotas)
+
+    def limit_claims(self, quotas: QuotaAccounts) -> None:
+        """Let waiting tasks that quotas keep from starting claim no share, so that others get their part."""
+        self._unlimit_claims()
+        for group, some in quotas.claiming():
+            if group not in self.withheld:
+                self._shares.waive(group, some)
+                self._limited[group] = None
+
+    def _unlimit_claims(self) -> None:
+        for group in self._limited:
+            if group not in self.withheld:
+                self._shares.claim(group)
+        self._limited.clear()
 
     def let_in(self) -> None:
         """Release the groups left out: there are news."""
@@ -144,6 +164,7 @@ class RoundScope:
 
     def restore(self) -> None:
         """Undo everything, but for groups that are left out until there are news."""
+        self._unlimit_claims()
         for group in [group for group in self.withheld if group not in self._left_out]:
             self.release(group)
         urged, self.urged = self.urged, {}

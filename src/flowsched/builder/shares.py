@@ -119,13 +119,13 @@ class Shares(Columns):
         self._stale.pop(job, None)
         return self._claimants.forget(job)
 
-    def waive(self, group: Group) -> None:
-        """Let the waiting tasks of a group claim nothing, so that others get their part."""
-        self._counts.waived[group] = None
+    def waive(self, group: Group, claiming: int = 0) -> None:
+        """Let no more than so many waiting tasks of a group claim a share, so that others get their part."""
+        self._counts.waived[group] = claiming
         self._stale[group.job] = None
 
     def claim(self, group: Group) -> bool:
-        """Let the waiting tasks of a group claim their share; return True if they had claimed nothing."""
+        """Let all waiting tasks of a group claim their share; return True if some had not."""
         if group not in self._counts.waived:
             return False
         del self._counts.waived[group]

@@ -136,12 +136,13 @@ class FineGrained(Durable[StageEngine]):
             journal = journal if isinstance(journal, Journal) else Journal(journal)
         super().__init__(StageEngine(scheduler, settings, estimator, journal), journal)
 
-    def apply(self, *events: ev.Event) -> tuple[ev.EndedRun, ...]:
+    def apply(self, *events: ev.Event, atomic: bool = False) -> tuple[ev.EndedRun, ...]:
         """Let events happen; see `Cluster.apply`.  FGM learns from `UsageSampled` and `MachineSampled` among them.
 
         Times matter: stages are predicted and durations learnt by them.  An event without one is of the next round.
+        There are no atomic calls under FGM.
         """
-        return super().apply(*events)
+        return super().apply(*events, atomic=atomic)
 
     def learn(self, most: int | None = None) -> None:
         """Take in what was observed; called after every commit, so that no decision waits for it.

@@ -63,11 +63,11 @@ class Observer:
     def apply_batch(self, events: Sequence[ev.Event]) -> tuple[ev.EndedRun, ...]:
         """Let events happen in their order; return the runs that they ended."""
         self._moved = self._tried = None
-        self._ended = []
+        self._ended, before = [], self._cluster.events
         try:
             self._apply(events)
         except FlowschedError as error:
-            error.ended = tuple(self._ended)
+            error.ended, error.index = tuple(self._ended), self._cluster.events - before
             raise
         return tuple(self._ended)
 

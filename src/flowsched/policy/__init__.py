@@ -27,6 +27,7 @@ from flowsched.policy.providers import (
     StaticQuotas,
     WeightedMaxMin,
 )
+from flowsched.policy.quotas import Quotas
 from flowsched.policy.utility import Utilities
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "PreemptionCost",
     "PreferenceCost",
     "PriorityCost",
+    "Quotas",
     "Remaining",
     "SequenceShare",
     "ShareProvider",

@@ -28,6 +28,7 @@ from flowsched.policy.preemption import PreemptionCost
 from flowsched.policy.priority import PriorityCost, StrictPriority, WeightedPriority
 from flowsched.policy.providers import DRF
 from flowsched.policy.purity import Witness
+from flowsched.policy.quotas import Quotas, checked_quotas
 from flowsched.policy.scale import LATER, BeyondScale, CostScale, is_coarse
 from flowsched.policy.utility import Utilities
 
@@ -86,6 +87,8 @@ class Policy:
         Weight of the load of a rack, the mean of its machines' loads, beside the other costs of a place (the source's cost
         on the arc X -> R); 0, the default, for none.  Tasks that go to a rack near their data do not count it.  Each pass of
         a round looks at all machines for it.
+    quotas : Quotas, mapping of user to (mapping of str to number), or None
+        Hard limits on what the tasks of a user or job may have at once, such as ``{"ann": {"gpu": 8, "cpu": 64}}``.
     """
 
     placement: Sequence[PlacementCost] = field(default_factory=lambda: (LoadCost("spread"),))
@@ -101,6 +104,7 @@ class Policy:
     backfill: Literal["easy", "conservative"] | None = field(default="easy", metadata=LATER)
     debug: bool = field(default=False, metadata=LATER)
     rack_load: float = field(default=0.0, metadata=LATER)
+    quotas: Quotas | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         if isinstance(self.placement, str) or not isinstance(self.placement, Sequence):
@@ -128,6 +132,7 @@ class Policy:
         if self.backfill not in ("easy", "conservative", None):
             raise InputError(f"Policy: backfill must be 'easy', 'conservative' or None, got {quoted(self.backfill)}")
         object.__setattr__(self, "constraints", checked_constraints(self.constraints))
+        object.__setattr__(self, "quotas", checked_quotas(self.quotas))
         object.__setattr__(self, "step", number("Policy: step", self.step, 0, 1))
         if not self.step:
             raise InputError("Policy: step must be above 0")

@@ -19,7 +19,7 @@ import numpy as np
 
 from flowsched.cluster.model import Task
 from flowsched.exceptions import UnknownIdError
-from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers, utility
+from flowsched.policy import aging, fairness, fragmentation, placement, priority, providers, quotas, utility
 from flowsched.policy.policy import Policy
 from flowsched.policy.preemption import PreemptionCost as _PreemptionCost
 
@@ -30,7 +30,7 @@ Makers = Mapping[str, Callable[..., Any]]
 
 _PARTS: dict[str, type] = {
     name: getattr(module, name)
-    for module in (fairness, fragmentation, placement, priority, providers, aging, utility)
+    for module in (fairness, fragmentation, placement, priority, providers, quotas, aging, utility)
     for name in module.__all__
     if isinstance(getattr(module, name), type)
 }

@@ -6,7 +6,7 @@ number, so a flow may propose more than fits together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from flowsched.builder.builder import Builder
 from flowsched.builder.ladder import LadderPosition
 from flowsched.builder.proposals import ClassFlow
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.scope import RoundScope
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import untouched
@@ -61,12 +62,19 @@ class AdmissionCheck:
         self.transaction = transaction
         self.cluster: Cluster = builder.cluster
         self.evicted_for: dict[TaskRecord, TaskRecord] = {}
+        self.quotas = builder.quotas
+        if self.quotas is not None:
+            self.quotas.look()
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
         step, positions = self.builder.policy.step, self.builder.shares.positions()
         attempt = _Attempt(self)
         again = step < 1 and bool(proposals)
+        if self.quotas is not None:
+            within = [_within(self.quotas, proposal, self.builder.classes.cost) for proposal in proposals]
+            again |= any(some is not all_ for some, all_ in zip(within, proposals, strict=True))
+            proposals = [proposal for proposal in within if proposal is not None]
         if step < 1:
             proposals = self._cheapest(proposals, step, positions)
         if positions is not None and len(proposals) > 1:
@@ -262,6 +270,8 @@ class AdmissionCheck:
         if not self._moved(victim):
             self.evicted_for[victim] = task
         self.transaction.stop(victim)
+        if self.quotas is not None:
+            self.quotas.give_back(victim.group)
 
     def _reassign(self, stopped: Iterable[TaskRecord], newcomer: TaskRecord) -> None:
         """Restore the victims of tasks that stop before they ran; those in the way go for the newcomer instead."""
@@ -271,6 +281,8 @@ class AdmissionCheck:
 
     def restore_unneeded(self) -> None:
         """At the end, restore victims of tasks that do not start after all, where no other task is in the way."""
+        if self.quotas is not None:
+            self.quotas.look()
         noted = list(self.evicted_for)
         for task in dict.fromkeys(self.evicted_for.values()):
             if task.place is None or not self._moved(task):
@@ -284,7 +296,11 @@ class AdmissionCheck:
         for victim in [victim for victim, cause in self.evicted_for.items() if cause is task]:
             place = self.transaction.before[victim].place
             assert place is not None
-            if victim.place is None and self.cluster.inventory.admits(place.row, victim.group.cls.index, place.devices):
+            if (
+                victim.place is None
+                and self.cluster.inventory.admits(place.row, victim.group.cls.index, place.devices)
+                and (self.quotas is None or self.quotas.take(victim.group, 1))
+            ):
                 self.transaction.restore(victim)
                 del self.evicted_for[victim]
             else:
@@ -297,6 +313,10 @@ class AdmissionCheck:
         self.evicted_for.clear()
         self.scope.restart()
 
+    def blocked(self, group: Group) -> bool:
+        """Return True if no more tasks of the group may start, whatever room there is."""
+        return group in self.scope.withheld or not (self.quotas is None or self.quotas.most(group))
+
     def make_room(self) -> bool:
         """Open arcs where evicting worse tasks could make room for waiting classes; return True if there are any."""
         builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
@@ -307,9 +327,7 @@ class AdmissionCheck:
         better = [
             cls
             for cls in waiting
-            if worst is not None
-            and cls.priority < worst
-            and not all(group in self.scope.withheld for group in self.cluster.waiting[cls])
+            if worst is not None and cls.priority < worst and not all(map(self.blocked, self.cluster.waiting[cls]))
         ]
         if not better:
             return False
@@ -375,6 +393,27 @@ class _Attempt:
             self.again |= again
         self.started.extend(tasks[:at])
         return at
+
+
+def _within(quotas: QuotaAccounts, proposal: ClassFlow, cost_of: Callable[[int, int], int]) -> ClassFlow | None:
+    """Take what a proposal needs from the quotas; return it with the tasks for which enough is left, the same if for all."""
+    near, groups = [], []
+    for group, row, units, cost in proposal.near:
+        if some := quotas.take(group, units):
+            near.append((group, row, some, cost))
+    for group, units in proposal.groups:
+        if some := quotas.take(group, units):
+            groups.append((group, some))
+    if (near, groups) == (proposal.near, proposal.groups):
+        return proposal
+    if not (near or groups):
+        return None
+    left, rows = sum(units for _, units in groups), []
+    for row, units in sorted(proposal.rows, key=lambda sent: cost_of(proposal.cls.index, sent[0])):
+        if left:
+            rows.append((row, min(units, left)))
+            left -= rows[-1][1]
+    return replace(proposal, groups=groups, near=near, rows=rows, displacing=proposal.displacing[:left])
 
 
 def _at_most(cost: Ints, limit: int) -> Ints:

@@ -23,7 +23,11 @@ _DEPTH = 1000
 
 def overtake(check: AdmissionCheck) -> None:
     """Start tasks on kept machines, as long as those for which they are kept need not wait for it."""
-    reservations = check.builder.reservations
+    if not check.cluster.inventory.tasks.estimated:
+        return  # no kept machine is known to have room at any time
+    reservations, quotas = check.builder.reservations, check.quotas
+    if quotas is not None:
+        quotas.look()
     started: list[TaskRecord] = []
     for row, cls in reservations.kept():
         now = check.transaction.now
@@ -39,6 +43,8 @@ def overtake(check: AdmissionCheck) -> None:
                 continue
             # One that has just been stopped for another one waits for its turn.
             if task in check.transaction.before or check.cluster.inventory.pick(row, task.group.cls.index) is None:
+                continue
+            if quotas is not None and not quotas.take(task.group, 1):
                 continue
             reservations.grant(task.turn)
             check.start_some([task], row)
@@ -62,7 +68,7 @@ def _line(check: AdmissionCheck, row: int, kept_for: TaskClass) -> Iterator[Task
         if not inventory.can_take(row, cls.index):
             continue
         for group in groups:
-            if group.job.job.gang is None and group not in check.scope.withheld and not shares.full(group.job):
+            if group.job.job.gang is None and not check.blocked(group) and not shares.full(group.job):
                 levels.setdefault(cls.priority, []).append(group.waiting[:_DEPTH])
     for priority in sorted(levels):
         yield from merge(*levels[priority])

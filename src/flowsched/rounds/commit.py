@@ -11,6 +11,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from itertools import pairwise
 
 from flowsched.boundary.validate import quoted
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster import Cluster
 from flowsched.cluster._records import begin_runs, concerned, starts
 from flowsched.cluster.events import EndedRun
@@ -23,7 +24,11 @@ __all__ = ["begun", "carry_out", "happen"]
 
 
 def carry_out(
-    cluster: Cluster, round: Round, only: Collection[Hashable] | None = None, graceful: bool = False
+    cluster: Cluster,
+    round: Round,
+    only: Collection[Hashable] | None = None,
+    graceful: bool = False,
+    quotas: QuotaAccounts | None = None,
 ) -> Commit:
     """Let a round happen, but for what events have overtaken; see `Scheduler.commit`.
 
@@ -34,21 +39,25 @@ def carry_out(
     only : collection of hashable, optional
     graceful : bool
         What stops holds its room, see `PreemptionCost.graceful`.
+    quotas : QuotaAccounts, optional
+        What starts stays within them.
     """
+    if quotas is not None:
+        quotas.look()
     # Starts of single tasks are units in this order; nearly always all of them can happen.
-    single = only is None and not round.gangs and all(isinstance(delta, Place) for delta in round.deltas)
-    if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns) is None):
+    single = only is None and not (round.gangs or round.preemptions or round.migrations)
+    if single and (not round.deltas or happen(cluster, round.deltas, round.now, round.turns, quotas=quotas) is None):
         return Commit(round.deltas, {}, *begun(cluster, round.deltas))
     units = _units(round, None if only is None else set(only))
     accepted: set[Hashable] = set()
     conflicts: dict[Hashable, Reason] = {}
     together = [delta for unit in units for delta in unit]
-    if together and happen(cluster, together, round.now, round.turns, graceful) is None:
+    if together and happen(cluster, together, round.now, round.turns, graceful, quotas) is None:
         accepted.update(delta.task for delta in together)
         units = []
     progress = True
     while units and progress:  # one that needs the room of another comes after it
-        tried = [(unit, happen(cluster, unit, round.now, round.turns, graceful)) for unit in units]
+        tried = [(unit, happen(cluster, unit, round.now, round.turns, graceful, quotas)) for unit in units]
         refused = [(unit, why) for unit, why in tried if why is not None]
         conflicts = {delta.task: why for unit, why in refused for delta in unit}
         progress = len(refused) < len(units)
@@ -76,6 +85,7 @@ def happen(
     now: float,
     turns: Mapping[Hashable, int] | None = None,
     graceful: bool = False,
+    quotas: QuotaAccounts | None = None,
 ) -> Reason | None:
     """Let deltas happen, all or none; return the reason if none.
 
@@ -88,7 +98,8 @@ def happen(
         Turns of the tasks when this was decided: if one has another turn by now, nothing happens.  None where the
         deltas did happen once, so that only what is impossible is refused.
     graceful : bool
-        See `carry_out`.
+    quotas : QuotaAccounts, optional
+        See `carry_out`; they have looked at all that happened before.
     """
     transaction = Transaction(cluster, now)
     records = concerned(cluster.tasks, unit, turns, KINDS)
@@ -103,11 +114,20 @@ def happen(
         if refusal is not None:
             transaction.rollback()
             return refusal
+    groups = []
+    if quotas is not None:
+        lacking = quotas.exceeded(transaction.before, graceful)
+        if lacking is not None:
+            transaction.rollback()
+            return _conflict("quota", lacking)
+        groups = [record.group for record in transaction.before]  # one that holds its room gets another
     for record in stopped:
         record.preempted = now
         place = transaction.before[record].place
         if graceful and record.row < 0 and place is not None:
             cluster.hold(record, place)
+    if quotas is not None:
+        quotas.look(dict.fromkeys(groups))
     return None
 
 

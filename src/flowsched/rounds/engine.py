@@ -176,7 +176,8 @@ class RoundEngine:
 
     def carry_out(self, round: Round, only: Collection[Hashable] | None) -> Commit:
         """Let a round happen; see `Scheduler.commit`."""
-        done = carry_out(self.cluster, round, only, self._graceful)
+        quotas = None if self.policy.quotas is None else self._mirror().quotas
+        done = carry_out(self.cluster, round, only, self._graceful, quotas)
         self._book(round, done.accepted)
         return done
 

@@ -13,7 +13,9 @@ The loop of `_settle` ends.  Every pass that is followed by another one makes pr
    number of tasks that claimants lack of their shares.
 2. An arc is closed because the flow overrated it: its machine filled up, no task there may be evicted, or its claimant
    runs more than it may.  Its capacity falls to the true one or, for the rest of the round, to none.  There are
-   finitely many arcs, and none opens again without (1).
+   finitely many arcs, and none opens again without (1).  With quotas, the arc of a group lets no more start than is left for
+   it alone.  So of what a claimant's groups propose together, at least one task is tried: it starts, or its machine refuses.
+   More is left of a quota only when a task stops, which is a part of (1), or is withheld for the rest of the round.
 3. Arcs for making room are opened, at machines that have not refused in this round.  A pass after which such arcs were
    not used is not followed by another offer.
 4. A claimant stands aside for the rest of the round, where shares are granted in steps.  There are finitely many

@@ -209,8 +209,7 @@ def _by_reason(waiting: Mapping[Hashable, Reason]) -> dict[str, float]:
     """Count waiting tasks by the code of their reason, every code included."""
     counts: dict[str, float] = dict.fromkeys(_REASONS, 0)
     if isinstance(waiting, Waiting):
-        for tasks, code, _ in waiting.summary():
-            counts[code] += tasks
+        counts |= waiting.codes()
     else:
         for reason in waiting.values():
             counts[reason.code.value] += 1

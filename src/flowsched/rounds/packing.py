@@ -18,11 +18,10 @@ bin packing balances it (Panigrahy et al., "Heuristics for Vector Bin Packing", 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -33,7 +32,7 @@ import flowsched._pairs as _pairs
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import TaskClass, TaskRecord
+from flowsched.cluster.records import TaskRecord
 
 __all__ = ["fill"]
 
@@ -54,12 +53,22 @@ Refuse = Callable[[Sequence[int], int], None]
 
 @dataclass(slots=True)
 class _Queue:
-    """Tasks of one class that are to start, the oldest first."""
+    """Tasks of one class that are to start, the oldest first; those in front of `first` are out."""
 
-    cls: TaskClass
-    tasks: deque[TaskRecord]
-    size: float
+    proposal: ClassFlow
+    tasks: list[TaskRecord]
+    first: int = 0
     _standing: tuple[Any, ...] | None = None
+
+    @property
+    def index(self) -> int:
+        """Index of the class."""
+        return self.proposal.cls.index
+
+    @property
+    def empty(self) -> bool:
+        """True if no task is left."""
+        return self.first == len(self.tasks)
 
     @property
     def standing(self) -> tuple[Any, ...]:
@@ -68,15 +77,14 @@ class _Queue:
         That of the last task once there is none.
         """
         if self._standing is None:
-            first = self.tasks[0]
-            self._standing = first.since, first.group.job.serial, -self.size, self.cls.rank, first.turn
+            task, of = self.tasks[self.first], self.proposal
+            self._standing = task.since, task.group.job.serial, -of.size, of.rank, task.turn
         return self._standing
 
     def pop(self, count: int) -> None:
         """Take the first tasks away."""
-        self._standing = self.standing if count == len(self.tasks) else None
-        for _ in range(count):
-            self.tasks.popleft()
+        self._standing = self.standing if self.first + count == len(self.tasks) else None
+        self.first += count
 
 
 @dataclass(slots=True)
@@ -88,7 +96,8 @@ class _Offer:
 
     def start(self, row: int, most: int, start: Start) -> None:
         """Start some of them; the offer is over where one is refused."""
-        some = list(islice(self.queue.tasks, min(most, self.units)))
+        first = self.queue.first
+        some = self.queue.tasks[first : first + min(most, self.units)]
         done = start(some, row)
         if done:
             self.queue.pop(done)
@@ -123,20 +132,20 @@ def fill(
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
     for proposal in proposals:
-        size = proposal.size
         taken: dict[int, int] = {}
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
-            queue = _Queue(proposal.cls, deque(group.waiting[first : first + units]), size)
-            sent.append((row, _Offer(queue, units)))
+            sent.append((row, _Offer(_Queue(proposal, group.waiting[first : first + units]), units)))
         tasks: list[TaskRecord] = []
         for group, units in proposal.groups:
             first = taken.get(group.serial, 0)
             tasks += group.waiting[first : first + units]
-        tasks.sort(key=attrgetter("turn"))
-        queue = _Queue(proposal.cls, deque(tasks), size)
-        sent += [(row, _Offer(queue, units)) for row, units in proposal.rows]
+        if len(proposal.groups) > 1:
+            tasks.sort(key=attrgetter("turn"))
+        queue = _Queue(proposal, tasks)
+        for row, units in proposal.rows:
+            sent.append((row, _Offer(queue, units)))
         if proposal.displacing:
             displacing.append((queue, proposal.displacing))
     offers: dict[int, list[_Offer]] = {}
@@ -175,7 +184,7 @@ def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool
         return True
     free = inventory.free[row].tolist()
     for offer in offers:
-        for d, need in enumerate(offer.queue.cls.demand.tolist()):
+        for d, need in enumerate(offer.queue.proposal.cls.demand.tolist()):
             free[d] -= offer.units * need
             if free[d] < 0:
                 return True
@@ -191,7 +200,8 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     units: dict[int, int] = {}
     for some in offers.values():
         for offer in some:
-            units[offer.queue.cls.index] = units.get(offer.queue.cls.index, 0) + offer.units
+            class_id = offer.queue.index
+            units[class_id] = units.get(class_id, 0) + offer.units
     index = np.array(list(units), np.int64)
     asked = (inventory.demand[index] * np.array(list(units.values()))[:, None]).sum(axis=0)
     if preempts:
@@ -234,7 +244,7 @@ class _Rooms:
             self.at_row.setdefault(row, []).append(at)
         whole = inventory.capacity[self.rows]
         self._whole = np.where(whole > 0, whole, np.nan)
-        self._demand = inventory.demand[[offer.queue.cls.index for offer in self.offers]]
+        self._demand = inventory.demand[[offer.queue.index for offer in self.offers]]
         self._begun: set[int] = set()
         self.least, self.room = self._look(np.arange(len(offers)), np.array(self.rows))
 
@@ -265,7 +275,7 @@ class _Rooms:
         line = [
             (self.offers[at].queue.standing, room, at)
             for at, room in zip(same, self.room[same].tolist(), strict=True)
-            if self.offers[at].queue.tasks
+            if not self.offers[at].queue.empty
         ]
         line.sort()
         return max(line[:_CHOICE], key=itemgetter(1))[2]
@@ -287,7 +297,7 @@ def _fill_together(
         standing, begin, end = line[0]
         queue = rooms.offers[begin].queue
         at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())
-        if not queue.tasks or rooms.least[at] < 0:
+        if queue.empty or rooms.least[at] < 0:
             heappop(line)
             continue
         if standing == queue.standing:
@@ -296,11 +306,11 @@ def _fill_together(
             heapreplace(line, (queue.standing, begin, end))
     left: dict[int, list[_Offer]] = {}
     for row, offer in offers:
-        if offer.units and offer.queue.tasks:
+        if offer.units and not offer.queue.empty:
             left.setdefault(row, []).append(offer)
     for row, some in left.items():
         if refuse is not None:
-            refuse([offer.queue.cls.index for offer in some], row)
+            refuse([offer.queue.index for offer in some], row)
         else:  # of these, some may find room where tasks of worse priority leave
             for offer in sorted(some, key=lambda offer: offer.queue.standing):
                 offer.start(row, offer.units, start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -34,6 +35,7 @@ _UNBLOCKED_BY = {
     ReasonCode.STOPPING: ("TaskStopped", "TaskCompleted", "TaskFailed", "MachineFailed", "MachineRemoved"),
     ReasonCode.HELD: _LESS_LOAD + _MORE_MACHINES,
     ReasonCode.OUTBID: _LESS_LOAD + _MORE_MACHINES,
+    ReasonCode.QUOTA: (*_LESS_LOAD, "TaskStopped", "MachineFailed", "MachineRemoved"),
     ReasonCode.SHARE: (*_LESS_LOAD, *_MORE_MACHINES, "UserUpdated"),
 }
 _READY = frozenset((ReasonCode.RUNNING, ReasonCode.PENDING, ReasonCode.WAIT_CHEAPER, ReasonCode.TIME_LIMIT))
@@ -163,13 +165,15 @@ def judge(
 
 @dataclass(frozen=True)
 class Rest:
-    """What is said of tasks that no machine's blockers keep waiting."""
+    """What is said of tasks that no machine's blockers keep waiting; `lacks` names resources of a quota."""
 
     said: ReasonCode
+    lacks: tuple[str, ...] = ()
 
     def reason(self, price: float | None = None) -> Reason:
         """Return the reason; `price` is none."""
-        return Reason(self.said, unblocked_by=_UNBLOCKED_BY.get(self.said, ()))
+        detail = {"quota": dict.fromkeys(self.lacks, 1)} if self.lacks else {}
+        return Reason(self.said, detail, unblocked_by=_UNBLOCKED_BY.get(self.said, ()))
 
 
 Groups = Sequence[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]
@@ -186,10 +190,18 @@ class Waiting(Mapping[Hashable, Reason]):
         asked for; what it returns must not depend on when.
     size : int, optional
         Number of tasks; needed with a function.
+    codes : callable, optional
+        Returns what `codes` does, without looking at every group.
     """
 
-    def __init__(self, groups: Groups | Callable[[], Groups], size: int | None = None) -> None:
+    def __init__(
+        self,
+        groups: Groups | Callable[[], Groups],
+        size: int | None = None,
+        codes: Callable[[], Mapping[str, int]] | None = None,
+    ) -> None:
         self._source: Groups | Callable[[], Groups] = groups
+        self._codes = codes
         self._size = sum(len(tasks) for tasks, _, _ in self._groups) if size is None else size
         self._group_of: dict[Hashable, int] = {}
         self._indexed = 0
@@ -224,6 +236,15 @@ class Waiting(Mapping[Hashable, Reason]):
             self._group_of.update(dict.fromkeys(self._groups[self._indexed][0], self._indexed))
             self._indexed += 1
         return self._group_of[task]
+
+    def codes(self) -> Mapping[str, int]:
+        """Return the number of tasks by reason code."""
+        if self._codes is not None:
+            return self._codes()
+        found: Counter[str] = Counter()
+        for count, code, _ in self.summary():
+            found[code] += count
+        return found
 
     def summary(self) -> list[tuple[int, str, float | None]]:
         """Return the codes and prices of all groups, each with the number of tasks."""

@@ -28,12 +28,19 @@ def reclaim(check: AdmissionCheck) -> bool:
     if not short or not surplus:
         return False
     rows = _rows(check, owner)
-    moved = False
+    moved, quotas = False, check.quotas
+    if quotas is not None:
+        quotas.look()
     for members, missing in short:
         for group in _groups(members):
-            while missing > 0 and group.waiting and (found := _place(check, group, rows, owner, surplus)):
+            while missing > 0 and group.waiting and not check.blocked(group):
+                found = _place(check, group, rows, owner, surplus)
+                if found is None:
+                    break
                 row, chosen = found
                 task = group.waiting[0]
+                if quotas is not None:
+                    quotas.take(group, 1)
                 check.replace(task, row, chosen)
                 for victim in chosen:
                     surplus[owner[victim.group.job]] -= 1

@@ -52,6 +52,8 @@ class ReasonCode(StrEnum):
     """There is room, but waiting costs less."""
     SHARE = "SHARE"
     """Its job or user is at its share."""
+    QUOTA = "QUOTA"
+    """Too little is left of a quota of its user or job; the reason's detail names the resources.  See `Quotas`."""
     GANG_SHORT = "GANG_SHORT"
     """Too few of its gang could start."""
     HELD = "HELD"
@@ -81,6 +83,7 @@ class Reason:
         Shape of machine -> blocker -> number of machines of that shape.  A machine counts once under each blocker:
         "down" (failed or drained), a resource, "slots", "constraint" and a label, "taint" and its key, "affinity",
         "rack" (see `Task.apart`, `Task.avoids`), "held for others", "deadline", "failed there", and the names of the policy's constraints.
+        With the code `QUOTA`: "quota" -> each resource of which too little is left -> 1.
     price : float or None
         Cost of the best machine beyond that of waiting, in units of a whole load, where the optimum tells.
     unblocked_by : tuple of str

@@ -12,9 +12,10 @@ A record that was taken down refers to nothing that ever changes, and hence tell
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice
 from math import inf
 from operator import attrgetter
 
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.builder import Builder
 from flowsched.builder.queues import ClassQueue, QueuedTasks
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.limits import DEADLINE, FAILED, SPREAD, Blockers
 from flowsched.cluster.model import Resources
 from flowsched.cluster.records import JobRecord, TaskClass
@@ -37,7 +39,9 @@ Ints = NDArray[np.int64]
 _PATCH = 64
 """Most machines in a patch; where more have changed, the sights are taken anew."""
 
-_TASKS, _IDS, _SINCE = attrgetter("tasks"), attrgetter("ids"), attrgetter("since")
+_TASKS, _COUNT, _SINCE = attrgetter("tasks"), attrgetter("count"), attrgetter("since")
+
+_NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
 _NO_PRICES: NDArray[np.float64] = np.zeros(0)
 
@@ -101,8 +105,10 @@ class _Record:
         The time limit passed.
     prices : ndarray of float64
         Prices of the groups of roomy queues, one after the other; empty in a round that was late.
-    held : dict of (int, int) to ReasonCode
+    held : dict of (int, int) to ReasonCode or Rest
         Groups, by queue and position there, that wait for another reason than their class.
+    limited : set of int
+        Queues with groups that wait for a quota.
     """
 
     scene: _Scene
@@ -113,23 +119,46 @@ class _Record:
     roomy: list[bool]
     late: bool
     prices: NDArray[np.float64]
-    held: dict[tuple[int, int], ReasonCode]
+    held: dict[tuple[int, int], ReasonCode | Rest]
+    limited: set[int]
 
-    def groups(self) -> list[tuple[tuple[Hashable, ...], Verdict, float | None]]:
+    def groups(self) -> list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]]:
         """Return the tasks of each group, with their verdict and price in common."""
-        found: list[tuple[tuple[Hashable, ...], Verdict, float | None]] = []
+        found: list[tuple[tuple[Hashable, ...], Verdict | Rest, float | None]] = []
         prices, at = self.prices.tolist(), 0
         for i, queue in enumerate(self.queues):
-            if not (self.roomy[i] or self.late):
+            priced = self.roomy[i] and not self.late
+            if not (self.roomy[i] or self.late or i in self.limited):
                 found.append((queue.ids, self._verdict(i), None))
                 continue
-            verdict = self._verdict(i, self._code(i))
-            for j, (first, end) in enumerate(pairwise(queue.bounds)):
+            verdict, ids = self._of_class(i), iter(queue.ids)
+            for j, size in enumerate(queue.sizes.tolist()):
                 code = self.held.get((i, j))
-                price = None if self.late else prices[at + j]
-                found.append((queue.ids[first:end], verdict if code is None else self._verdict(i, code), price))
-            at += len(queue.bounds) - 1
+                some = tuple(islice(ids, size))
+                why = verdict if code is None else self._of_group(i, code, verdict)
+                found.append((some, why, prices[at + j] if priced else None))
+            at += len(queue.sizes) if priced else 0
         return found
+
+    def codes(self) -> dict[str, int]:
+        """Return the number of tasks by reason code."""
+        found: Counter[str] = Counter()
+        for i, queue in enumerate(self.queues):
+            found[self._of_class(i).said.value] += queue.count
+        for (i, j), code in self.held.items():
+            size, verdict = int(self.queues[i].sizes[j]), self._of_class(i)
+            found[verdict.said.value] -= size
+            found[self._of_group(i, code, verdict).said.value] += size
+        return dict(+found)
+
+    def _of_class(self, i: int) -> Verdict:
+        return self._verdict(i, self._code(i) if self.roomy[i] or self.late else None)
+
+    def _of_group(self, i: int, code: ReasonCode | Rest, verdict: Verdict) -> Verdict | Rest:
+        """Return the verdict on a group that waits for another reason than its class, which has this verdict."""
+        if isinstance(code, ReasonCode):
+            return self._verdict(i, code)
+        return verdict if verdict.said in _NEVER else code
 
     def _code(self, i: int) -> ReasonCode | None:
         """Return why a class that had room waits; None where its blockers tell."""
@@ -201,17 +230,18 @@ class Verdicts:
         roomy = [queue.cls.index in had_room for queue in queues]
         outbid = [i for i in range(len(queues)) if late or roomy[i]]
         scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
-        held = self._held([(i, queues[i]) for i in outbid], late, short)
+        held, quotas = self._held([(i, queues[i]) for i in outbid], late, short), self.builder.quotas
+        limited = set() if quotas is None else self._hold_by_quotas(quotas, queues, held)
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
         tasks = list(map(_TASKS, queues))
-        record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held)
-        count = sum(map(len, map(_IDS, tasks)))
+        record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held, limited)
+        count = sum(map(_COUNT, tasks))
         if rest:
             count += len(self.cluster.resting)
             return Waiting(lambda: [*_without(withheld, record.groups()), *rest], count)
-        return Waiting(record.groups, count)
+        return Waiting(record.groups, count, record.codes)
 
     def _rest(self, withheld: Collection[Hashable]) -> Groups:
         """Return the tasks that rest, and those withheld."""
@@ -223,11 +253,11 @@ class Verdicts:
 
     def _held(
         self, queues: Sequence[tuple[int, ClassQueue]], late: bool, short: Collection[JobRecord]
-    ) -> dict[tuple[int, int], ReasonCode]:
+    ) -> dict[tuple[int, int], ReasonCode | Rest]:
         shares = self.builder.shares
         if not short and (late or not shares.limit):
             return {}
-        held: dict[tuple[int, int], ReasonCode] = {}
+        held: dict[tuple[int, int], ReasonCode | Rest] = {}
         for i, queue in queues:
             for j, group in enumerate(queue.groups):
                 if group.job in short:
@@ -235,6 +265,20 @@ class Verdicts:
                 elif not late and shares.full(group.job):
                     held[i, j] = ReasonCode.SHARE
         return held
+
+    @staticmethod
+    def _hold_by_quotas(
+        quotas: QuotaAccounts, queues: Sequence[ClassQueue], held: dict[tuple[int, int], ReasonCode | Rest]
+    ) -> set[int]:
+        """Note the groups that quotas keep waiting, whatever else does; return the queues with such groups."""
+        quotas.look()
+        limited: set[int] = set()
+        for i, queue in enumerate(queues):
+            for j, group in enumerate(queue.groups):
+                if lacks := quotas.short(group):
+                    held[i, j] = Rest(ReasonCode.QUOTA, tuple(lacks))
+                    limited.add(i)
+        return limited
 
     def _look(
         self, classes: Sequence[TaskClass], outbid: Sequence[int]
@@ -308,7 +352,12 @@ class Verdicts:
         if (why[shapes.of_row >= 0] == 0).any():
             code = ReasonCode.SHARE if self.builder.shares.full(record.group.job) else ReasonCode.PENDING
             code = ReasonCode.GANG_SHORT if record.group in self.builder.left_out else code
-        return judge(inventory, cls, why, code, shapes).reason()
+        verdict, quotas = judge(inventory, cls, why, code, shapes), self.builder.quotas
+        if quotas is not None and verdict.said not in _NEVER:
+            quotas.look()
+            if lacks := quotas.short(record.group):
+                return Rest(ReasonCode.QUOTA, tuple(lacks)).reason()
+        return verdict.reason()
 
 
 def _without(withheld: Collection[Hashable], groups: Groups) -> Groups:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.stopping import Stop
 from flowsched.rounds.admission import AdmissionCheck
@@ -39,7 +40,20 @@ def withhold(check: AdmissionCheck) -> set[Hashable]:
                 break
             if task.row >= 0:  # its gang may have gone
                 taken.update(_take_back(check, task))
+    if graceful and check.quotas is not None:
+        _keep_quotas(check, check.quotas, taken)
     return taken
+
+
+def _keep_quotas(check: AdmissionCheck, quotas: QuotaAccounts, taken: set[Hashable]) -> None:
+    """Take back the starts that count on what the round's victims have of a quota, the last ones first."""
+    quotas.look()
+    if all(before.place is None or task.row >= 0 for task, before in check.transaction.before.items()):
+        return
+    for task in sorted((task for task in check.transaction.before if _starts(check, task)), reverse=True):
+        if task.row >= 0 and quotas.overdrawn(task.group, check.transaction.before):
+            taken.update(_take_back(check, task))
+            quotas.look()
 
 
 def _starts(check: AdmissionCheck, task: TaskRecord) -> bool:

@@ -1,0 +1,259 @@
+"""Accounts of quotas: what the running tasks of each claimant have, and what is left for others of its tasks.
+
+An account follows the numbers of tasks of groups.  So starts that are only tried count like real ones, and end with them.
+
+Rules:
+
+* A run that was told to stop counts until it has stopped, as long as its task is there.
+* ``left`` is as of the last `look`, less what was taken since and more what was given back.
+* The network knows of ``told``; groups of an account for which more or less is left are `restated` in the next update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+
+from flowsched.cluster import Cluster
+from flowsched.cluster.model import UNLIMITED
+from flowsched.cluster.records import Before, Group, JobRecord, TaskRecord
+from flowsched.policy.quotas import Limit, Quotas
+
+__all__ = ["QuotaAccounts"]
+
+
+@dataclass(slots=True)
+class _Account:
+    """Account of one claimant; numbers in micro-units, by position in `limit`.
+
+    Attributes
+    ----------
+    limit : tuple of (int, int)
+        See `Limit`.
+    used : list of int
+        What the running tasks of its groups have.
+    left, told : list of int
+        See the rules of the module.
+    groups : dict of Group to int
+        Its groups, each with its running tasks.
+    """
+
+    limit: Limit
+    used: list[int]
+    left: list[int]
+    told: list[int] | None = None
+    groups: dict[Group, int] = field(default_factory=dict)
+
+
+class QuotaAccounts:
+    """Accounts of the claimants of one cluster that have a quota.
+
+    Parameters
+    ----------
+    cluster : Cluster
+    quotas : Quotas
+
+    Raises
+    ------
+    InputError
+        A quota names an unknown resource.
+    """
+
+    def __init__(self, cluster: Cluster, quotas: Quotas) -> None:
+        self._cluster = cluster
+        self._limits, self._default = quotas.limits(cluster.resources)
+        self._by_user = quotas.over == "user"
+        self._accounts: dict[Hashable, _Account] = {}
+        """Those of claimants with tasks that wait or run."""
+        self._dirty: dict[Hashable, None] = {}
+        """Accounts of which `left` may be another one by now."""
+        self._restated: dict[Hashable, None] = {}
+        self._stopping: dict[Hashable, list[int]] = {}
+        """What runs hold that were told to stop, as of the last `look`."""
+        for job in cluster.jobs.values():
+            for group in job.groups.values():
+                self._note(group)
+        self.look()
+
+    def owner(self, job: JobRecord) -> Hashable:
+        """Return the claimant of a job."""
+        return job.job.user if self._by_user else job.job.id
+
+    # -- world -> accounts --------------------------------------------------------------------------------------
+
+    def look(self, groups: Iterable[Group] | None = None) -> None:
+        """Bring the accounts up to date: with all that has changed in the cluster, or with these groups."""
+        if groups is None:
+            news = self._cluster.news
+            groups = chain(news.removed, news.groups)
+        for group in groups:
+            self._note(group)
+        stopping = self._held()
+        for who in {**self._dirty, **self._stopping, **stopping}:
+            account = self._accounts.get(who)
+            if account is None:
+                continue
+            held = stopping.get(who) or [0] * len(account.limit)
+            limits = zip(account.limit, account.used, held, strict=True)
+            account.left = [most - used - stops for (_, most), used, stops in limits]
+            if account.left != account.told:
+                account.told = list(account.left)
+                self._restated[who] = None
+        self._stopping = stopping
+        self._dirty.clear()
+
+    def restate(self, group: Group) -> None:
+        """Let the next update look at all groups of this one's claimant."""
+        self._restated[self.owner(group.job)] = None
+
+    def restated(self) -> list[Group]:
+        """Return the groups of which more or fewer tasks may start than at the last call; they are in order of serials."""
+        some = [self._accounts[who].groups for who in self._restated if who in self._accounts]
+        self._restated.clear()
+        return sorted(chain.from_iterable(some), key=lambda group: group.serial)
+
+    def _note(self, group: Group) -> None:
+        """Bring the running tasks of a group up to date."""
+        who = self.owner(group.job)
+        account = self._accounts.get(who)
+        if account is None:
+            limit = self._limits.get(who, self._default)
+            if not (limit and group.tasks):
+                return
+            account = self._accounts[who] = _Account(limit, [0] * len(limit), [most for _, most in limit])
+            self._dirty[who] = None
+        running = group.tasks - len(group.waiting)
+        more = running - account.groups.pop(group, 0)
+        if group.tasks:
+            account.groups[group] = running
+        elif not account.groups:
+            del self._accounts[who]
+            return
+        if more:
+            self._dirty[who] = None
+            demand = group.cls.demand
+            account.used = [
+                used + more * int(demand[d]) for used, (d, _) in zip(account.used, account.limit, strict=True)
+            ]
+
+    def _held(self) -> dict[Hashable, list[int]]:
+        """Return what runs of each claimant hold that were told to stop."""
+        held: dict[Hashable, list[int]] = {}
+        for run, stop in self._cluster.stopping.items():
+            task = self._cluster.tasks.get(stop.task)
+            if task is not None and task.run >= run:  # else it is another one of that name
+                self._add(held, task.group.job, stop.demand)
+        return held
+
+    def _add(self, amounts: dict[Hashable, list[int]], job: JobRecord, demand: Iterable[int], sign: int = 1) -> None:
+        """Add a task's demand to what claimants have, if its claimant has a quota."""
+        who = self.owner(job)
+        limit = self._limits.get(who, self._default)
+        if limit:
+            asked = list(demand)
+            known = amounts.get(who) or [0] * len(limit)
+            amounts[who] = [a + sign * int(asked[d]) for a, (d, _) in zip(known, limit, strict=True)]
+
+    # -- questions ----------------------------------------------------------------------------------------------
+
+    def most(self, group: Group) -> int:
+        """Return how many tasks of a group may start, if no other does; `UNLIMITED` without a limit."""
+        account = self._accounts.get(self.owner(group.job))
+        if account is None:
+            return UNLIMITED
+        needs = [(left, int(group.cls.demand[d])) for left, (d, _) in zip(account.left, account.limit, strict=True)]
+        return min((max(left, 0) // need for left, need in needs if need), default=UNLIMITED)
+
+    def short(self, group: Group) -> list[str]:
+        """Return the resources of which too little is left for one more task of a group, or for its gang."""
+        account, job = self._accounts.get(self.owner(group.job)), group.job
+        if account is None:
+            return []
+        asked = [int(group.cls.demand[d]) for d, _ in account.limit]
+        missing = job.gang_size - sum(other.tasks - len(other.waiting) for other in job.groups.values())
+        if job.job.gang is not None and missing > 1:
+            for i, (d, _) in enumerate(account.limit):  # as many as it lacks, those that ask for least
+                each = sorted(int(task.group.cls.demand[d]) for task in job.tasks if task.row < 0)
+                asked[i] = max(asked[i], sum(each[:missing]))
+        names = self._cluster.resources.names
+        lacks = zip(account.limit, account.left, asked, strict=True)
+        return [names[d] for (d, _), left, need in lacks if need and need > left]
+
+    def blocked(self) -> dict[Group, None]:
+        """Return the groups with waiting tasks of which none may start."""
+        groups = chain.from_iterable(account.groups for account in self._accounts.values())
+        return dict.fromkeys(group for group in groups if group.waiting and not self.most(group))
+
+    def claiming(self) -> Iterator[tuple[Group, int]]:
+        """Yield the groups of which not all waiting tasks can be run within quotas, each with the number that can.
+
+        What is left goes to the claimant's tasks by priority and arrival.
+        """
+        for account in self._accounts.values():
+            left = list(account.left)
+            waiting = [group for group in account.groups if group.waiting]
+            for group in sorted(waiting, key=lambda group: (group.cls.priority, group.waiting[0].turn)):
+                needs = [int(group.cls.demand[d]) for d, _ in account.limit]
+                fits = [max(a, 0) // need for a, need in zip(left, needs, strict=True) if need]
+                some = min([len(group.waiting), *fits])
+                left = [a - some * need for a, need in zip(left, needs, strict=True)]
+                if some < len(group.waiting):
+                    yield group, some
+
+    def exceeded(self, moves: Mapping[TaskRecord, Before], graceful: bool) -> str | None:
+        """Return a resource of which moves since the last `look` take more than a claimant had left; None if none.
+
+        Parameters
+        ----------
+        moves : mapping of TaskRecord to Before
+            Tasks that have moved.
+        graceful : bool
+            What they stop goes on to count.
+        """
+        more: dict[Hashable, list[int]] = {}
+        for task, before in moves.items():
+            ran, runs = before.place is not None, task.row >= 0
+            if ran != runs and not (ran and graceful):
+                self._add(more, task.group.job, task.group.cls.demand.tolist(), 1 if runs else -1)
+        for who, amounts in more.items():
+            account = self._accounts[who]
+            for (d, _), left, asked in zip(account.limit, account.left, amounts, strict=True):
+                if asked > max(left, 0):
+                    return self._cluster.resources.names[d]
+        return None
+
+    def overdrawn(self, group: Group, moves: Mapping[TaskRecord, Before]) -> bool:
+        """Return whether a task of a group has of what its claimant lacks if tasks that moves have stopped still count."""
+        stopped: dict[Hashable, list[int]] = {}
+        who = self.owner(group.job)
+        for task, before in moves.items():
+            if before.place is not None and task.row < 0 and self.owner(task.group.job) == who:
+                self._add(stopped, task.group.job, task.group.cls.demand.tolist())
+        account = self._accounts.get(who)
+        if account is None or who not in stopped:
+            return False
+        lacks = zip(account.limit, account.left, stopped[who], strict=True)
+        return any(left < held and int(group.cls.demand[d]) for (d, _), left, held in lacks)
+
+    # -- within a pass ------------------------------------------------------------------------------------------
+
+    def take(self, group: Group, units: int) -> int:
+        """Take what so many tasks of a group need, or as many as fit; return their number."""
+        some = min(units, self.most(group))
+        self._change(group, some)
+        return some
+
+    def give_back(self, group: Group) -> None:
+        """Give back what one task of a group had."""
+        self._change(group, -1)
+
+    def _change(self, group: Group, units: int) -> None:
+        who = self.owner(group.job)
+        account = self._accounts.get(who)
+        if account is not None and units:
+            self._dirty[who] = None
+            demand = group.cls.demand
+            account.left = [
+                left - units * int(demand[d]) for left, (d, _) in zip(account.left, account.limit, strict=True)
+            ]

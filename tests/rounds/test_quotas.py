@@ -1,0 +1,423 @@
+"""Quotas in resources: exact whatever the sizes of tasks, and nothing waits for a quota that it fits in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from effort import effort
+from fgm_lives import FineLife, born
+from lives import flow_of, world_of
+from portable_files import text
+from quota_lives import MAKERS, Model, QuotaLife, limited, limited_operations, quotas
+
+import flowsched as fs
+from flowsched.cluster.transaction import Transaction
+from flowsched.policy.serialize import describe, rebuild
+from flowsched.rounds.admission import AdmissionCheck
+
+
+def world(policy: fs.Policy, *jobs: fs.Event, machines: int = 1, **capacity: float) -> fs.Scheduler:
+    sched = fs.Scheduler(policy)
+    sched.apply(
+        *(fs.MachineAdded(f"m{i}", capacity or {"cpu": 64, "mem": 64, "gpu": 8}) for i in range(machines)), *jobs
+    )
+    return sched
+
+
+def job(id: str, user: str | None, count: int, priority: int = 0, gang: int | None = None, **demand: float) -> fs.Event:
+    tasks = [fs.Task(f"{id}{i}", demand) for i in range(count)]
+    return fs.JobSubmitted(id, tasks, user, priority, gang)
+
+
+def step(sched: fs.Scheduler, now: float = 0.0) -> fs.Round:
+    rnd = sched.schedule(now)
+    assert not sched.commit(rnd).conflicts
+    return rnd
+
+
+def codes(rnd: fs.Round) -> dict:
+    return {task: rnd.waiting[task].code.value for task in rnd.waiting}
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_user_has_no_more_than_its_quota_and_others_have_the_rest() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"gpu": 2, "cpu": 4}}), job("a", "ann", 9, gpu=1), job("b", "bob", 9, gpu=1))
+    rnd = step(sched)
+    assert sorted(rnd.placements) == ["a0", "a1", *(f"b{i}" for i in range(6))]
+    why = rnd.waiting["a2"]
+    assert why.code is fs.ReasonCode.QUOTA and why.detail == {"quota": {"gpu": 1}}
+    assert "TaskCompleted" in why.unblocked_by and "MachineAdded" not in why.unblocked_by
+    assert codes(rnd)["b6"] == "OUTBID"
+    assert sched.explain("a2") == sched.explain("a2", "m0") == why
+    assert not step(sched, 1.0).deltas
+    sched.apply(fs.TaskCompleted("a0"))
+    assert list(step(sched, 2.0).placements) == ["a2"]
+
+
+def test_mixed_sizes_and_several_jobs_fill_a_quota_exactly() -> None:
+    policy = fs.Policy(quotas={"ann": {"cpu": 1.1}})
+    sched = world(policy, job("a", "ann", 3, cpu=0.3), job("b", "ann", 3, cpu=0.1), job("c", "ann", 2, cpu=0.7, mem=1))
+    rnd = step(sched)
+    amount = sum({"a": 3, "b": 1, "c": 7}[t[0]] for t in rnd.placements)
+    assert 0 < amount <= 11
+    assert all({"a": 3, "b": 1, "c": 7}[t[0]] > 11 - amount for t in rnd.waiting)
+    assert set(codes(rnd).values()) == {"QUOTA"}
+
+
+def test_the_better_priority_gets_the_quota() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"gpu": 2}}), job("z", "ann", 4, 5, gpu=0.5), job("a", "ann", 2, 0, gpu=1))
+    assert sorted(step(sched).placements) == ["a0", "a1"]
+
+
+def test_no_task_is_stopped_for_a_quota() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"gpu": 2}}), job("z", "ann", 2, 5, gpu=1))
+    step(sched)
+    sched.apply(job("a", "ann", 1, 0, gpu=1))
+    rnd = step(sched, 1.0)
+    assert not rnd.deltas and codes(rnd) == {"a0": "QUOTA"}
+
+
+def test_a_claimant_of_a_quota_leaves_its_machine_to_another_user() -> None:
+    """A victim gives its own quota back, so another task of its user starts elsewhere in the same round."""
+    sched = fs.Scheduler(fs.Policy(quotas={"ann": {"cpu": 2}}))
+    sched.apply(
+        fs.MachineAdded("m", {"cpu": 2, "gpu": 1}), job("z", "ann", 1, 5, cpu=2), fs.MachineAdded("n", {"cpu": 1})
+    )
+    step(sched)
+    sched.apply(job("b", "bob", 1, 0, cpu=2, gpu=1), job("y", "ann", 1, 5, cpu=1))
+    rnd = step(sched, 1.0)
+    assert dict(rnd.placements) == {"b0": "m", "y0": "n"} and list(rnd.preemptions) == ["z0"]
+
+
+def test_a_victim_moves_within_its_own_quota() -> None:
+    sched = fs.Scheduler(fs.Policy(quotas={"ann": {"cpu": 2}}))
+    sched.apply(fs.MachineAdded("m", {"cpu": 2, "gpu": 1}), job("z", "ann", 1, 5, cpu=2))
+    step(sched)
+    sched.apply(fs.MachineAdded("n", {"cpu": 2}), job("b", "bob", 1, 0, cpu=1, gpu=1))
+    rnd = step(sched, 1.0)
+    assert dict(rnd.migrations) == {"z0": ("m", "n")} and dict(rnd.placements) == {"b0": "m"}
+
+
+def test_a_run_that_stops_holds_its_quota() -> None:
+    policy = fs.Policy(quotas={"ann": {"cpu": 2}}, preemption=fs.PreemptionCost(graceful=True))
+    sched = fs.Scheduler(policy)
+    sched.apply(
+        fs.MachineAdded("m", {"cpu": 2, "gpu": 1}), job("z", "ann", 1, 5, cpu=2), fs.MachineAdded("n", {"cpu": 1})
+    )
+    step(sched)
+    sched.apply(job("b", "bob", 1, 0, cpu=2, gpu=1), job("y", "ann", 1, 5, cpu=1))
+    rnd = step(sched, 1.0)
+    assert list(rnd.preemptions) == ["z0"] and not rnd.placements
+    assert codes(rnd)["y0"] == "STOPPING"
+    rnd = step(sched, 2.0)
+    assert not rnd.placements and codes(rnd) == {"b0": "STOPPING", "z0": "STOPPING", "y0": "QUOTA"}
+    sched.apply(fs.TaskStopped("z0"))
+    assert dict(step(sched, 3.0).placements) == {"b0": "m", "y0": "n"}
+
+
+def test_a_told_start_may_exceed_a_quota() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"cpu": 2}}), job("a", "ann", 5, cpu=1))
+    sched.apply(*(fs.TaskStarted(f"a{i}", "m0") for i in range(3)))
+    for now, left in ((0.0, []), (1.0, []), (2.0, ["a3"])):
+        assert list(step(sched, now).placements) == left
+        sched.apply(fs.TaskCompleted(f"a{int(now)}"))
+
+
+def test_a_commit_that_a_told_start_has_overtaken_keeps_the_quota() -> None:
+    sched = world(fs.Policy(quotas={"ann": {"cpu": 3}}), job("a", "ann", 3, cpu=1), job("c", "ann", 1, cpu=1, mem=1))
+    rnd = sched.schedule(0.0)
+    assert len(rnd.placements) == 3
+    late = next(task for task in ("a2", "c0") if task not in rnd.placements)
+    sched.apply(fs.TaskStarted(late, "m0"))
+    done = sched.commit(rnd)
+    assert len(done.accepted) == 2
+    assert [why.detail for why in done.conflicts.values()] == [{"quota": {"cpu": 1}}]
+
+
+def test_a_stale_network_still_keeps_quotas_at_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    sched = world(fs.Policy(quotas={"ann": {"cpu": 2}}), job("a", "ann", 3, cpu=1))
+    rnd = sched.schedule(0.0)
+    monkeypatch.setattr(sched.engine.builder, "update", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        sched.schedule(1.0)
+    sched.apply(fs.TaskStarted("a2", "m0"))
+    assert len(sched.commit(rnd).accepted) == 1
+    assert not sched.schedule(2.0).deltas
+
+
+@pytest.mark.parametrize("gang", [2, 4])
+def test_gangs_within_a_quota_and_beyond(gang: int) -> None:
+    sched = world(fs.Policy(quotas={"ann": {"gpu": 3}}), job("g", "ann", 4, 0, gang, gpu=1))
+    rnd = step(sched)
+    assert len(rnd.placements) == (3 if gang == 2 else 0)
+    assert set(codes(rnd).values()) == {"QUOTA"}
+    assert {sched.explain(task).code.value for task in rnd.waiting} == {"QUOTA"}
+    if gang == 4:
+        sched.policy = fs.Policy(quotas={"ann": {"gpu": 4}})
+        assert len(step(sched, 1.0).placements) == 4
+
+
+def test_a_gang_of_two_kinds_that_fit_one_by_one_only() -> None:
+    tasks = [fs.Task(f"g{i}", {"gpu": 1, "cpu": i % 2}) for i in range(4)]
+    sched = world(
+        fs.Policy(quotas={"ann": {"gpu": 3}}), fs.JobSubmitted("g", tasks, "ann", gang=4), job("s", "ann", 2, 1, gpu=1)
+    )
+    rnd = step(sched)
+    assert sorted(rnd.placements) == ["s0", "s1"]
+    assert {codes(rnd)[f"g{i}"] for i in range(4)} == {"QUOTA"}
+
+
+def test_quotas_over_jobs_and_by_default() -> None:
+    sched = world(
+        fs.Policy(quotas=fs.Quotas({"b": {"cpu": 2}}, over="job", default={"cpu": 1})),
+        *(job(j, None, 3, cpu=1) for j in "abc"),
+    )
+    assert sorted(step(sched).placements) == ["a0", "b0", "b1", "c0"]
+    sched = world(
+        fs.Policy(quotas=fs.Quotas({"bob": {}}, default={"cpu": 1})),
+        *(job(j, u, 2, cpu=1) for j, u in [("a", None), ("b", None), ("c", "bob")]),
+    )
+    assert sorted(step(sched).placements) == ["a0", "c0", "c1"]
+
+
+def test_shares_do_not_wait_for_what_a_quota_forbids() -> None:
+    fair = fs.Fairness(over="user")
+    jobs = job("a", "ann", 9, gpu=1), job("b", "bob", 9, gpu=1)
+    for policy in (
+        fs.Policy(quotas={"ann": {"gpu": 1}}, fairness=fair),
+        fs.Policy(quotas={"ann": {"gpu": 1}}, fairness=fs.Fairness(fs.SequenceShare(), over="user")),
+    ):
+        rnd = step(world(policy, *jobs))
+        assert sum(t[0] == "a" for t in rnd.placements) == 1 and sum(t[0] == "b" for t in rnd.placements) == 7
+
+
+def test_machines_are_not_kept_for_what_a_quota_blocks() -> None:
+    policy = fs.Policy(
+        quotas={"ann": {"cpu": 2}}, waiting=fs.WaitCost(first=1.0, buckets=4, reserve=1), preemption=None
+    )
+    sched = world(policy, job("b", "bob", 1, cpu=2), job("r", "ann", 1, cpu=2), machines=2, cpu=4)
+    step(sched)
+    sched.apply(job("a", "ann", 1, cpu=4), job("c", "bob", 4, cpu=1))
+    rnd = step(sched, 100.0)
+    assert len(rnd.placements) == 4 and codes(rnd) == {"a0": "QUOTA"}
+
+
+@pytest.mark.parametrize("limit", [None, {"ann": {"cpu": 1}}])
+def test_backfilling_keeps_quotas(limit: dict | None) -> None:
+    sched = world(fs.Policy(quotas=limit), cpu=4)
+    tasks = [
+        fs.Task(id, {"cpu": cpu}, duration=due)
+        for id, cpu, due in [("b", 2, 50), ("w", 4, 50), ("x", 1, 5), ("y", 1, 5)]
+    ]
+    sched.apply(fs.JobSubmitted("b", tasks[:1], "bob"))
+    step(sched)
+    sched.apply(fs.JobSubmitted("w", tasks[1:2], "bob"))
+    step(sched, 1.0)
+    sched.apply(fs.JobSubmitted("a", tasks[2:], "ann"))
+    assert sorted(step(sched, 2.0).placements) == (["x"] if limit else ["x", "y"])
+
+
+@pytest.mark.parametrize("limit", [None, {"ann": {"cpu": 2}}])
+def test_reclaim_keeps_quotas(limit: dict | None) -> None:
+    """The share counts tasks that only a full machine could run; others of the user get its places, and ask for more."""
+    fair = fs.Fairness(fs.StaticQuotas({"ann": 2, "bob": 1, "cal": 1}), over="user", reclaim=True)
+    sched = world(fs.Policy(quotas=limit), job("b", "bob", 8, 1, cpu=1), cpu=8)
+    step(sched)
+    sched.policy = fs.Policy(quotas=limit, fairness=fair)
+    here = {"x": ("y",)}
+    near = [fs.Task(f"a{i}", {"cpu": 1}, constraints=here) for i in range(2)]
+    sched.apply(
+        fs.MachineAdded("n", {"cpu": 1}, labels={"x": "y"}),
+        fs.JobSubmitted("c", [fs.Task("c", {"cpu": 1}, constraints=here)], "cal"),
+    )
+    step(sched, 1.0)
+    sched.apply(fs.JobSubmitted("a", near, "ann"), job("z", "ann", 2, 1, cpu=2))
+    placed = step(sched, 2.0).placements
+    assert sorted(placed) == (["z0"] if limit else ["z0", "z1"])
+
+
+def test_a_victim_does_not_come_back_beyond_its_quota() -> None:
+    """The task that it left for does not start after all, and another one of its user runs by then."""
+    sched = world(fs.Policy(quotas={"ann": {"cpu": 2}}), job("z", "ann", 1, 5, cpu=2), machines=2)
+    step(sched)
+    sched.apply(job("b", "bob", 1, 0, cpu=1), job("y", "ann", 1, 5, cpu=1))
+    cluster, builder = sched.cluster, sched.engine.builder
+    victim, other = cluster.tasks["z0"], cluster.tasks["y0"]
+    transaction = Transaction(cluster, 1.0)
+    for beside, back in ((True, False), (False, True)):
+        with builder.round(1.0) as scope:
+            check = AdmissionCheck(builder, scope, transaction)
+            check.evict(victim, cluster.tasks["b0"])
+            if beside:
+                transaction.start([other], 1, ())
+            check.restore_unneeded()
+            assert (victim.row >= 0) == back
+            transaction.rollback()
+
+
+def test_wrong_quotas_are_refused() -> None:
+    for wrong in ({"ann": 8}, {"ann": {"gpu": -1}}, {"ann": {3: 1}}, 8, {"ann": {"gpu": float("nan")}}):
+        with pytest.raises(fs.InputError, match="quotas|Quotas"):
+            fs.Policy(quotas=wrong)
+    with pytest.raises(fs.InputError, match="over must be"):
+        fs.Quotas({}, over="rack")
+    with pytest.raises(fs.InputError, match="quota of 'ann': unknown resource 'tpu'"):
+        fs.Scheduler(fs.Policy(quotas={"ann": {"tpu": 1}}))
+    sched = world(fs.Policy(), job("a", "ann", 3, cpu=1))
+    before = sched.policy
+    with pytest.raises(fs.InputError, match="quota by default: unknown resource"):
+        sched.policy = fs.Policy(quotas=fs.Quotas({}, default={"tpu": 1}))
+    assert sched.policy is before and len(step(sched).placements) == 3
+
+
+def test_descriptions_without_quotas_are_as_before_and_with_them_are_read_back() -> None:
+    assert "quotas" not in describe(fs.Policy())
+    policy = fs.Policy(quotas=fs.Quotas({"ann": {"gpu": 8}}, "job", {"cpu": 0.5}))
+    assert rebuild(describe(policy)).quotas == policy.quotas
+
+
+def test_a_replaced_policy_counts_what_runs() -> None:
+    sched = world(fs.Policy(), job("a", "ann", 3, cpu=1))
+    step(sched)
+    sched.apply(job("c", "ann", 3, cpu=1))
+    sched.policy = fs.Policy(quotas={"ann": {"cpu": 4}})
+    assert len(step(sched, 1.0).placements) == 1
+    sched.policy = fs.Policy(quotas={"ann": {"cpu": 2}})
+    sched.apply(fs.TaskCompleted("a0"), fs.TaskCompleted("a1"))
+    assert not step(sched, 2.0).deltas
+    sched.policy = fs.Policy()
+    assert len(step(sched, 3.0).placements) == 2
+
+
+# -- random lives -----------------------------------------------------------------------------------------------------
+
+
+def live(seed: int, sched: fs.Scheduler, life: QuotaLife, steps: int) -> int:
+    """Let a scheduler live beside a model; return how many tasks were seen to wait for a quota."""
+    model, seen = Model(), 0
+    random = Random(seed)
+    for _ in range(steps):
+        events = life.events(sched)
+        model.apply(events, sched.apply(*events))
+        if random.random() < 0.04:
+            sched.policy = random.choice(MAKERS)()
+        if random.random() > 0.7:
+            continue
+        rnd = sched.schedule(life.later())
+        limit, preemption = sched.policy.quotas, sched.policy.preemption
+        graceful = preemption is not None and preemption.graceful
+        if limit is not None and not (rnd.preemptions or rnd.migrations):
+            seen += check_reasons(sched, model, rnd)
+        if random.random() < 0.1:
+            late = life.events(sched)
+            model.apply(late, sched.apply(*late))
+        before = model.usage("user"), model.usage("job")
+        model.commit(sched.commit(rnd, life.only(rnd)).accepted, graceful)
+        if limit is not None:
+            had = before[limit.over == "job"]
+            for (who, name), amount in model.usage(limit.over).items():
+                most = model.limit(limit, who).get(name)
+                assert most is None or amount <= max(most, had.get((who, name), 0)), (who, name, amount, most)
+    return seen
+
+
+def check_reasons(sched: fs.Scheduler, model: Model, rnd: fs.Round) -> int:
+    """Compare the reasons of a round with the quotas as the model knows them."""
+    limit = sched.policy.quotas
+    usage = model.usage(limit.over)
+    for task in rnd.placements:
+        for name, amount in model.tasks[task][2].items():
+            who = model.owner(task, limit.over), name
+            usage[who] = usage.get(who, 0) + amount
+    seen = 0
+    for task, why in rnd.waiting.items():
+        lacks = model.lacks(limit, task, usage)
+        if why.code is fs.ReasonCode.QUOTA:
+            seen += 1
+            if sched.cluster.tasks[task].group.job.job.gang is None:
+                assert lacks == set(why.detail["quota"]), (task, why, lacks)
+        elif lacks:
+            assert why.code.value in ("NEVER_FITS", "FILTERED", "STOPPING", "BACKOFF"), (task, why, lacks)
+        assert sched.explain(task).code is not fs.ReasonCode.QUOTA or lacks or why.code in ("QUOTA", "STOPPING")
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(effort(16, 16 * 40)))
+def test_amounts_stay_within_quotas(seed: int) -> None:
+    seen = live(seed, fs.Scheduler(limited(seed)), QuotaLife(seed), 100)
+    assert seen or seed % 7
+
+
+class FineQuotaLife(QuotaLife, FineLife):
+    """With samples."""
+
+
+@pytest.mark.parametrize("seed", range(effort(6, 6 * 40)))
+def test_amounts_by_request_stay_within_quotas_under_fgm(seed: int) -> None:
+    live(seed, born(seed, policy=limited(seed)), FineQuotaLife(seed), 80)
+
+
+@pytest.mark.parametrize("seed", range(effort(30, 30 * 40)))
+def test_like_tasks_fill_machines_and_quotas(seed: int) -> None:
+    """With one class and no preemption, no task waits that a quota and a machine could hold."""
+    random = Random(seed)
+    size = random.choice([{"gpu": 0.5}, {"gpu": 1, "cpu": 1.5}, {"cpu": 0.7}, {"gpu": 2}])
+    sched = fs.Scheduler(fs.Policy(quotas=quotas(random), preemption=None, step=random.choice([1.0, 0.4])))
+    model = Model()
+    for i in range(25):
+        events: list[fs.Event] = []
+        if random.random() < 0.4:
+            events.append(fs.MachineAdded(f"m{i}", {"cpu": random.randrange(5), "gpu": random.randrange(4)}))
+        tasks = [fs.Task((i, k), size) for k in range(random.randrange(5))]
+        if tasks:
+            events.append(fs.JobSubmitted(f"j{i}", tasks, random.choice(["ann", "bob", None])))
+        if model.running and random.random() < 0.5:
+            events.append(fs.TaskCompleted(random.choice(list(model.running))))
+        model.apply(events, sched.apply(*events))
+        rnd = step(sched, float(i))
+        model.commit(rnd.deltas, False)
+        usage = model.usage(sched.policy.quotas.over)
+        for task in rnd.waiting:
+            assert model.lacks(sched.policy.quotas, task, usage) or not sched.cluster.fits(task).any(), (
+                task,
+                rnd.waiting[task],
+            )
+        assert not sched.schedule(float(i)).deltas
+
+
+@pytest.mark.parametrize("seed", range(effort(8, 8 * 40)))
+def test_a_journal_and_an_export_go_on_alike(seed: int, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    sched = fs.Scheduler(limited(seed), journal=path)
+    for _ in limited_operations(seed, sched, 90):
+        pass
+    sched.journal.close()
+    again = fs.Scheduler.restore(path, limited(seed), [maker() for maker in MAKERS])
+    assert not again.recovery.differences
+    assert (world_of(again), flow_of(again), describe(again.policy)) == (
+        world_of(sched),
+        flow_of(sched),
+        describe(sched.policy),
+    )
+    lines = fs.Scheduler.import_state(text(again), again.policy)
+    told = [[one.explain(task) for task in one.cluster.tasks] for one in (lines, again)]
+    waits = [[why if why.code is fs.ReasonCode.QUOTA else None for why in some] for some in told]
+    assert waits[0] == waits[1]
+
+
+@pytest.mark.parametrize("seed", range(effort(6, 6 * 40)))
+def test_what_if_is_what_then_happens(seed: int) -> None:
+    sched, life = fs.Scheduler(limited(seed)), QuotaLife(seed)
+    for _ in range(60):
+        events = life.events(sched)
+        asked = sched.what_if(*events, now=life.now)
+        sched.apply(*events)
+        rnd = sched.schedule(life.now)
+        assert rnd.deltas == asked.deltas
+        assert {t: w.code for t, w in rnd.waiting.items()} == {t: w.code for t, w in asked.waiting.items()}
+        sched.commit(rnd)
+        life.later()
