@@ -134,39 +134,60 @@ def test_a_task_that_fails_for_good_is_status_1(jobs: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1: job: no [[job]] in the file"),
+        ("", "line 1, column 1: job: no [[job]] in the file"),
         ("x = [", "(at end of document)"),
         ("[[job]]\nname = 'a'\ncommand = b\n", "(at line 3, column 11)"),
-        ("machine = 3\n[[job]]\n", "line 1: machine: must be a mapping"),
-        ("[machine]\ncpu = -1\n[[job]]\nname='a'\ncommand='b'\n", "line 1: machine: cpu: finite numbers"),
-        ("[machine]\nfpga = 1\n", "line 1: machine: unknown resource 'fpga'; known: cpu, mem, gpu"),
-        ("colour = 'red'\n[[job]]\n", "line 1: colour: unknown; known: job, machine"),
-        ("[job]\nname = 'a'\n", "line 1: job: tables [[job]] expected"),
-        ("[[job]]\ncommand = 'a'\n", "line 1: job 1: name: is missing"),
-        ("[[job]]\nname = 'a'\n", "line 1: job 1: command: is missing"),
-        ("[[job]]\nname = 'a/b'\ncommand = 'a'", "line 2: job 1: name: letters, digits"),
-        ("[[job]]\nname = 'a'\ncommand = []", "line 3: job 'a': command: a line for the shell, or a list"),
+        ("machine = 3\n[[job]]\nname = 'a'\ncommand = 'b'\n", "line 1, column 1: machine: must be a mapping"),
+        ("[machine]\ncpu = -1\n[[job]]\nname='a'\ncommand='b'\n", "line 1, column 1: machine: cpu: finite numbers"),
+        (
+            "[machine]\nfpga = 1\n[[job]]\nname = 'a'\ncommand = 'b'\n",
+            "line 1, column 1: machine: unknown resource 'fpga'; known: cpu, mem, gpu",
+        ),
+        (
+            "colour = 'red'\n[[job]]\nname = 'a'\ncommand = 'b'\n",
+            "line 1, column 1: colour: unknown; known: job, machine",
+        ),
+        ("[job]\nname = 'a'\n", "line 1, column 1: job: tables [[job]] expected"),
+        ("[[job]]\ncommand = 'a'\n", "line 1, column 1: job 1: name: is missing"),
+        ("[[job]]\nname = 'a'\n", "line 1, column 1: job 'a': command: is missing"),
+        ("[[job]]\nname = 'a/b'\ncommand = 'a'", "line 2, column 1: job 'a/b': name: letters, digits"),
+        ("[[job]]\nname = 'a'\ncommand = []", "line 3, column 1: job 'a': command: a line for the shell, or a list"),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\n[[job]]\nname = 'b'\ncommand='y'\ncount = 0",
-            "line 7: job 'b': count: must be",
+            "line 7, column 1: job 'b': count: must be",
         ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ncounts = 2",
-            "line 4: job 1: counts: unknown; known: command, constraints",
+            "line 4, column 1: job 'a': counts: unknown; known: command, constraints",
         ),
-        ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpus = 2}", "line 4: job 'a': demand: unknown resource 'cpus'"),
-        ("[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpu = 'two'}", "line 4: job 'a': demand: cpu: numbers"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpus = 2}",
+            "line 4, column 1: job 'a': demand: unknown resource 'cpus'",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\ndemand = {cpu = 'two'}",
+            "line 4, column 1: job 'a': demand: cpu: numbers",
+        ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ntime_limit = 0",
-            "line 4: job 'a': time_limit: a positive number of seconds",
+            "line 4, column 1: job 'a': time_limit: a positive number of seconds",
         ),
-        ("[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5", "line 4: job 'a': priority: must be a whole number"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\npriority = 1.5",
+            "line 4, column 1: job 'a': priority: must be a whole number",
+        ),
         (
             "[[job]]\nname = 'a'\ncommand = 'x'\ngang = 2",
-            "line 4: job 'a': gang: must be a whole number from 1 to 1, got 2",
+            "line 4, column 1: job 'a': gang: must be a whole number from 1 to 1, got 2",
         ),
-        ("[[job]]\nname = 'a'\ncommand = 'x'\nretries = true", "line 4: job 'a': retries: must be a whole number"),
-        ("[[job]]\nname = 'a'\ncommand = 'x'\nenvironment = {A = 1}", "line 4: job 'a': environment: texts by name"),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\nretries = true",
+            "line 4, column 1: job 'a': retries: must be a whole number",
+        ),
+        (
+            "[[job]]\nname = 'a'\ncommand = 'x'\nenvironment = {A = 1}",
+            "line 4, column 1: job 'a': environment: texts by name",
+        ),
         ("[[job]]\nname = 'a'\ncommand = 'x'\n\n[[job]]\ncommand = 'x'\nname = 'a'", "'a' is the name of another job"),
     ],
 )
@@ -177,6 +198,15 @@ def test_mistakes_are_one_line(jobs: Path, text: str, message: str) -> None:
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"Error: {jobs}") and message in line, line
     assert not Path("jobs.out").exists()
+
+
+def test_all_mistakes_are_named_at_once_in_the_order_of_the_file(jobs: Path) -> None:
+    jobs.write_text(
+        "[[job]]\nretries = -1\nname = 'a'\n\n[[job]]\nname = 3\ncommand = 'x'\n  colour = 1\n[machine]\ncpu = '2'"
+    )
+    said = invoke("run", jobs).stderr.removeprefix("Error: ").splitlines()
+    places = ["line 1, column 1", "line 2, column 1", "line 6, column 1", "line 8, column 3", "line 9, column 1"]
+    assert [line.removeprefix(f"{jobs}, ").partition(":")[0] for line in said] == places
 
 
 def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,7 +124,7 @@ def test_tasks_wait_at_the_worker_and_its_threads_bound_them(tmp_path: Path) -> 
     async def main(cluster: Any, client: Client) -> None:
         for i in range(3):  # one driver after the other, over the same client
             scheduler = fs.Scheduler(resources=("cpu",))
-            async with Driver(scheduler, DaskExecutor(client, ("cpu",), ahead=3)) as driver:
+            async with Driver(scheduler, DaskExecutor(client, ("cpu",)), ahead=0.03) as driver:
                 names = [f"{i}.{k}" for k in range(60)]
                 job = fs.JobSubmitted(i, [fs.Task(name, {"cpu": 1}) for name in names])
                 futures = driver.submit(job, {name: partial(logged, name, str(tmp_path), 0.01) for name in names})
@@ -166,8 +166,12 @@ class Books(SchedulerPlugin):
             self.above += used > worker.resources["slot"] or len(worker.processing) > worker.resources["slot"]
 
 
-def test_workers_are_killed_at_random(tmp_path: Path) -> None:
-    """Every task ends exactly once in its caller's eyes, and no worker is above capacity, also in Dask's books."""
+@pytest.mark.parametrize("ahead", [0, None])
+def test_workers_are_killed_at_random(tmp_path: Path, ahead: float | None) -> None:
+    """Every task ends exactly once in its caller's eyes, and no worker is above capacity.
+
+    Nor is one in the books of Dask's scheduler, which count a task that waits at a worker: so where none waits there.
+    """
     count, kills = (5000, 200) if FUZZ else (300, 8)
     random_ = random.Random(1)
 
@@ -194,7 +198,8 @@ def test_workers_are_killed_at_random(tmp_path: Path) -> None:
         ends: list[Any] = []
         scheduler = fs.Scheduler(resources=("cpu", "slot"))
         executor = DaskExecutor(client, ("cpu", "slot"))
-        async with Driver(scheduler, executor, losses=1000, on_end=lambda *end: ends.append(end)) as driver:
+        on_end = lambda *end: ends.append(end)  # noqa: E731
+        async with Driver(scheduler, executor, losses=1000, on_end=on_end, ahead=ahead) as driver:
             killer = asyncio.create_task(kill(cluster, ends))
             futures: dict[Any, asyncio.Future[Any]] = {}
             for j in range(count // 10):
@@ -211,7 +216,7 @@ def test_workers_are_killed_at_random(tmp_path: Path) -> None:
             assert driver.stats["ended"] == count
             assert driver.stats["started"] == count + driver.stats.get("lost", 0) + driver.stats.get("stopped", 0)
             assert not scheduler.cluster.tasks
-            assert books.most == 2 and not books.above
+            assert ahead is None or (books.most == 2 and not books.above)
         print(driver.stats)
 
     within(1500 if FUZZ else 200, main, workers=3)

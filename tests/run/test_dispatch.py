@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable
 from typing import Any
@@ -14,17 +15,21 @@ from hypothesis import strategies as st
 
 import flowsched as fs
 from flowsched.run import Ended, Failed, Run, Started, Stopped, TaskCancelledError, TaskLostError, Told
-from flowsched.run.dispatch import PATIENCE, Dispatcher
+from flowsched.run.dispatch import Dispatcher
+from flowsched.run.runs import PATIENCE
 from flowsched.run.work import Work
 
 
 class World:
     """A dispatcher over a fake executor, and what its callers are told."""
 
-    def __init__(self, policy: fs.Policy | None = None, losses: int = 1000) -> None:
+    def __init__(
+        self, policy: fs.Policy | None = None, losses: int = 1000, ahead: float = 0.0, holding: bool = False
+    ) -> None:
         self.demand: dict[Hashable, float] = {}
-        self.executor = FakeExecutor(self.demand)
-        self.dispatch = Dispatcher(fs.Scheduler(policy, resources=("cpu",)), self.executor, losses)
+        self.executor = FakeExecutor(self.demand, holding)
+        scheduler = fs.Scheduler(policy, resources=("cpu",))
+        self.dispatch = Dispatcher(scheduler, self.executor, losses, ahead=ahead)
         self.late: list[Told] = []
         self.executor.tell = self.late.append
         self.now = 0.0
@@ -48,9 +53,9 @@ class World:
         for name in names:
             ends = self.ends[name] = []
             done = lambda value, error, ends=ends: ends.append(error if error is not None else value)  # noqa: E731
-            work.append(Work(name, f"do {name}", done, retries, time_limit))
+            work.append(Work(name, f"do {name}", done, time_limit))
             self.job_of[name] = self.jobs
-        tasks = [fs.Task(name, {"cpu": cpu}) for name in names]
+        tasks = [fs.Task(name, {"cpu": cpu}, retries=retries or None) for name in names]
         self.dispatch.submit(fs.JobSubmitted(self.jobs, tasks, **job), work)
         return names
 
@@ -73,19 +78,40 @@ class World:
         assert all(len(ends) <= 1 for ends in self.ends.values())
         assert {task for task, ends in self.ends.items() if not ends} == set(dispatch.work) == set(cluster.tasks)
         placed = {task: cluster.placement(task) for task in cluster.tasks if cluster.placement(task) is not None}
-        assert {task: active.run.machine for task, active in dispatch._of.items()} == placed
-        assert set(dispatch._runs) == {n for runs in dispatch._on.values() for n in runs}
-        started = {n for n in dispatch._runs if n not in dispatch._held}
+        assert {task: active.run.machine for task, active in dispatch.runs.of.items()} == placed
+        assert set(dispatch.runs.by_number) == {n for runs in dispatch.runs.on.values() for n in runs}
+        started = {n for n in dispatch.runs.by_number if n not in dispatch.runs.held}
         assert len(started) == dispatch.active
         assert {r.number for r in dispatch.running()} <= started
-        busy = {active.run.machine for active in dispatch._runs.values() if not active.counted}
-        for active in dispatch._held.values():
-            assert active.run.machine in busy or active.run.task in dispatch._stopping
+        busy = {active.run.machine for active in dispatch.runs.by_number.values() if not active.counted}
+        roomless = set()
+        for active in dispatch.runs.by_number.values():
+            machine = active.run.machine
+            if active.since == math.inf and machine not in busy and active.run.task not in dispatch.runs.stopping:
+                # It waits for room, or for its turn; only an executor that holds it back was told of it.
+                taken = dispatch.ahead._rooms[machine].taken[0] / 1e6
+                assert machine in roomless or taken + self.demand[active.run.task] > self.executor.machines[machine]
+                assert active.held or (active.waits and active.run.number in self.executor.held)
+                roomless.add(machine)
+            elif active.held:
+                assert machine in busy or active.run.task in dispatch.runs.stopping
+        assert roomless <= dispatch.ahead._beyond
+        for machine, room in dispatch.ahead._rooms.items():
+            those = [
+                active.run.task
+                for active in dispatch.runs.by_number.values()
+                if active.run.machine == machine and active.since < math.inf
+            ]
+            assert room.taken[0] == 1e6 * sum(self.demand.get(task, 1) for task in those) <= room.capacity[0]
+            assert (
+                machine in dispatch.ahead._beyond
+                or cluster.machines[machine].machine.capacity["cpu"] == self.executor.machines[machine]
+            )
         assert set(cluster.jobs) == {self.job_of[task] for task in dispatch.work}
-        assert {task: active.counted for task, active in dispatch._of.items()} == {
+        assert {task: active.counted for task, active in dispatch.runs.of.items()} == {
             task: cluster.tasks[task].run for task in placed
         }
-        assert not any(active.counted for active in dispatch._stopping.values())
+        assert not any(active.counted for active in dispatch.runs.stopping.values())
         assert not cluster.stale_events
 
     def finish(self) -> None:
@@ -102,7 +128,9 @@ class World:
                 break
         self.check()
         assert all(len(self.ends[task]) == 1 for task in self.tasks)
-        assert not self.dispatch.active and not self.dispatch._held and not self.executor.over
+        assert not self.dispatch.active and not self.dispatch.runs.held and not self.executor.over
+        self.round()
+        assert not self.dispatch.ahead._beyond
 
 
 STEP = st.tuples(
@@ -115,9 +143,10 @@ STEP = st.tuples(
 
 
 @settings(max_examples=2000 if FUZZ else 300)
-@given(st.lists(STEP, min_size=5, max_size=60))
-def test_histories(steps: list[tuple[str, int]]) -> None:
-    world = World(fs.Policy(preemption=fs.PreemptionCost(), waiting=fs.WaitCost(first=5)))
+@given(st.lists(STEP, min_size=5, max_size=60), st.sampled_from([0.0, 0.4, 5.0]), st.booleans())
+def test_histories(steps: list[tuple[str, int]], ahead: float, holding: bool) -> None:
+    policy = fs.Policy(preemption=fs.PreemptionCost(), waiting=fs.WaitCost(first=5))
+    world = World(policy, ahead=ahead, holding=holding)
     executor, told = world.executor, list[Told]()
     world.machine("m0")
     for what, i in steps:
@@ -258,8 +287,7 @@ def test_retries_and_losses_are_counted_apart() -> None:
     assert isinstance(world.ends[task][0], TaskLostError)
 
 
-@pytest.mark.parametrize("how", ["failed", "lost"])
-def test_retries_of_the_task_itself_are_elsewhere_and_later(how: str) -> None:
+def test_a_failure_is_followed_by_a_rest_and_a_run_elsewhere() -> None:
     world = World()
     world.machine("m0", 1)
     world.machine("m1", 1)
@@ -269,16 +297,18 @@ def test_retries_of_the_task_itself_are_elsewhere_and_later(how: str) -> None:
     work = Work(task, "do it", lambda value, error: ends.append(error))
     world.dispatch.submit(fs.JobSubmitted(task, [fs.Task(task, {"cpu": 1}, retries=1, backoff=5.0)]), [work])
     world.round()
-    world.hear(world.executor.end(*world.runs_of(task), how))
+    world.hear(world.executor.end(*world.runs_of(task), "lost"))
+    world.round()
+    world.hear(world.executor.end(*world.runs_of(task), "failed"))
     world.now = 1.0
     world.round()
     assert not world.runs_of(task) and 5.0 <= world.dispatch.wake <= 6.0
     world.now = world.dispatch.wake
     world.round()
-    first, second = (run.machine for run in world.executor.starts)
-    assert {first, second} == {"m0", "m1"} and not ends
-    world.hear(world.executor.end(*world.runs_of(task), how))
-    assert [str(error) for error in ends] == [how]
+    lost, failed, third = (run.machine for run in world.executor.starts)
+    assert {failed, third} == {"m0", "m1"} and lost == failed and not ends
+    world.hear(world.executor.end(*world.runs_of(task), "failed"))
+    assert [str(error) for error in ends] == ["failed"]
 
 
 def test_a_time_limit_stops_the_run_and_holds_its_room_until_it_has_stopped() -> None:
@@ -371,6 +401,48 @@ def test_the_next_driver_takes_over_what_runs(known: bool) -> None:
     world.hear(world.executor.end(77, "failed"))
     assert len(world.runs_of(names[0])) == 1 and world.runs_of(names[0])[0] > 77
     world.finish()
+
+
+def test_a_run_that_had_no_room_is_no_loss_of_its_task() -> None:
+    world = World(losses=0, ahead=1.0, holding=True)
+    world.machine("m0", 2)
+    names = world.submit(9)
+    world.round()
+    for _ in range(2):
+        world.now += 0.1
+        world.hear(world.executor.end(next(iter(world.executor.running)), "ended"))
+        world.round()
+    began = {run.task for run in world.executor.running.values()}
+    told = {run.task for run in world.executor.held.values()}
+    assert len(began) == 2 and told
+    world.executor.lose("m0")
+    world.hear(fs.MachineRemoved("m0"))
+    assert {name for name in names if world.ends[name] and isinstance(world.ends[name][0], TaskLostError)} == began
+    world.finish()
+    assert all(world.ends[name] == [f"result of {name}"] for name in told)
+
+
+def test_the_next_driver_knows_what_a_machine_really_has() -> None:
+    """The books of the one before gave it more, for runs that were not started."""
+    world = World(ahead=1.0)
+    world.machine("m0", 2)
+    names = world.submit(9)
+    world.round()
+    for _ in range(2):
+        world.now += 0.1
+        world.hear(world.executor.end(next(iter(world.executor.running)), "ended"))
+        world.round()
+    cluster, before = world.dispatch.scheduler.cluster, list(world.executor.running.values())
+    assert cluster.machines["m0"].machine.capacity["cpu"] > 2 and len(world.dispatch.runs.held) > 0
+    work, world.dispatch = world.dispatch.work, Dispatcher(world.dispatch.scheduler, world.executor, ahead=0.0)
+    world.dispatch.attach(work.values())
+    world.dispatch.recover([fs.MachineAdded("m0", {"cpu": 2})], before, 5.0)
+    world.check()
+    world.round()
+    assert cluster.machines["m0"].machine.capacity["cpu"] == 2
+    assert list(world.executor.running.values()) == before and not world.executor.asked
+    world.finish()
+    assert world.dispatch.stats["lost"] == 0 and all(world.ends[name] == [f"result of {name}"] for name in names)
 
 
 def test_a_machine_that_is_not_there_any_more_is_removed() -> None:

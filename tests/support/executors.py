@@ -24,10 +24,16 @@ class FakeExecutor:
         Runs that have ended and are not released, and what was told of them.
     asked : list of int
         Runs that were to be stopped and run still, in order.
+    held : dict of number to Run
+        Those that wait until their machine has room, with `holding`: in the order of their starts.
     """
 
-    def __init__(self, demand: Mapping[Hashable, float] | None = None) -> None:
+    latency = 0.0
+
+    def __init__(self, demand: Mapping[Hashable, float] | None = None, holding: bool = False) -> None:
+        self.holding = holding
         self.running: dict[int, Run] = {}
+        self.held: dict[int, Run] = {}
         self.over: dict[int, Told] = {}
         self.asked: list[int] = []
         self.numbers: set[int] = set()
@@ -46,20 +52,36 @@ class FakeExecutor:
 
     def start(self, run: Run) -> None:
         assert run.number not in self.numbers, "a number is used once"
-        assert all(other.task != run.task for other in self.running.values()), f"task {run.task} runs twice at a time"
+        told = [*self.running.values(), *self.held.values()]
+        assert all(other.task != run.task for other in told), f"task {run.task} runs twice at a time"
         if self.refuses:
             raise OSError("no")
-        here = [other.task for other in self.running.values() if other.machine == run.machine]
-        used = sum(self.demand.get(task, 1) for task in [*here, run.task])
-        assert used <= self.machines.get(run.machine, used), f"machine {run.machine} is above capacity"
+        here = [other for other in told if other.machine == run.machine]
+        if not (self.holds(run) and all(map(self.holds, here))):
+            assert self._fits(run, here), f"machine {run.machine} is above capacity"
         self.numbers.add(run.number)
         self.starts.append(run)
-        self.running[run.number] = run
+        self.held[run.number] = run
+        self._begin()
+
+    def holds(self, run: Run) -> bool:
+        """Tasks of one core are held back."""
+        return self.holding and self.demand.get(run.task, 1) == 1
+
+    def _fits(self, run: Run, beside: Iterable[Run]) -> bool:
+        used = sum(self.demand.get(task, 1) for task in [*(other.task for other in beside), run.task])
+        return used <= self.machines.get(run.machine, used)
+
+    def _begin(self) -> None:
+        for number, run in list(self.held.items()):
+            if self._fits(run, [other for other in self.running.values() if other.machine == run.machine]):
+                self.running[number] = self.held.pop(number)
 
     def stop(self, run: Run) -> None:
         if run.number in self.running:
             self.asked.append(run.number)
         else:
+            self.held.pop(run.number, None)
             self.tell(Stopped(run.number))
 
     def release(self, run: Run) -> None:
@@ -70,8 +92,9 @@ class FakeExecutor:
 
     def lose(self, machine: Hashable) -> None:
         """A machine dies with all that runs there."""
-        for number in [number for number, run in self.running.items() if run.machine == machine]:
-            del self.running[number]
+        for runs in (self.running, self.held):
+            for number in [number for number, run in runs.items() if run.machine == machine]:
+                del runs[number]
         self.machines.pop(machine, None)
 
     def end(self, number: int, how: str) -> Told:
@@ -85,6 +108,7 @@ class FakeExecutor:
         else:
             told = Failed(number, RuntimeError(how), lost=how == "lost")
         self.over[number] = told
+        self._begin()
         return told
 
 

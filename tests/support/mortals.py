@@ -11,6 +11,7 @@ import sys
 
 from fgm_lives import born, fine_operations
 from lives import POLICIES, operations
+from quota_lives import limited, limited_operations
 
 import flowsched as fs
 
@@ -19,7 +20,15 @@ def scheduler(seed: int, journal: str | os.PathLike[str] | None = None) -> fs.Sc
     return fs.Scheduler(POLICIES[seed % len(POLICIES)](), journal=journal)
 
 
-BORN = {"Scheduler": (scheduler, operations), "FineGrained": (born, fine_operations)}
+def with_quotas(seed: int, journal: str | os.PathLike[str] | None = None) -> fs.Scheduler:
+    return fs.Scheduler(limited(seed), journal=journal)
+
+
+BORN = {
+    "Scheduler": (scheduler, operations),
+    "FineGrained": (born, fine_operations),
+    "Quotas": (with_quotas, limited_operations),
+}
 """How they begin, and how they live."""
 
 

@@ -231,7 +231,7 @@ class _Session:
             known = scheduler.cluster.tasks
             for job in self._jobs.jobs:
                 there = {task: self._payload(command) for task, command in job.commands.items() if task in known}
-                driver.attach(there, retries=job.retries, time_limit=job.time_limit)
+                driver.attach(there, time_limit=job.time_limit)
             async with driver:
                 for number in handled:
                     loop.add_signal_handler(number, self._interrupt, number)

@@ -7,7 +7,7 @@ of Slurm, `flowsched.run.kubernetes.KubernetesExecutor` pods.
 """
 
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Stopped, Told
+from flowsched.run.executor import Ended, Executor, Failed, Holding, Run, Started, Stopped, Told
 from flowsched.run.local import Command, ExitStatusError, LocalExecutor, capacity_here
 from flowsched.run.work import TaskCancelledError, TaskLostError
 
@@ -18,6 +18,7 @@ __all__ = [
     "Executor",
     "ExitStatusError",
     "Failed",
+    "Holding",
     "LocalExecutor",
     "Run",
     "Started",

@@ -10,15 +10,15 @@ on to its end in a thread of the worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from flowsched.boundary.validate import whole
-from flowsched.cluster.events import MachineAdded, MachineRemoved
+from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError
+from flowsched.run.adapter import Adapter
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 if TYPE_CHECKING:
@@ -36,11 +36,14 @@ _LATER = 0.1
 """Seconds for which results that were fetched stay at their workers.  A client that lets go of them at once tells so in a
 message, and what it submits right after that waits until it may send the next one."""
 
+_TRIPS = 3
+"""Messages to a worker and back take so many times the fetch of results in all: start, end, and the fetch itself."""
+
 _TOGETHER = 0.005
 """Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
 
 
-class DaskExecutor:
+class DaskExecutor(Adapter):
     """Runs calls on Dask workers; a payload is a callable without parameters, such as a `functools.partial`.
 
     Runs of a driver that died end with its client, so a successor starts them again.
@@ -52,24 +55,24 @@ class DaskExecutor:
     resources : sequence of str
         Those of the flowsched scheduler.  A worker has as much ``cpu`` as threads, its memory limit as ``mem`` in MiB, and
         of others what Dask calls the resources of a worker.
-    ahead : int
-        So many tasks for each thread wait at the worker, beside the one that runs, so that short ones follow without a
-        round in between: a worker has ``1 + ahead`` of ``cpu`` for each thread, and as many times its Dask resources, which
-        Dask holds back.  For tasks that ask for one thread; a task with a better priority does not overtake those that wait
-        there.
+
+    Attributes
+    ----------
+    latency : float
+        Seconds from an end until that is told, and from `start` until the run begins, as measured.
     """
 
-    def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu"), *, ahead: int = 0) -> None:
-        self._cluster, self._resources, self._ahead = cluster, tuple(resources), whole("ahead", ahead, 0)
+    def __init__(self, cluster: Any, resources: Sequence[str] = ("cpu", "mem", "gpu")) -> None:
+        super().__init__()
+        self._cluster, self._resources, self.latency = cluster, tuple(resources), 0.02
         self._client: Any = None
         self._starting: dict[int, Run] = {}
         self._futures: dict[int, Future[Any]] = {}
         self._released: list[Future[Any]] = []
         self._graphs = 0
-        self._workers: set[str] = set()
+        self._workers: dict[Hashable, Any] = {}
         self._life = uuid4().hex[:8]
         self._done: list[tuple[int, Future[Any]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._closed = False
         self._next = 0.0
@@ -78,14 +81,14 @@ class DaskExecutor:
         """See `Executor.open`."""
         from distributed import Client
 
-        self._tell, self._loop = tell, asyncio.get_running_loop()
+        self.tell, self._loop = tell, asyncio.get_running_loop()
         given = isinstance(self._cluster, Client)
         make: Any = Client
         self._client = self._cluster if given else await make(self._cluster, asynchronous=True)
         self._mine = not given
         await self._look()
         self._client.subscribe_topic("all", self._noted)
-        self._later(self._follow())
+        self.later(self._follow())
         return ()
 
     def start(self, run: Run) -> None:
@@ -106,7 +109,7 @@ class DaskExecutor:
                 try:
                     self._submit([run])
                 except Exception as error:
-                    self._tell(Failed(run.number, error))
+                    self.tell(Failed(run.number, error))
 
     def _submit(self, runs: Sequence[Run]) -> None:
         """Submit runs as one graph, with a layer for those that have worker and resources in common."""
@@ -131,13 +134,21 @@ class DaskExecutor:
             future = self._futures[run.number] = futures[f"flowsched-{self._life}-{run.number:015d}"]
             future.add_done_callback(partial(self._over_in_thread, run.number))
 
+    def holds(self, run: Run) -> bool:
+        """Return True if Dask holds the run back, since no more of its kind fit in a worker than the worker has threads."""
+        info = self._workers.get(run.machine)
+        if info is None:
+            return False
+        limit = info["memory_limit"] / 2**20
+        return run.demand.get("cpu", 0) <= 1 and run.demand.get("mem", 0) * info["nthreads"] <= limit
+
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
         self._starting.pop(run.number, None)
         future: Any = self._futures.pop(run.number, None)
         if future is not None:  # also one that is done: where its worker is gone, Dask would wait for another result
-            self._later(self._cancel(future))
-        self._tell(Stopped(run.number))
+            self.later(self._cancel(future))
+        self.tell(Stopped(run.number))
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
@@ -150,10 +161,7 @@ class DaskExecutor:
     async def close(self) -> None:
         """See `Executor.close`."""
         self._closed = True  # a call to Dask may end otherwise than by its cancellation
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5.0)
+        await self.end_acts()
         self._futures.clear()
         if self._mine:
             await self._client.close()
@@ -163,11 +171,6 @@ class DaskExecutor:
     async def _cancel(self, future: Future[Any]) -> None:
         await self._client.cancel([future], force=True)
 
-    def _later(self, act: Any) -> None:
-        task = asyncio.create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     def _over_in_thread(self, number: int, future: Future[Any]) -> None:
         self._loop.call_soon_threadsafe(self._over, number, future)
 
@@ -176,30 +179,32 @@ class DaskExecutor:
         if number in self._futures:
             self._done.append((number, future))
             if len(self._done) == 1:
-                self._next = max(self._next + _TOGETHER, self._loop.time())
-                self._loop.call_at(self._next, lambda: self._later(self._fetch()))
+                self._loop.call_at(max(self._next, self._loop.time()), lambda: self.later(self._fetch()))
 
     async def _fetch(self) -> None:
         done, self._done = self._done, []
         good = [(number, future) for number, future in done if future.status == "finished"]
+        begun = self._loop.time()
+        self._next = begun + max(_TOGETHER, self.latency / _TRIPS)
         try:
             values = await self._client.gather([future for _, future in good])
+            self.latency += (_TRIPS * (self._loop.time() - begun) - self.latency) / 8
         except (Exception, asyncio.CancelledError):  # a worker died with its results
             values = None
         for (number, _), value in zip(good, values or (), strict=False):
-            self._tell(Ended(number, value))
+            self.tell(Ended(number, value))
         for number, future in done:
             if values is None or future.status != "finished":
-                self._later(self._ask(number, future))
+                self.later(self._ask(number, future))
 
     async def _ask(self, number: int, future: Future[Any]) -> None:
         """Tell the end of one run; where the worker is gone with it, `MachineRemoved` tells."""
         try:
-            self._tell(Ended(number, await future))
+            self.tell(Ended(number, await future))
         except asyncio.CancelledError:
-            self._tell(Stopped(number))
+            self.tell(Stopped(number))
         except Exception as error:
-            self._tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
+            self.tell(Failed(number, error, lost=type(error).__name__ == "KilledWorker"))
 
     def _noted(self, event: tuple[float, Any]) -> None:
         """Take note of an event of Dask's scheduler; one of each fetch of results is among them."""
@@ -216,16 +221,10 @@ class DaskExecutor:
 
     async def _look(self) -> None:
         """Tell which workers have come and gone."""
-        workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
-        for address in self._workers - workers.keys():
-            self._tell(MachineRemoved(address))
-        for address in workers.keys() - self._workers:
-            info = workers[address]
-            has = {
-                "cpu": info["nthreads"] * (1 + self._ahead),
-                "mem": info["memory_limit"] / 2**20,
-                **{name: amount * (1 + self._ahead) for name, amount in info["resources"].items()},
-            }
+        self._workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
+        now: dict[Hashable, MachineAdded | None] = {}
+        for address, info in self._workers.items():
+            has = {"cpu": info["nthreads"], "mem": info["memory_limit"] / 2**20, **info["resources"]}
             capacity = {name: has[name] for name in self._resources if name in has}
-            self._tell(MachineAdded(address, capacity, rack=info["host"], labels={"name": str(info["name"])}))
-        self._workers = set(workers)
+            now[address] = MachineAdded(address, capacity, info["host"], {"name": str(info["name"])})
+        self.show(now)

@@ -5,13 +5,14 @@ A run that has not ended is in one of these states:
 * *counted*: the scheduler has its task on its machine.
 * *stopping*: the scheduler has taken the machine from it (preemption, migration), and the executor has not told of its end.
 * *held*: counted, and not started yet.  A run of the same task or one on the same machine is stopping, and the round may
-  have given its room away.
+  have given its room away; or its machine has no room yet, see `flowsched.run.ahead`.
 
 Invariants, whatever is told and in which order:
 
 * A task has at most one counted and one stopping run, and the former is held while there is the latter.  So no task runs
   twice at a time.
-* What the executor has been told to start fits on the machine beside all that has not ended there.
+* What the executor has been told to start fits on the machine beside all that has not ended there, or the executor
+  itself holds it back until it does.
 * The counted runs are the scheduler's running tasks once `flush` has returned.
 * A run ends once.  What is told of a run that has ended or never was is counted as stale, and does nothing.
 * A task ends once: when its run ends, when it has failed too often, or when it is cancelled.
@@ -19,11 +20,8 @@ Invariants, whatever is told and in which order:
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
-from heapq import heappop, heappush
 from math import inf
 from sys import maxsize
 from typing import Any
@@ -41,19 +39,15 @@ from flowsched.cluster.events import (
     TaskRemoved,
     TaskStarted,
 )
-from flowsched.cluster.model import MICRO
-from flowsched.exceptions import FlowschedError, TimeLimitError
+from flowsched.exceptions import FlowschedError
 from flowsched.rounds.values import Migrate, Place, Round
+from flowsched.run.ahead import Ahead
 from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Told
+from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
 
 __all__ = ["Dispatcher"]
-
-LOGGER = logging.getLogger("flowsched")
-
-PATIENCE = 10.0
-"""A stop that was not answered for so long is asked for again."""
 
 QUIET = 0.05
 """Least time to a round before which nothing happens, in seconds: under way something nearly always does."""
@@ -72,6 +66,8 @@ class Dispatcher:
         its workers would go on for ever.
     on_end : callable, optional
         See `flowsched.run.Driver`.
+    ahead : float, optional
+        See `flowsched.run.Driver`.
 
     Attributes
     ----------
@@ -81,6 +77,8 @@ class Dispatcher:
         Something has happened since the last round.
     work : dict of task to Work
         Tasks that have not ended.
+    ahead : Ahead
+    runs : Runs
     """
 
     def __init__(
@@ -89,23 +87,18 @@ class Dispatcher:
         executor: Executor,
         losses: int = 10,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
+        ahead: float | None = None,
     ) -> None:
+        self.ahead = Ahead(scheduler.cluster, executor, ahead)
         self.scheduler, self.executor, self._on_end = scheduler, executor, on_end
         self.losses = whole("losses", losses, 0)
-        self.stats: Counter[str] = Counter()
+        self.runs = Runs(executor, self.ahead, self._hear_run)
+        self.stats = self.runs.stats
         self.dirty = False
         self.work: dict[Hashable, Work] = {}
-        self._runs: dict[int, Active] = {}
-        self._of: dict[Hashable, Active] = {}  # the counted run of a task
-        self._stopping: dict[Hashable, Active] = {}  # the stopping run of a task
-        self._on: dict[Hashable, dict[int, Active]] = {}
-        self._held: dict[int, Active] = {}
-        self._due: list[tuple[float, int]] = []
-        self._ahead = 0  # of the scheduler's numbers, where an executor has runs that it has lost
+        self._skipped = 0  # of the scheduler's numbers, where an executor has runs that it has lost
         self._again_at = inf
-        self._now = -inf
         self._events: list[Event] = []
-        self._over: list[Run] = []
         self._outcomes: list[tuple[Work, Any, BaseException | None]] = []
 
     # -- work ---------------------------------------------------------------------------------------------------
@@ -118,69 +111,69 @@ class Dispatcher:
 
     def attach(self, work: Iterable[Work]) -> None:
         """Take over tasks that the scheduler knows."""
-        for one in work:
-            self.work[one.task] = one
+        new = {one.task: one for one in work}
+        self.work.update(new)
+        self.ahead.expect(new)
         self.dirty = True
 
     def cancel(self, task: Hashable, now: float) -> None:
         """Cancel a task: it ends with `TaskCancelledError` once its run was stopped.  One that has ended stays as it is."""
-        self._now, work = now, self.work.get(task)
+        self.runs.now, work = now, self.work.get(task)
         if work is None:
             return
         error = TaskCancelledError(f"task {task!r} was cancelled")
-        active = self._of.get(task)
+        active = self.runs.of.get(task)
         if active is not None and not active.held:
-            work.retries = -1
             active.why = error
-            self._stop(active)
+            self.runs.stop(active)
             return
         if active is not None:
-            self._forget(active)
+            self.runs.forget(active)
         self._finish(work, None, error, TaskRemoved(task))
         self.dirty = True
 
     def running(self) -> list[Run]:
         """Return the counted runs that the executor was told to start."""
-        return [active.run for active in self._of.values() if not active.held]
+        return [active.run for active in self.runs.of.values() if not active.held]
 
     @property
     def active(self) -> int:
         """Number of runs that the executor was told to start and that have not ended."""
-        return len(self._runs) - len(self._held)
+        return len(self.runs.by_number) - len(self.runs.held)
 
     def stop_all(self, now: float) -> None:
         """Stop every run, for the end of the driver; their tasks wait again."""
-        self._now, self._again_at = now, inf
+        self.runs.now, self._again_at = now, inf
         self.losses = maxsize  # these losses are not the tasks' doing
-        for active in list(self._runs.values()):
+        for active in list(self.runs.by_number.values()):
             if active.held:
-                self._forget(active)
-                self._events.append(TaskFailed(active.run.task))
+                self.runs.forget(active)
+                self._events.append(TaskFailed(active.run.task, lost=True))
             else:
-                self._stop(active)
+                self.runs.stop(active)
 
     # -- what is told -------------------------------------------------------------------------------------------
 
     def hear(self, told: Told, now: float) -> None:
         """Take note of what an executor tells, or of an event of a machine."""
-        self._now = now
+        self.runs.now = now
         if isinstance(told, Event):
             self._hear_machine(told)
         else:
             self._hear_run(told)
 
     def _hear_run(self, told: Told) -> None:
-        active = self._runs.get(getattr(told, "run", 0))
+        active = self.runs.by_number.get(getattr(told, "run", 0))
         if active is None or active.held:
             self.stats["stale"] += 1
             return
         if isinstance(told, Started):
-            if not active.begun and active.counted and active.why is None:
-                self._limit(active)
+            if not active.begun:
+                self.runs.limit(active)
             active.begun = True
             return
         self.dirty = True
-        self._end(active)
+        self.runs.end(active)
         if isinstance(told, Ended):
             self._ended(active, told.value)
         elif active.why is not None:
@@ -191,7 +184,8 @@ class Dispatcher:
             self._failed(active, TaskLostError(f"task {active.run.task!r} was stopped by its executor"), lost=True)
         else:
             self.stats["stopped"] += 1
-        self._start_held()
+        again = self.runs.of.get(active.run.task)
+        self.runs.advance(active.run.machine, active.run.machine if again is None else again.run.machine)
 
     def _ended(self, active: Active, value: Any) -> None:
         task = active.run.task
@@ -202,31 +196,32 @@ class Dispatcher:
             self._finish(active.work, value, None, TaskRemoved(task))
 
     def _failed(self, active: Active, error: BaseException, lost: bool) -> None:
-        task, work = active.run.task, active.work
+        task, work, cancelled = active.run.task, active.work, isinstance(error, TaskCancelledError)
         self.stats["lost" if lost else "failed"] += 1
-        over = False
-        if work is not None and (active.counted or not lost):
-            work.losses += lost
-            work.failures += not lost
-            over = work.failures > work.retries or work.losses > self.losses
-        own = self.scheduler.cluster.attempts.get(task)
-        if own is not None and work is not None and work.retries >= 0:
-            over = not own.left
-        if active.counted:
-            if over:
-                self._finish(work, None, error, TaskFailed(task, retry=False, run=active.counted))
-            else:
-                self._events.append(TaskFailed(task, run=active.counted))
-        elif over and self._awaits(active):
-            self._finish(work, None, error, TaskRemoved(task))
+        if not active.counted:
+            if cancelled and self._awaits(active):
+                self._finish(work, None, error, TaskRemoved(task))
+            return
+        if lost:
+            over = False
+            if work is not None and active.since < inf:  # it may have begun
+                work.losses += 1
+                over = work.losses > self.losses
+        else:
+            attempts = self.scheduler.cluster.attempts.get(task)
+            over = cancelled or (work is not None if attempts is None else not attempts.left)
+        if over:
+            self._finish(work, None, error, TaskFailed(task, retry=False, run=active.counted, lost=lost))
+        else:
+            self._events.append(TaskFailed(task, run=active.counted, lost=lost))
 
     def _awaits(self, active: Active) -> bool:
         """Return True if the task of a run that was stopping waits for another run; one that is held for it is dropped."""
-        task, again = active.run.task, self._of.get(active.run.task)
+        task, again = active.run.task, self.runs.of.get(active.run.task)
         if self.work.get(task) is not active.work or (again is not None and not again.held):
             return False  # the task has ended, or is another one of that name
         if again is not None:
-            self._forget(again)
+            self.runs.forget(again)
         return active.work is not None or task in self.scheduler.cluster.tasks
 
     def _hear_machine(self, event: Event) -> None:
@@ -237,6 +232,7 @@ class Dispatcher:
                 self.stats["stale"] += 1
                 return
             self._lose(machine)
+            self.ahead.gone(machine)
         elif isinstance(event, MachineAdded) and machine in there and not there[machine].failed:
             # It was told twice, or the machine went and came back unnoticed.
             same = MachineUpdated(event.id, event.capacity, event.rack, event.labels, event.slots, event.taints)
@@ -245,13 +241,14 @@ class Dispatcher:
             self._lose(machine)
             self._happened(MachineRemoved(machine))
         self._happened(event)
-        self._start_held()
+        self.runs.advance_held()
 
     def _happened(self, event: Event) -> bool:
         """Let an event of a machine happen; one that is refused is logged and counted."""
         self.flush()
         try:
-            self.scheduler.apply(event)
+            self.scheduler.apply(self.ahead.bounded(event))
+            self.ahead.note(event)
         except FlowschedError as error:
             self.stats["refused"] += 1
             LOGGER.warning("%s: %s", type(event).__name__, error)
@@ -260,12 +257,12 @@ class Dispatcher:
 
     def _lose(self, machine: Hashable) -> None:
         """End all runs on a machine that is gone.  Should they go on there, what they tell is stale."""
-        for active in list(self._on.get(machine, {}).values()):
+        for active in list(self.runs.on.get(machine, {}).values()):
             if active.held:
-                self._forget(active)
+                self.runs.forget(active)
                 continue
-            self._stop(active)
-            self._end(active)
+            self.runs.stop(active)
+            self.runs.end(active)
             if active.why is not None:
                 self._failed(active, active.why, lost=False)
             elif active.counted:
@@ -280,7 +277,7 @@ class Dispatcher:
             events, self._events = self._events, []
             self.scheduler.apply(*events)
         outcomes, self._outcomes = self._outcomes, []
-        released, self._over = self._over, []
+        released, self.runs.over = self.runs.over, []
         for work, value, error in outcomes:
             work.done(value, error)
         for run in released:
@@ -288,45 +285,41 @@ class Dispatcher:
 
     def round(self, now: float, time_limit: float | None = None) -> Round:
         """Decide, and carry out what was decided."""
-        self._now = now
+        self.runs.now = now
         self.flush()
         self.dirty = False
+        self.scheduler.apply(*self.ahead.updates())
         round = self.scheduler.schedule(now, time_limit)
         done = self.scheduler.commit(round)
+        self.ahead.look(now, len(round.waiting))
         self.stats["rounds"] += 1
         for ended in done.ended:
-            self._displace(self._of[ended.task])
+            self.runs.displace(self.runs.of[ended.task])
         for delta in done.accepted:
             if isinstance(delta, Place | Migrate):
                 work, number = self.work.get(delta.task), done.runs[delta.task]
                 payload = None if work is None else work.payload
-                demand = self._demand(delta.task)
-                run = Run(number + self._ahead, delta.task, delta.machine, delta.devices, payload, demand)
-                self._add(Active(run, work, number, held=True))
-        self._start_held()
+                demand = self.ahead.demand(delta.task)
+                if not self.ahead.fits(delta.machine, demand):
+                    self._events.append(TaskFailed(delta.task, run=number, lost=True))
+                    self.dirty = True
+                    continue
+                amounts = self.ahead.amounts(demand)
+                run = Run(number + self._skipped, delta.task, delta.machine, delta.devices, payload, amounts)
+                self.runs.add(Active(run, work, number, demand, held=True, waits=self.ahead.holds(run)))
+        self.runs.advance_held()
         self._again_at = max(round.again_at, now + QUIET)
         return round
 
-    def _demand(self, task: Hashable) -> dict[str, float]:
-        cluster = self.scheduler.cluster
-        amounts = (cluster.tasks[task].group.cls.demand / MICRO).tolist()
-        return dict(zip(cluster.resources.names, amounts, strict=True))
-
     def overdue(self, now: float) -> None:
         """Stop the runs whose time is over, and ask again for stops that were not answered."""
-        self._now = now
-        while self._due and self._due[0][0] <= now:
-            active = self._runs.get(heappop(self._due)[1])
-            if active is None or active.until > now:
-                continue
-            if active.counted and active.why is None:
-                active.why = TimeLimitError(f"task {active.run.task!r} ran longer than its time limit")
-            self._stop(active)
+        self.runs.now = now
+        self.runs.overdue()
 
     @property
     def wake(self) -> float:
         """The time at which there is something to do, although nothing happens."""
-        return min(self._again_at, self._due[0][0] if self._due else inf)
+        return min(self._again_at, self.runs.due)
 
     # -- an earlier driver --------------------------------------------------------------------------------------
 
@@ -342,6 +335,7 @@ class Dispatcher:
         now : float
         """
         told, runs, cluster = list(told), sorted(runs, key=lambda run: run.number), self.scheduler.cluster
+        self.ahead.expect(cluster.tasks)
         here = {event.id for event in told if isinstance(event, MachineAdded)}
         for machine in [m for m, record in cluster.machines.items() if m not in here and not record.failed]:
             self._happened(MachineRemoved(machine))
@@ -349,15 +343,15 @@ class Dispatcher:
             if isinstance(one, Event):
                 self.hear(one, now)
         for run in runs:
-            active = Active(run, self.work.get(run.task), self._adopted(run))
-            self._add(active)
-            if active.counted:
-                self._limit(active)
-            else:
-                self._displace(active)
-        self._ahead = max([run.number - cluster.runs for run in runs] + [0])
-        lost = [task for task in cluster.tasks if task not in self._of and cluster.placement(task) is not None]
-        self._events += map(TaskFailed, lost)
+            counted = self._adopted(run)
+            active = Active(run, self.work.get(run.task), counted, self.ahead.demand(run.task) if counted else None)
+            self.runs.add(active)
+            if not active.counted:
+                self.runs.displace(active)
+        self.runs.advance(*self.runs.on)
+        self._skipped = max([run.number - cluster.runs for run in runs] + [0])
+        lost = [task for task in cluster.tasks if task not in self.runs.of and cluster.placement(task) is not None]
+        self._events += [TaskFailed(task, lost=True) for task in lost]
         for one in told:
             if not isinstance(one, Event):
                 self.hear(one, now)
@@ -367,80 +361,12 @@ class Dispatcher:
     def _adopted(self, run: Run) -> int:
         """Return the scheduler's number of a run if it has the task there, by its journal or from now on; 0 otherwise."""
         try:
-            if run.task not in self._of:
+            if run.task not in self.runs.of:
                 self.scheduler.apply(TaskStarted(run.task, run.machine, run.devices))
                 return self.scheduler.cluster.tasks[run.task].run
         except FlowschedError:
             pass
         return 0
-
-    # -- runs ---------------------------------------------------------------------------------------------------
-
-    def _add(self, active: Active) -> None:
-        run = active.run
-        self._runs[run.number] = active
-        self._on.setdefault(run.machine, {})[run.number] = active
-        if active.counted:
-            self._of[run.task] = active
-        if active.held:
-            self._held[run.number] = active
-
-    def _forget(self, active: Active) -> None:
-        run = active.run
-        del self._runs[run.number], self._on[run.machine][run.number]
-        if not self._on[run.machine]:
-            del self._on[run.machine]
-        self._held.pop(run.number, None)
-        for those in (self._of, self._stopping):
-            if those.get(run.task) is active:
-                del those[run.task]
-
-    def _end(self, active: Active) -> None:
-        self._forget(active)
-        self._over.append(active.run)
-
-    def _displace(self, active: Active) -> None:
-        """Take the machine from a run: one that is held goes, another stops."""
-        if active.held:
-            self._forget(active)
-            return
-        task, active.counted = active.run.task, 0
-        if self._of.get(task) is active:
-            del self._of[task]
-        self._stopping[task] = active
-        self._stop(active)
-
-    def _start_held(self) -> None:
-        """Start the runs for which nothing has to stop any more."""
-        for active in list(self._held.values()):
-            run = active.run
-            if run.number not in self._held or run.task in self._stopping:
-                continue
-            if any(not other.counted for other in self._on[run.machine].values()):
-                continue
-            active.held = False
-            del self._held[run.number]
-            self.stats["started"] += 1
-            self._limit(active)
-            try:
-                self.executor.start(run)
-            except Exception as error:
-                self._hear_run(Failed(run.number, error))
-
-    def _stop(self, active: Active) -> None:
-        self._wait(active, PATIENCE)
-        try:
-            self.executor.stop(active.run)
-        except Exception as error:  # its room stays taken, and it is stopped again
-            LOGGER.warning("run %d of task %r cannot be stopped: %s", active.run.number, active.run.task, error)
-
-    def _limit(self, active: Active) -> None:
-        if active.work is not None and active.work.time_limit is not None:
-            self._wait(active, active.work.time_limit)
-
-    def _wait(self, active: Active, seconds: float) -> None:
-        active.until = self._now + seconds
-        heappush(self._due, (active.until, active.run.number))
 
     def _finish(self, work: Work | None, value: Any, error: BaseException | None, event: Event) -> None:
         """Let a task end, and its job with the last one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -57,6 +58,11 @@ class Driver:
     on_end : callable, optional
         Called with each task that ends, its result and its error, before the scheduler's journal has the end.  So no end is
         left out when a driver is killed, but its successor may tell of one again.
+    ahead : float, optional
+        Seconds of work that may wait at a machine for the runs before it while tasks wait for room, so that short runs
+        follow each other without a round in between; the scheduler's books give machines as much more capacity.  A better
+        task that comes meanwhile starts so much later.  0 for none.  By default what lies between an end and the next
+        start, as it is measured.
     clock : callable, optional
         The time of the scheduler, in seconds; it must go on over the lives of a journal.  By default the time of day when
         the driver was made, and steady from then on.
@@ -92,6 +98,7 @@ class Driver:
         losses: int = 10,
         round_limit: float | None = None,
         on_end: Callable[[Hashable, Any, BaseException | None], object] | None = None,
+        ahead: float | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
         self.scheduler, self.executor = scheduler, executor
@@ -99,7 +106,8 @@ class Driver:
         self.on_round: Callable[[Round], object] | None = None
         self._interval = number("interval", interval, 0)
         self._round_limit, self._clock = round_limit, steady() if clock is None else clock
-        self._dispatch = Dispatcher(scheduler, executor, losses, on_end)
+        ahead = None if ahead is None else number("ahead", ahead, 0)
+        self._dispatch = Dispatcher(scheduler, executor, losses, on_end, ahead)
         self._inbox: list[Told] = []
         self._news = asyncio.Event()
         self._futures: dict[Hashable, asyncio.Future[Any]] = {}
@@ -127,8 +135,7 @@ class Driver:
         payloads : mapping of task to object
             What the executor executes: a command for `LocalExecutor`, a call for `DaskExecutor`.
         retries : int
-            So many failures of a task are followed by another run.  A task with `Task.retries` goes by those, also where
-            its worker died.
+            `Task.retries` of the tasks that have none of their own.
         time_limit : float, optional
             Seconds after which a run is stopped, and has failed with `TimeLimitError`.
 
@@ -142,13 +149,16 @@ class Driver:
         FlowschedError
             The scheduler refuses the job, or a task has no payload.  Nothing was submitted.
         """
-        work = self._work([task.id for task in job.tasks], payloads, retries, time_limit)
+        work = self._work([task.id for task in job.tasks], payloads, time_limit)
+        if whole("retries", retries, 0):
+            own = [replace(task, retries=retries) if task.retries is None else task for task in job.tasks]
+            job = replace(job, tasks=own)
         self._check_open()
         self._dispatch.submit(job, work)
         return self._promised(work)
 
     def attach(
-        self, payloads: Mapping[Any, Any], *, retries: int = 0, time_limit: float | None = None
+        self, payloads: Mapping[Any, Any], *, time_limit: float | None = None
     ) -> dict[Hashable, asyncio.Future[Any]]:
         """Give the payloads of tasks that a recovered scheduler knows, before the driver begins.
 
@@ -156,7 +166,7 @@ class Driver:
         ----------
         payloads : mapping of task to object
             Tasks that the scheduler does not know have ended; they are left out.
-        retries, time_limit
+        time_limit : float, optional
             See `submit`.
 
         Returns
@@ -167,20 +177,17 @@ class Driver:
             raise InputError("attach: tasks are attached before the driver begins")
         known = self.scheduler.cluster.tasks
         tasks = [task for task in mapping("payloads", payloads) if task in known]
-        work = self._work(tasks, payloads, retries, time_limit)
+        work = self._work(tasks, payloads, time_limit)
         self._dispatch.attach(work)
         return self._promised(work)
 
-    def _work(
-        self, tasks: list[Hashable], payloads: Mapping[Any, Any], retries: int, limit: float | None
-    ) -> list[Work]:
-        whole("retries", retries, 0)
+    def _work(self, tasks: list[Hashable], payloads: Mapping[Any, Any], limit: float | None) -> list[Work]:
         if limit is not None:
             limit = seconds("time_limit", limit)
         for task in tasks:
             if task not in mapping("payloads", payloads):
                 raise InputError(f"payloads: task {task!r} has none")
-        return [Work(task, payloads[task], self._settler(task), retries, limit) for task in tasks]
+        return [Work(task, payloads[task], self._settler(task), limit) for task in tasks]
 
     def _settler(self, task: Hashable) -> Callable[[Any, BaseException | None], None]:
         def settle(value: Any, error: BaseException | None) -> None:
@@ -311,7 +318,9 @@ class Driver:
                 return
             if not self._closing and (dispatch.dirty or dispatch.wake <= now) and now >= earliest:
                 self.last = dispatch.round(now, self._round_limit)
-                earliest = self._clock() + self._interval
+                after = self._clock()
+                earliest = after + max(self._interval, after - now)  # at most half of the time is for rounds
+                dispatch.ahead.lag += (earliest - now - dispatch.ahead.lag) / 8
                 if self.on_round is not None:
                     self.on_round(self.last)
             if self._inbox:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from flowsched.cluster.events import Event
 
-__all__ = ["Ended", "Executor", "Failed", "Run", "Started", "Stopped", "Told"]
+__all__ = ["Ended", "Executor", "Failed", "Holding", "Run", "Started", "Stopped", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +110,21 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Release what `open` took.  Runs that are left over are left as they are, for the next driver."""
+
+
+class Holding(Executor, Protocol):
+    """An executor that may be told runs before their machine has room for them, which saves the time in between.
+
+    Attributes
+    ----------
+    latency : float
+        Seconds, about, from the end of a run until that is told, and from `start` until the run begins.
+    """
+
+    latency: float
+
+    def holds(self, run: Run) -> bool:
+        """Return True if the run would wait at its machine until the runs that were started before have left room.
+
+        So it is for a machine all of whose runs are held so.
+        """

@@ -1,27 +1,31 @@
 """Files of jobs: what ``flowsched run`` runs, in TOML.
 
 A file has tables ``[[job]]``, and may have a table ``[machine]`` with the capacity of this machine.  Everything is checked
-when the file is read; an error names the line, as far as it can be found, and the key.
+when the file is read; an error names line, column and key of every fault.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flowsched.boundary.toml import NEEDED, TomlFile
 from flowsched.boundary.validate import amounts, mapping, quoted, seconds, text, whole
 from flowsched.cluster.events import JobSubmitted
 from flowsched.cluster.model import Task
-from flowsched.exceptions import FlowschedError, InputError
+from flowsched.exceptions import InputError
+from flowsched.hrm.containers import Container, sense
+from flowsched.hrm.ids import name as name_of
+from flowsched.hrm.units import AMOUNTS
 from flowsched.run.local import Command
 
-__all__ = ["JobFile", "JobOfFile", "read_jobs"]
+__all__ = ["JobFile", "JobOfFile", "read_containers", "read_jobs"]
 
 RESOURCES = ("cpu", "mem", "gpu")
 
@@ -77,106 +81,101 @@ def read_jobs(path: str | os.PathLike[str], output: str | os.PathLike[str]) -> J
     Raises
     ------
     InputError
-        Names the line and the key.
+        Names line, column and key of every fault.
     OSError
         The file cannot be read.
     """
-    raw = Path(path).read_bytes()
-    try:
-        told = raw.decode()
-        content = tomllib.loads(told)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: {error}") from None
-    return _Reader(path, told.splitlines(), Path(path).absolute().parent, Path(output).absolute()).file(content)
+    file = TomlFile(path)
+    top = file.table((), {"job": (_tables, None), "machine": (partial(_demand, RESOURCES), None)})
+    base, output = Path(path).absolute().parent, Path(output).absolute()
+    keys = _KEYS | {
+        "demand": (partial(_demand, RESOURCES), {"cpu": 1}),
+        "user": (text, None),
+        "gang": (partial(whole, least=1), None),
+        "constraints": (mapping, {}),
+        "retries": (partial(whole, least=0), 0),
+        "time_limit": (seconds, None),
+        "priority": (partial(whole, least=-(2**40), most=2**40), 0),
+    }
+
+    def job(where: tuple[str, int], what: str, told: dict[str, Any], ids: list[str]) -> JobOfFile:
+        task = partial(Task, demand=told["demand"], constraints=told["constraints"])
+        file.made((*where, "constraints"), what, lambda: task(told["name"]))
+        if told["gang"] is not None:
+            file.made((*where, "gang"), what, lambda: whole("gang", told["gang"], 1, len(ids)))
+        commands = {}
+        for i, id in enumerate(ids if len(file.faults) == 0 else ()):
+            own = told["environment"] | {"FLOWSCHED_TASK": id, "FLOWSCHED_INDEX": str(i)}
+            log = output / f"{id}.log"
+            commands[id] = Command(told["command"], own, base / told["directory"], log, log)
+        gang, user, priority = told["gang"], told["user"], told["priority"]
+        submitted = JobSubmitted(told["name"], list(map(task, commands)), user=user, priority=priority, gang=gang)
+        return JobOfFile(submitted, commands, told["retries"], told["time_limit"])
+
+    jobs = _jobs(file, top["job"], keys, job)
+    return JobFile(tuple(jobs), top["machine"])
 
 
-class _Reader:
-    """Checks the content of a file; `what` is the table that is being read, `begin` its first line, from 0."""
+def read_containers(
+    path: str | os.PathLike[str], suffix: str = ""
+) -> list[tuple[tuple[Container, ...], dict[str, Any]]]:
+    """Read a file of jobs for HRM's units.
 
-    def __init__(self, path: str | os.PathLike[str], lines: list[str], base: Path, output: Path) -> None:
-        self._path, self._lines, self._base, self._output = path, lines, base, output
-        self._what, self._begin = "", 0
-        self._keys: dict[str, Any] = {}
+    Parameters
+    ----------
+    path : path
+    suffix : str
+        Is added to the names of all jobs.
 
-    def file(self, content: dict[str, Any]) -> JobFile:
-        self._table("", content, {"job", "machine"})
-        tables = self._take("job", _tables, [])
-        machine = self._take("machine", _demand, None)
-        if not tables:
-            raise self._error("job", "no [[job]] in the file")
-        jobs, names = [], set[str]()
-        for i, table in enumerate(tables):
-            job = self._job(i, table)
-            names_here = set(job.commands) | {str(job.submitted.id)}
-            if names & names_here:
-                raise self._error("name", f"{min(names & names_here)!r} is the name of another job or task")
-            names |= names_here
-            jobs.append(job)
-        return JobFile(tuple(jobs), machine)
+    Returns
+    -------
+    list of (containers, dict)
+        The containers of each job, and its keys.
 
-    def _job(self, index: int, table: dict[str, Any]) -> JobOfFile:
-        self._what, self._begin = f"job {index + 1}", self._heading("[[job]]", index)
-        known = (
-            "name command count demand priority user gang constraints retries time_limit environment directory".split()
-        )
-        self._table(self._what, table, set(known))
-        for key in ("name", "command"):
-            if key not in table:
-                raise self._error(key, "is missing")
-        name = self._take("name", _name)
-        self._what = f"job {name!r}"
-        command = self._take("command", _command)
-        count = self._take("count", lambda what, value: whole(what, value, 1, 1_000_000), 1)
-        demand = self._take("demand", _demand, {"cpu": 1})
-        directory = self._base / self._take("directory", text, ".")
-        environment = self._take("environment", _texts, {})
-        retries = self._take("retries", lambda what, value: whole(what, value, 0), 0)
-        time_limit = self._take("time_limit", seconds, None)
-        priority = self._take("priority", lambda what, value: whole(what, value, -(2**40), 2**40), 0)
-        user = self._take("user", text, None)
-        gang = self._take("gang", lambda what, value: whole(what, value, 1, count), None)
-        constraints = self._take("constraints", mapping, {})
-        tasks, commands = [], {}
-        for i in range(count):
-            id = name if count == 1 else f"{name}.{i}"
-            own = environment | {"FLOWSCHED_TASK": id, "FLOWSCHED_INDEX": str(i)}
-            log = self._output / f"{id}.log"
-            commands[id] = Command(command, own, directory, log, log)
-            tasks.append(self._made("constraints", partial(Task, id, demand, constraints)))
-        submitted = JobSubmitted(name, tasks, user=user, priority=priority, gang=gang)
-        return JobOfFile(submitted, commands, retries, time_limit)
+    Raises
+    ------
+    InputError, OSError
+        As of `read_jobs`.
+    """
+    file = TomlFile(path)
+    keys = _KEYS | {
+        "demand": (partial(_demand, AMOUNTS.names), {"vcore": 1}),
+        "trigger": (lambda what, value: sense(text(what, value)) and value, "once"),
+        "priority": (partial(whole, least=-(2**31), most=2**31 - 1), 0),
+        "duration": (seconds, math.inf),
+        "stages": (partial(whole, least=1, most=2**31 - 1), 1),
+        "scheduler": (name_of, None),
+    }
 
-    def _table(self, what: str, table: dict[str, Any], known: set[str]) -> None:
-        self._keys = table
-        for key in table:
-            if key not in known:
-                raise self._error(key, f"unknown; known: {', '.join(sorted(known))}")
+    def job(
+        where: tuple[str, int], what: str, told: dict[str, Any], ids: list[str]
+    ) -> tuple[tuple[Container, ...], dict[str, Any]]:
+        told["job"], expected = told["name"] + suffix, {key: told[key] for key in ("duration", "priority")}
+        ids = [told["name"] + suffix + id.removeprefix(told["name"]) for id in ids]
+        return tuple(Container(id, told["job"], **told["demand"], **expected) for id in ids), told
 
-    def _take(self, key: str, check: Callable[[str, Any], Any], default: Any = None) -> Any:
-        return self._made(key, lambda: check(key, self._keys[key])) if key in self._keys else default
+    return _jobs(file, file.table((), {"job": (_tables, None)})["job"], keys, job)
 
-    def _made(self, key: str, make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except FlowschedError as error:
-            said = str(error)
-            raise self._error(key, said.removeprefix(f"{key}").lstrip(": ")) from None
 
-    def _error(self, key: str, message: str) -> InputError:
-        """Return an error that names the line of a key in the table that is being read."""
-        line = self._begin
-        for i in range(self._begin, len(self._lines)):
-            if i > self._begin and self._lines[i].lstrip().startswith("[["):
-                break
-            if re.match(rf"\s*\[?\s*(?:job\s*\.\s*)?[\"']?{re.escape(key)}[\"']?\s*[\].=]", self._lines[i]):
-                line = i
-                break
-        where = f"{self._what}: {key}" if self._what and key else self._what or key
-        return InputError(f"{self._path}, line {line + 1}: {where}: {message}")
-
-    def _heading(self, heading: str, index: int) -> int:
-        found = [i for i, line in enumerate(self._lines) if line.replace(" ", "").startswith(heading)]
-        return found[index] if index < len(found) else 0
+def _jobs(file: TomlFile, tables: list[Any] | None, keys: dict[str, Any], make: Callable[..., Any]) -> list[Any]:
+    """Return what `make` makes of the values of each table ``[[job]]`` and of the ids of its tasks."""
+    if not tables and not file.faults:
+        file.faults.append((("job",), "job: no [[job]] in the file"))
+    jobs, names = [], set[str]()
+    for i, table in enumerate(tables or ()):
+        where, faults, name = ("job", i), len(file.faults), table.get("name")
+        what = f"job {name!r}" if isinstance(name, str) else f"job {i + 1}"
+        told = file.table(where, keys, what)
+        if len(file.faults) == faults:
+            ids = [name] if told["count"] == 1 else [f"{name}.{k}" for k in range(told["count"])]
+            if twice := names & {name, *ids}:
+                file.faults.append(
+                    ((*where, "name"), f"{what}: name: {min(twice)!r} is the name of another job or task")
+                )
+            names |= {name, *ids}
+            jobs.append(file.made((*where, "demand"), what, partial(make, where, what, told, ids)))
+    file.check()
+    return jobs
 
 
 def _tables(what: str, value: Any) -> list[dict[str, Any]]:
@@ -200,10 +199,10 @@ def _command(what: str, value: Any) -> str | list[str]:
     return value  # type: ignore[no-any-return]
 
 
-def _demand(what: str, value: Any) -> dict[str, float]:
+def _demand(known: Sequence[str], what: str, value: Any) -> dict[str, float]:
     for name, amount in mapping(what, value).items():
-        if name not in RESOURCES:
-            raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(RESOURCES)}")
+        if name not in known:
+            raise InputError(f"{what}: unknown resource {name!r}; known: {', '.join(known)}")
         amounts(f"{what}: {name}", amount)
     return dict(value)
 
@@ -212,3 +211,12 @@ def _texts(what: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(one, str) and "\0" not in one for one in value.values()):
         raise InputError(f"{what}: texts by name expected, got {quoted(value)}")
     return dict(value)
+
+
+_KEYS: dict[str, Any] = {
+    "name": (_name, NEEDED),
+    "command": (_command, NEEDED),
+    "count": (partial(whole, least=1, most=1_000_000), 1),
+    "environment": (_texts, {}),
+    "directory": (text, ""),
+}

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,24 +22,16 @@ from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import (
-    JobSubmitted,
-    MachineAdded,
-    MachineDrained,
-    MachineRemoved,
-    MachineUpdated,
-    TaskStarted,
-    from_dict,
-)
+from flowsched.cluster.events import JobSubmitted, MachineAdded
 from flowsched.exceptions import FlowschedError
+from flowsched.run.adapter import Adapter, recorded
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.local import Command
+from flowsched.run.local import Command, outcome
 from flowsched.run.pods import DRIVER, RECORD, SCHEDULER, is_over, made, ready
 from flowsched.run.pods import machine as as_machine
 from flowsched.run.pods import task as as_task
-from flowsched.run.shell import failure
 
 __all__ = ["KubernetesError", "KubernetesExecutor"]
 
@@ -60,7 +52,7 @@ class _Pod:
     over: bool = False
 
 
-class KubernetesExecutor:
+class KubernetesExecutor(Adapter):
     """Runs pods; a payload is a pod as the API has it (a dict), a `Command`, or the path of a pod that waits.
 
     Parameters
@@ -91,15 +83,14 @@ class KubernetesExecutor:
         name: str = "",
         lost: float = 60.0,
     ) -> None:
+        super().__init__()
         self._resources, self._client, self._image = tuple(resources), client, image
         self._space, self._name = f"/api/v1/namespaces/{namespace}/pods", name or f"driver-{uuid4().hex[:12]}"
         self._lost, self._life = number("lost", lost, 0), uuid4().hex[:12]
         self._pods: dict[int, _Pod] = {}
         self._by_path: dict[str, _Pod] = {}
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
-        self._told: dict[Hashable, MachineAdded | None] = {}  # None for a node that is drained
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
-        self._tasks: set[asyncio.Task[None]] = set()
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
         self._driver: Driver | None = None
         self._fed: set[str] = set()
@@ -108,7 +99,7 @@ class KubernetesExecutor:
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
         self._api = Api(self._client)
-        self._tell, self._loop = tell, asyncio.get_running_loop()
+        self.tell, self._loop = tell, asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
         versions = {}
         for kind, seen in self._seen.items():
@@ -119,12 +110,9 @@ class KubernetesExecutor:
             if (about.get("labels") or {}).get(DRIVER) != self._name:
                 continue
             if "nodeName" not in pod["spec"]:
-                self._later(self._delete(path))
+                self.later(self._delete(path))
                 continue
-            record = json.loads(about["annotations"][RECORD])
-            event = from_dict(record["event"])
-            assert isinstance(event, TaskStarted)
-            run = Run(record["run"], event.task, event.machine, tuple(event.devices or ()))
+            run, _ = recorded(about["annotations"][RECORD])
             self._pods[run.number] = self._by_path[path] = _Pod(run, path)
         runs = [pod.run for pod in self._pods.values()]
         self._settle()
@@ -143,16 +131,16 @@ class KubernetesExecutor:
             name = f"{self._name}-{self._life}-{run.number}"
             pod, body = _Pod(run, f"{self._space}/{name}"), made(run, name, self._name, self._image)
         self._pods[run.number] = self._by_path[pod.path] = pod
-        self._later(self._begin(pod, body))
+        self.later(self._begin(pod, body))
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
         pod = self._pods.get(run.number)
         if pod is None or pod.over:
-            self._tell(Stopped(run.number))
+            self.tell(Stopped(run.number))
         else:
             pod.stopped = True
-            self._later(self._delete(pod.path))
+            self.later(self._delete(pod.path))
 
     def release(self, run: Run) -> None:
         """See `Executor.release`; a pod that was made here is deleted."""
@@ -161,19 +149,16 @@ class KubernetesExecutor:
             pod.stopped = True
             del self._by_path[pod.path]
             if pod.path.startswith(f"{self._space}/{self._name}-"):
-                self._later(self._delete(pod.path))
+                self.later(self._delete(pod.path))
 
     async def close(self) -> None:
         """See `Executor.close`."""
         self._driver = None
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=5.0)
+        await self.end_acts(5.0)
         self._closed = True
         self._api.close()
         for timer in self._timers.values():
             timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
         self._threads.shutdown(wait=False)
 
     def feed(self, driver: Driver) -> None:
@@ -229,7 +214,7 @@ class KubernetesExecutor:
         except KubernetesError as error:
             if not pod.over:
                 pod.over = True
-                self._tell(Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
+                self.tell(Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
 
     async def _delete(self, path: str) -> None:
         """Delete a pod; one that is not there is over."""
@@ -249,11 +234,6 @@ class KubernetesExecutor:
                 if error.status and error.status != 429 and error.status < 500:
                     raise
             await asyncio.sleep(1.0)
-
-    def _later(self, act: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -285,7 +265,7 @@ class KubernetesExecutor:
         pod = self._by_path.get(path)
         if pod is not None and not pod.over:
             pod.over = True
-            self._tell(Stopped(pod.run.number))
+            self.tell(Stopped(pod.run.number))
 
     def _see(self, pod: _Pod, one: Mapping[str, Any]) -> None:
         """Take note of the state of a run's pod."""
@@ -294,7 +274,7 @@ class KubernetesExecutor:
             return
         if status.get("phase") == "Running" and not pod.begun:
             pod.begun = True
-            self._tell(Started(number))
+            self.tell(Started(number))
         if not is_over(one):
             return
         pod.over = True
@@ -304,7 +284,7 @@ class KubernetesExecutor:
             bad = [code["exitCode"] for code in codes if code.get("exitCode")]
             reason = status.get("reason") or ""
             if bad and not reason:
-                told = Failed(number, failure(pod.run.task, bad[0]))
+                told = outcome(pod.run, bad[0], False)
             else:
                 error = KubernetesError(
                     f"task {pod.run.task!r}: its pod failed: {reason} {status.get('message') or ''}"
@@ -312,9 +292,9 @@ class KubernetesExecutor:
                 told = Failed(number, error, lost=reason.startswith(_LOST))
         payload = pod.run.payload
         if isinstance(payload, Command) and payload.output is not None:
-            self._later(self._log(pod.path, payload.output, told))
+            self.later(self._log(pod.path, payload.output, told))
         else:
-            self._tell(told)
+            self.tell(told)
 
     async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
         """Append the log of a pod to a file, and tell its end."""
@@ -324,7 +304,7 @@ class KubernetesExecutor:
                 file.write(log)
         except (KubernetesError, OSError) as error:
             LOGGER.warning("log of %s: %s", path, error)
-        self._tell(told)
+        self.tell(told)
 
     def _settle(self) -> None:
         """Tell which nodes have come, changed and gone."""
@@ -333,34 +313,20 @@ class KubernetesExecutor:
             if path not in self._by_path and "nodeName" in pod["spec"] and not is_over(pod):
                 others.setdefault(pod["spec"]["nodeName"], []).append(pod)
         nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
+        now: dict[Hashable, MachineAdded | None] = {}
         for name, node in nodes.items():
             if ready(node):
                 self._since.pop(name, None)
-            if ready(node) and not node["spec"].get("unschedulable"):
-                now = as_machine(node, others.get(name, ()), self._resources)
-                if name not in self._told:
-                    self._tell(now)
-                elif self._told[name] != now:
-                    update = MachineUpdated(name, now.capacity, labels=now.labels, slots=now.slots, taints=now.taints)
-                    self._tell(update)
-                self._told[name] = now
-            elif name in self._told:
-                if self._told[name] is not None:
-                    self._tell(MachineDrained(name))
-                self._told[name] = None
-                if not ready(node):
-                    since = self._since.setdefault(name, self._loop.time())
-                    if self._loop.time() >= since + self._lost:
-                        self._leave(name)
-                    else:
-                        self._soon((name,), since + self._lost - self._loop.time())
-        for name in self._told.keys() - nodes.keys():
-            self._leave(name)
-
-    def _leave(self, name: Hashable) -> None:
-        del self._told[name]
-        self._since.pop(name, None)
-        self._tell(MachineRemoved(name))
+                usable = not node["spec"].get("unschedulable")
+                now[name] = as_machine(node, others.get(name, ()), self._resources) if usable else None
+            elif name in self.machines:
+                left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()
+                if left > 0:
+                    now[name] = None
+                    self._soon((name,), left)
+        for name in self.machines.keys() - now.keys():
+            self._since.pop(name, None)
+        self.show(now)
 
     def _soon(self, why: Hashable, seconds: float) -> None:
         """Look at the nodes again; changes until then are told together."""

@@ -11,27 +11,25 @@ Linux only.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from flowsched.boundary.validate import quoted
-from flowsched.cluster.events import MachineAdded, TaskStarted, from_dict, to_dict
+from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import FlowschedError, InputError, TimeLimitError
 from flowsched.hrm.agent.commands import checked
-from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.agent.processes import Family, boot_id, end, hold, signal_group, start_time
+from flowsched.run.adapter import Adapter, Folder
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
-__all__ = ["Command", "ExitStatusError", "LocalExecutor", "capacity_here"]
+__all__ = ["Command", "ExitStatusError", "LocalExecutor", "capacity_here", "outcome"]
 
 _SHELL = """
 trap : TERM
@@ -68,6 +66,17 @@ class ExitStatusError(FlowschedError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def outcome(run: Run, status: int | None, stopped: bool, why: str = "its processes were killed") -> Told:
+    """Return what is to be told of a command that is over; without an exit status it was lost, and `why` says how."""
+    if status == 0:
+        return Ended(run.number, 0)
+    if stopped:
+        return Stopped(run.number)
+    if status is None:
+        return Failed(run.number, ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL), lost=True)
+    return Failed(run.number, ExitStatusError(f"task {run.task!r} ended with exit status {status}", status))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +135,7 @@ class _Process:
     over: bool = False
 
 
-class LocalExecutor:
+class LocalExecutor(Adapter):
     """Runs commands as processes on this machine; a payload is a `Command`, or a command line.
 
     ``CUDA_VISIBLE_DEVICES`` of a run are its devices, if the machine has GPUs.
@@ -152,39 +161,28 @@ class LocalExecutor:
         folder: str | os.PathLike[str] | None = None,
         grace: float = 5.0,
     ) -> None:
+        super().__init__()
         self.machine = socket.gethostname() if machine is None else machine
         self.capacity = capacity_here() if capacity is None else dict(capacity)
         self.grace = grace
-        self._folder = None if folder is None else Path(folder).absolute()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = Folder(folder, sync=False)
         self._processes: dict[int, _Process] = {}
         self._hurried = asyncio.Event()
-        self._ends: set[asyncio.Task[None]] = set()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
-        if self._folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="flowsched-")
-            self._folder = Path(self._temporary.name)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FolderLock.take(self._folder)
-        if self._lock is None:
-            raise InputError(f"folder: another driver uses {self._folder}")
-        self._tell, self._boot = tell, boot_id()
-        tell(MachineAdded(self.machine, self.capacity))
-        for path in sorted(self._folder.glob("*.json")):
-            record = json.loads(path.read_text())
-            event = from_dict(record["event"])
-            assert isinstance(event, TaskStarted)
-            run = Run(record["run"], event.task, event.machine, tuple(event.devices or ()))
+        records = self._folder.open()
+        self.tell, self._boot = tell, boot_id()
+        self.show({self.machine: MachineAdded(self.machine, self.capacity)})
+        for run, record in records:
             process = self._processes[run.number] = _Process(run, Family(**record["family"]))
             if record["boot"] != self._boot or start_time(process.family.pid) != process.family.start:
-                self._later(self._finish(process, gone=record["boot"] != self._boot))
+                self.later(self._finish(process, gone=record["boot"] != self._boot))
             else:
                 self._watch(process)
-        for path in self._folder.iterdir():  # what a driver that was killed had not removed yet
+        for path in self._folder.path.iterdir():  # what a driver that was killed had not removed yet
             number, _, kind = path.name.partition(".")
-            if kind in ("json.new", "status", "status.new") and number.isdigit() and int(number) not in self._processes:
+            if kind in ("status", "status.new") and number.isdigit() and int(number) not in self._processes:
                 path.unlink()
         return [process.run for process in self._processes.values()]
 
@@ -196,13 +194,10 @@ class LocalExecutor:
         environment = {**os.environ, **command.environment}
         if "gpu" in self.capacity:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, run.devices))
-        held = hold(command.arguments(run.task, self._path(run, "status")), (), environment)
+        held = hold(command.arguments(run.task, self._folder.file(run, "status")), (), environment)
         try:
-            started = to_dict(TaskStarted(run.task, run.machine, run.devices))
-            record = {"run": run.number, "event": started, "boot": self._boot, "family": asdict(held.family)}
             # A record that was not completed is of a shell that was not released.
-            self._path(run, "json.new").write_text(json.dumps(record))
-            os.replace(self._path(run, "json.new"), self._path(run, "json"))
+            self._folder.write(run, boot=self._boot, family=asdict(held.family))
             process = self._processes[run.number] = _Process(run, held.family, held.process)
             self._watch(process)
         except BaseException:
@@ -217,10 +212,10 @@ class LocalExecutor:
         """See `Executor.stop`."""
         process = self._processes.get(run.number)
         if process is None or process.over:
-            self._tell(Stopped(run.number))
+            self.tell(Stopped(run.number))
         elif not process.stopped:
             process.stopped = True
-            self._later(self._stop(process))
+            self.later(self._stop(process))
 
     def hurry(self) -> None:
         """Spare no run the SIGKILL from now on."""
@@ -229,29 +224,16 @@ class LocalExecutor:
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
         self._processes.pop(run.number, None)
-        for kind in ("json", "status"):
-            self._path(run, kind).unlink(missing_ok=True)
+        self._folder.remove(run)
+        self._folder.file(run, "status").unlink(missing_ok=True)
 
     async def close(self) -> None:
         """See `Executor.close`."""
-        for task in list(self._ends):
-            task.cancel()
+        await self.end_acts()
         for process in self._processes.values():
             self._unwatch(process)
         self._processes.clear()
-        if self._lock is not None:
-            self._lock.release()
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
-    def _path(self, run: Run, kind: str) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{run.number}.{kind}"
-
-    def _later(self, end: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(end)
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
+        self._folder.close()
 
     def _watch(self, process: _Process) -> None:
         process.fd = os.pidfd_open(process.family.pid)
@@ -265,7 +247,7 @@ class LocalExecutor:
 
     def _exited(self, process: _Process) -> None:
         self._unwatch(process)
-        self._later(self._finish(process))
+        self.later(self._finish(process))
 
     async def _stop(self, process: _Process) -> None:
         """End the processes of a run; the end of the shell is noticed as ever."""
@@ -284,15 +266,10 @@ class LocalExecutor:
         if process.child is not None:
             process.child.wait()
         run, process.over = process.run, True
-        try:
-            status = int(self._path(run, "status").read_text())
-        except (OSError, ValueError):
-            error = ExitStatusError(f"task {run.task!r}: its processes were killed", 128 + signal.SIGKILL)
-            self._tell(Stopped(run.number) if process.stopped else Failed(run.number, error, lost=True))
-            return
-        error = ExitStatusError(f"task {run.task!r} ended with exit status {status}", status)
-        bad = Stopped(run.number) if process.stopped else Failed(run.number, error)
-        self._tell(bad if status else Ended(run.number, 0))
+        status: int | None = None
+        with suppress(OSError, ValueError):
+            status = int(self._folder.file(run, "status").read_text())
+        self.tell(outcome(run, status, process.stopped))
 
     async def _end(self, process: _Process) -> None:
         while True:

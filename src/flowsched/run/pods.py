@@ -9,8 +9,9 @@ from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from flowsched.cluster.events import MachineAdded, TaskStarted, to_dict
+from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import Task
+from flowsched.run.adapter import record
 from flowsched.run.executor import Run
 from flowsched.run.local import Command
 from flowsched.run.shell import script
@@ -107,7 +108,6 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
     about = pod.setdefault("metadata", {})
     about["name"] = name
     about.setdefault("labels", {})[DRIVER] = driver
-    event = to_dict(TaskStarted(run.task, run.machine, run.devices))
-    about.setdefault("annotations", {})[RECORD] = json.dumps({"run": run.number, "event": event})
+    about.setdefault("annotations", {})[RECORD] = record(run)
     pod["spec"]["schedulerName"] = SCHEDULER
     return {"apiVersion": "v1", "kind": "Pod"} | pod

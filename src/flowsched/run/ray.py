@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
 from flowsched.boundary.validate import seconds
-from flowsched.cluster.events import MachineAdded, MachineDrained, MachineRemoved, MachineUpdated
+from flowsched.cluster.events import MachineAdded, MachineDrained, MachineUpdated
 from flowsched.exceptions import InputError
+from flowsched.run.adapter import Adapter
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 __all__ = ["RayExecutor"]
@@ -25,7 +25,7 @@ __all__ = ["RayExecutor"]
 _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 
-class RayExecutor:
+class RayExecutor(Adapter):
     """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`.
 
     Runs of a driver that died end with its connection, so a successor starts them again.
@@ -42,19 +42,20 @@ class RayExecutor:
         Seconds between two looks at the nodes: Ray does not tell which come and go.
     """
 
+    latency = 0.01
+
     def __init__(
         self, address: str = "auto", resources: Sequence[str] = ("cpu", "mem", "gpu"), *, poll: float = 1.0
     ) -> None:
         self._address, self._resources, self._poll = address, tuple(resources), seconds("poll", poll)
+        super().__init__()
         self._refs: dict[int, Any] = {}
-        self._nodes: set[Hashable] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
         ray: Any = import_module("ray")
         self._affinity = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-        self._ray, self._tell, self._mine = ray, tell, not ray.is_initialized()
+        self._ray, self.tell, self._mine = ray, tell, not ray.is_initialized()
         if self._mine:
             try:
                 await self._connect()
@@ -63,7 +64,8 @@ class RayExecutor:
         # Inner functions travel with their code, so the nodes need no flowsched.
         self._call = ray.remote(max_retries=0)(lambda payload: payload())
         await self._look()
-        self._later(self._follow())
+        # An error says that the cluster's head does not answer now.
+        self.later(self.follow(self._look, self._poll, ray.exceptions.RayError, OSError))
         return ()
 
     async def _connect(self) -> None:
@@ -87,13 +89,17 @@ class RayExecutor:
             resources=own or None,
             name=str(run.task),
         ).remote(run.payload)
-        self._later(self._watch(run, ref))
+        self.later(self._watch(run, ref))
+
+    def holds(self, run: Run) -> bool:
+        """See `Holding.holds`."""
+        return True
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
         ref = self._refs.pop(run.number, None)
         if ref is None:
-            self._tell(Stopped(run.number))
+            self.tell(Stopped(run.number))
         else:
             self._ray.cancel(ref, force=True)
 
@@ -103,8 +109,7 @@ class RayExecutor:
 
     async def close(self) -> None:
         """See `Executor.close`."""
-        for task in list(self._tasks):
-            task.cancel()
+        await self.end_acts()
         self._refs.clear()
         if self._mine:
             await asyncio.to_thread(self._ray.shutdown)
@@ -112,55 +117,41 @@ class RayExecutor:
     def _pinned(self, node: Hashable, **options: Any) -> Any:
         return self._call.options(scheduling_strategy=self._affinity(node, soft=False), **options)
 
-    def _later(self, act: Any) -> None:
-        task = asyncio.create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def _watch(self, run: Run, ref: Any) -> None:
         """Tell the end of a run."""
         errors = self._ray.exceptions
         try:
-            self._tell(Ended(run.number, await ref))
+            self.tell(Ended(run.number, await ref))
         except errors.RayTaskError as error:
-            self._tell(Failed(run.number, error.cause or error))
+            self.tell(Failed(run.number, error.cause or error))
         except Exception as error:
             if run.number not in self._refs:
-                self._tell(Stopped(run.number))
+                self.tell(Stopped(run.number))
             else:
                 await self._lost(run, error)
 
     async def _lost(self, run: Run, error: Exception) -> None:
         """Tell that a run was lost, once its node has answered; where it does not, its removal tells."""
         node = run.machine
-        self._tell(MachineDrained(node))
-        while node in self._nodes:
+        self.tell(MachineDrained(node))
+        while node in self.machines:
             try:
                 await self._pinned(node, num_cpus=0).remote(int)
             except self._ray.exceptions.RayError:
                 await asyncio.sleep(self._poll)
                 continue
-            self._tell(MachineUpdated(node))
-            self._tell(Failed(run.number, error, lost=True))
+            self.tell(MachineUpdated(node))
+            self.tell(Failed(run.number, error, lost=True))
             return
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll)
-            with suppress(self._ray.exceptions.RayError, OSError):  # the cluster's head does not answer now
-                await self._look()
 
     async def _look(self) -> None:
         """Tell which nodes have come and gone."""
-        alive = {node["NodeID"]: node for node in await asyncio.to_thread(self._ray.nodes) if node["Alive"]}
-        for gone in self._nodes - alive.keys():
-            self._tell(MachineRemoved(gone))
-        for id in alive.keys() - self._nodes:
-            has = alive[id]["Resources"]
-            capacity = {name: has.get(_RAYS.get(name, name), 0.0) for name in self._resources}
-            if "mem" in capacity:
-                capacity["mem"] /= 2**20
-            self._tell(
-                MachineAdded(id, capacity, rack=alive[id]["NodeManagerAddress"], labels=alive[id].get("Labels") or {})
-            )
-        self._nodes = set(alive)
+        now: dict[Hashable, MachineAdded | None] = {}
+        for node in await asyncio.to_thread(self._ray.nodes):
+            if node["Alive"]:
+                has, id = node["Resources"], node["NodeID"]
+                capacity = {name: has.get(_RAYS.get(name, name), 0.0) for name in self._resources}
+                if "mem" in capacity:
+                    capacity["mem"] /= 2**20
+                now[id] = MachineAdded(id, capacity, node["NodeManagerAddress"], node.get("Labels") or {})
+        self.show(now)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Hashable
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
 from flowsched.hrm.agent.commands import checked
 from flowsched.run.executor import Run
-from flowsched.run.local import Command, ExitStatusError
+from flowsched.run.local import Command
 
-__all__ = ["failure", "script"]
+__all__ = ["script"]
 
 
 def script(run: Run) -> str:
@@ -32,11 +31,6 @@ def script(run: Run) -> str:
             lines.append(f'mkdir -p -- "$(dirname -- {to})" && true >>{to} || exit 126; exec {stream}>>{to}')
     lines.append(f"exec {shlex.join(words)} </dev/null")
     return "\n".join(lines) + "\n"
-
-
-def failure(task: Hashable, status: int) -> ExitStatusError:
-    """Return the error of a command that has ended with another exit status than 0."""
-    return ExitStatusError(f"task {task!r} ended with exit status {status}", status)
 
 
 def _path(path: str | os.PathLike[str]) -> str:

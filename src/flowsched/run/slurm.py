@@ -13,25 +13,22 @@ again.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
-import tempfile
-from collections.abc import Callable, Coroutine, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
-from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded, MachineDrained, MachineRemoved, TaskStarted, from_dict, to_dict
-from flowsched.exceptions import FlowschedError, InputError
-from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.cluster.events import MachineAdded
+from flowsched.exceptions import FlowschedError
+from flowsched.run.adapter import Adapter, Folder
 from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
-from flowsched.run.shell import failure, script
+from flowsched.run.local import outcome
+from flowsched.run.shell import script
 
 __all__ = ["SlurmError", "SlurmExecutor"]
 
@@ -64,7 +61,7 @@ class _Job:
     over: bool = False
 
 
-class SlurmExecutor:
+class SlurmExecutor(Adapter):
     """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
 
     A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
@@ -91,54 +88,44 @@ class SlurmExecutor:
         folder: str | os.PathLike[str] | None = None,
         poll: float = 1.0,
     ) -> None:
+        super().__init__()
         self._resources, self._poll = tuple(resources), number("poll", poll, 0.01)
         self._part = [f"--partition={partition}"] if partition else []
-        self._folder = None if folder is None else Path(folder).absolute()
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = Folder(folder, sync=True)
         self._jobs: dict[int, _Job] = {}
-        self._nodes: dict[Hashable, MachineAdded | None] = {}  # None for one that is drained
         self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
         self._pending: dict[str, list[str]] = {"release": [], "cancel": []}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
-        self._tell = tell
-        if self._folder is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="flowsched-")
-            self._folder = Path(self._temporary.name)
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = FolderLock.take(self._folder)
-        if self._lock is None:
-            raise InputError(f"folder: another driver uses {self._folder}")
-        name = self._folder / "name"
+        self.tell = tell
+        records = self._folder.open()
+        name = self._folder.path / "name"
         if not name.exists():
             replace(name, f"flowsched-{uuid4().hex}".encode())
         self._name = name.read_text()
-        for path in self._folder.glob(".*.tmp"):  # what a driver that was killed had not written whole
+        for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
             path.unlink()
-        for path in sorted(self._folder.glob("*.json")):
-            record = json.loads(path.read_text())
-            event = from_dict(record["event"])
-            assert isinstance(event, TaskStarted)
-            run = Run(record["run"], event.task, event.machine, tuple(event.devices or ()))
+        for run, record in records:
             self._jobs[run.number] = _Job(run, record["job"])
         runs = [job.run for job in self._jobs.values()]
         await self._look()
-        self._later(self._follow())
+        self.later(
+            self.follow(self._look, self._poll, SlurmError)
+        )  # which says that the controller does not answer now
         return runs
 
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         text = "#!/bin/sh\n" + script(run)
         job = self._jobs[run.number] = _Job(run)
-        self._later(self._submit(job, text))
+        self.later(self._submit(job, text))
 
     def stop(self, run: Run) -> None:
         """See `Executor.stop`."""
         job = self._jobs.get(run.number)
         if job is None or job.over:
-            self._tell(Stopped(run.number))
+            self.tell(Stopped(run.number))
             return
         job.stopped = True
         if job.id:
@@ -149,19 +136,13 @@ class SlurmExecutor:
         job = self._jobs.pop(run.number, None)
         if job is not None:
             job.stopped = True  # one of a node that is gone may not be submitted yet
-            self._record(run).unlink(missing_ok=True)
+            self._folder.remove(run)
 
     async def close(self) -> None:
         """See `Executor.close`."""
-        for task in list(self._tasks):
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self.end_acts()
         self._jobs.clear()
-        if self._lock is not None:
-            self._lock.release()
-        if self._temporary is not None:
-            self._temporary.cleanup()
+        self._folder.close()
 
     # -- requests -----------------------------------------------------------------------------------------------
 
@@ -191,19 +172,14 @@ class SlurmExecutor:
         elif job.stopped:
             self._soon("cancel", job.id)
         else:
-            record = {
-                "run": run.number,
-                "event": to_dict(TaskStarted(run.task, run.machine, run.devices)),
-                "job": job.id,
-            }
-            replace(self._record(run), json.dumps(record).encode())
+            self._folder.write(run, job=job.id)
             self._soon("release", job.id)
 
     def _soon(self, act: str, id: str) -> None:
         """Release or cancel a job, together with others of this turn of the loop."""
         self._pending[act].append(id)
         if len(self._pending[act]) == 1:
-            self._later(self._act(act))
+            self.later(self._act(act))
 
     async def _act(self, act: str) -> None:
         await asyncio.sleep(0.02)
@@ -212,12 +188,6 @@ class SlurmExecutor:
             await _call(["scontrol", "release", ",".join(ids)] if act == "release" else ["scancel", *ids])
 
     # -- states -------------------------------------------------------------------------------------------------
-
-    async def _follow(self) -> None:
-        while True:
-            await asyncio.sleep(self._poll)
-            with suppress(SlurmError):  # the controller does not answer now
-                await self._look()
 
     async def _look(self) -> None:
         """Tell what has become of jobs and nodes.
@@ -242,18 +212,7 @@ class SlurmExecutor:
                 if reason == "JobHeldUser" and id not in ids:
                     self._soon("cancel", id)  # of a submission that was cut off
         used = {job.run.machine for job in self._jobs.values() if not job.over}
-        for node, added in nodes.items():
-            if self._nodes.get(node) != added:
-                self._tell(added)
-        left: dict[Hashable, MachineAdded | None] = {}
-        for node in self._nodes.keys() - nodes.keys():
-            if node not in used:
-                self._tell(MachineRemoved(node))
-                continue
-            if self._nodes[node] is not None:
-                self._tell(MachineDrained(node))
-            left[node] = None
-        self._nodes = {**nodes, **left}
+        self.show({**{node: None for node in self.machines if node in used}, **nodes})
 
     def _see(self, job: _Job, state: str, code: str, reason: str, unused: bool) -> None:
         """Take note of the state of a job."""
@@ -265,21 +224,21 @@ class SlurmExecutor:
                 self._soon("cancel", job.id)
         elif state == "RUNNING" and not job.begun:
             job.begun = True
-            self._tell(Started(number))
+            self.tell(Started(number))
         elif state == "COMPLETED":
             self._over(job, Ended(number, 0))
         elif state == "CANCELLED":
             self._over(job, Stopped(number))
         elif state == "FAILED" and int(code):
             status = os.waitstatus_to_exitcode(int(code))
-            self._over(job, Failed(number, failure(job.run.task, status if status > 0 else 128 - status)))
+            self._over(job, outcome(job.run, status if status > 0 else 128 - status, False))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
             self._over(job, Failed(number, error, lost=state in _LOST))
 
     def _over(self, job: _Job, told: Told) -> None:
         job.over = True
-        self._tell(told)
+        self.tell(told)
 
     async def _ask_nodes(self) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
         """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
@@ -294,15 +253,6 @@ class SlurmExecutor:
             elif state.startswith(("down", "drain", "fail", "inval")):
                 unused.add(name)
         return nodes, unused
-
-    def _record(self, run: Run) -> Path:
-        assert self._folder is not None
-        return self._folder / f"{run.number}.json"
-
-    def _later(self, act: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(act)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 async def _call(words: Sequence[str], text: str = "") -> str:

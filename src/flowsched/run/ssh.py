@@ -14,23 +14,23 @@ A host needs Linux, ``/bin/sh``, ``flock``, ``setsid`` and a ``grep`` with ``-z`
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
-import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from flowsched.boundary.validate import number, quoted
-from flowsched.cluster.events import MachineAdded, MachineRemoved, TaskStarted, from_dict, to_dict
+from flowsched.cluster.events import MachineAdded, MachineRemoved
 from flowsched.exceptions import InputError
-from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
-from flowsched.run.local import ExitStatusError
+from flowsched.run.adapter import record as to_record
+from flowsched.run.adapter import recorded
+from flowsched.run.executor import Run, Stopped, Told
+from flowsched.run.local import outcome
 from flowsched.run.remote import exchange
-from flowsched.run.shell import failure, script
+from flowsched.run.shell import script
 
 if TYPE_CHECKING:
     from asyncssh import SSHClientConnection
@@ -265,8 +265,7 @@ class SSHExecutor:
         for name, held in asked.items():
             if held.text and not held.stopped:
                 assert held.run is not None
-                event = to_dict(TaskStarted(held.run.task, held.run.machine, held.run.devices))
-                acts.append(["start", name, json.dumps({"run": held.run.number, "event": event}), held.text])
+                acts.append(["start", name, to_record(held.run), held.text])
             elif held.since is not None and now >= held.since + self._grace:
                 acts.append(["end", name])
             elif held.stopped and held.since is None:
@@ -304,10 +303,7 @@ class SSHExecutor:
         """Take over a run of an earlier driver; once this one has begun, a run that it does not know is stopped."""
         if record is None or not self._opening:
             return _Held(None, stopped=True)
-        known = json.loads(record)
-        event = from_dict(known["event"])
-        assert isinstance(event, TaskStarted)
-        run = Run(known["run"], event.task, host.name, tuple(event.devices or ()))
+        run = replace(recorded(record)[0], machine=host.name)
         if run.number in self._of:
             return _Held(None, stopped=True)
         self._of[run.number] = host, name
@@ -319,16 +315,9 @@ class SSHExecutor:
             del host.runs[name]
             host.drops.add(name)
             host.news.set()
-        elif status == "0":
-            self._tell(Ended(run.number, 0))
-        elif held.stopped:
-            self._tell(Stopped(run.number))
-        elif status.isdigit():
-            self._tell(Failed(run.number, failure(run.task, int(status))))
         else:
             why = f"host {host.name} cannot keep its record" if state == "refused" else "its processes were killed"
-            error = ExitStatusError(f"task {run.task!r}: {why}", 128 + signal.SIGKILL)
-            self._tell(Failed(run.number, error, lost=True))
+            self._tell(outcome(run, int(status) if status.isdigit() else None, held.stopped, why))
 
     def _come(self, host: _Host, has: str) -> None:
         """Take note of an answer; a host is a machine once nothing is left there that the driver does not know."""

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flowsched.exceptions import FlowschedError
 from flowsched.run.executor import Run
 
@@ -31,20 +34,16 @@ class Work:
     payload : object
     done : callable
         Called once, with the task's result and None, or with None and its error.
-    retries : int
-        So many failures are followed by another run.
     time_limit : float or None
         Of each run, in the unit of the clock.
-    failures, losses : int
-        Runs that failed, and runs that were lost.
+    losses : int
+        Runs that were lost.
     """
 
     task: Hashable
     payload: Any
     done: Callable[[Any, BaseException | None], None]
-    retries: int = 0
     time_limit: float | None = None
-    failures: int = 0
     losses: int = 0
 
 
@@ -59,8 +58,14 @@ class Active:
         None for a task of a recovered scheduler that no caller has attached.
     counted : int
         The scheduler's number of the run, while it has the task on that machine; 0 for a run that is stopping.
+    demand : (resources,) array or None
+        What it takes, in millionths; None if that is not known.
     held : bool
         Not started yet.
+    waits : bool
+        The executor holds it back until its machine has room, see `flowsched.run.executor.Holding`.
+    since : float
+        The time since when its machine has room for it.
     why : BaseException or None
         The error with which it is being stopped, where that was not the scheduler's decision.
     until : float
@@ -72,7 +77,10 @@ class Active:
     run: Run
     work: Work | None
     counted: int
+    demand: NDArray[np.int64] | None
     held: bool = False
+    waits: bool = False
+    since: float = inf
     why: BaseException | None = None
     until: float = inf
     begun: bool = False

@@ -1,0 +1,176 @@
+"""What executors have in common, for those here and for your own.
+
+`Adapter` keeps the acts that are under way and the machines that the driver knows.  Where runs outlive the driver, `record`
+is what has to be kept of each, and `Folder` a place for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from flowsched.cluster.events import (
+    MachineAdded,
+    MachineDrained,
+    MachineRemoved,
+    MachineUpdated,
+    TaskStarted,
+    from_dict,
+    to_dict,
+)
+from flowsched.exceptions import InputError
+from flowsched.hrm.agent.folder_lock import FolderLock
+from flowsched.run.executor import Run, Told
+
+__all__ = ["Adapter", "Folder", "record", "recorded"]
+
+
+class Adapter:
+    """Base of executors.
+
+    A subclass sets `tell` in `open`, has `start`, `stop` and `release`, and calls `end_acts` in `close`.
+
+    Attributes
+    ----------
+    tell : callable
+        The driver's.
+    machines : dict of id to MachineAdded or None
+        Those that the driver knows; None for one that is drained.
+    """
+
+    tell: Callable[[Told], None]
+
+    def __init__(self) -> None:
+        self.machines: dict[Hashable, MachineAdded | None] = {}
+        self._acts: set[asyncio.Task[None]] = set()
+
+    def later(self, act: Coroutine[Any, Any, None]) -> None:
+        """Do something beside what is under way, until `end_acts`."""
+        task = asyncio.create_task(act)
+        self._acts.add(task)
+        task.add_done_callback(self._acts.discard)
+
+    async def end_acts(self, patience: float = 0.0) -> None:
+        """Wait until all is done, then cancel what is left."""
+        if patience and self._acts:
+            await asyncio.wait(self._acts, timeout=patience)
+        for task in list(self._acts):
+            task.cancel()
+        if self._acts:
+            await asyncio.wait(self._acts, timeout=5.0)
+
+    async def follow(self, look: Callable[[], Awaitable[None]], seconds: float, *errors: type[Exception]) -> None:
+        """Look again and again; after an error of these kinds, the system does not answer now."""
+        while True:
+            await asyncio.sleep(seconds)
+            with suppress(*errors):
+                await look()
+
+    def show(self, machines: Mapping[Hashable, MachineAdded | None]) -> None:
+        """Tell what has changed since the last call: machines have come and gone, are others, or take no new tasks.
+
+        Parameters
+        ----------
+        machines : mapping of id to MachineAdded or None
+            All that are there; None for one that takes no new tasks.
+        """
+        known, self.machines = (
+            self.machines,
+            {id: m for id, m in machines.items() if m is not None or id in self.machines},
+        )
+        for id in known.keys() - self.machines.keys():
+            self.tell(MachineRemoved(id))
+        for id, now in self.machines.items():
+            if now is None:
+                if known[id] is not None:
+                    self.tell(MachineDrained(id))
+            elif id not in known:
+                self.tell(now)
+            elif known[id] != now:
+                self.tell(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
+
+
+def record(run: Run, **more: Any) -> str:
+    """Return what the next driver has to know of a run, as JSON."""
+    return json.dumps({"run": run.number, "event": to_dict(TaskStarted(run.task, run.machine, run.devices)), **more})
+
+
+def recorded(text: str) -> tuple[Run, dict[str, Any]]:
+    """Return the run of a record, and all of the record."""
+    known = json.loads(text)
+    event = from_dict(known["event"])
+    assert isinstance(event, TaskStarted)
+    return Run(known["run"], event.task, event.machine, tuple(event.devices or ())), known
+
+
+class Folder:
+    """The records of runs in a folder, which one driver at a time uses.
+
+    Parameters
+    ----------
+    path : path or None
+        None for a temporary folder, which goes with the driver.
+    sync : bool
+        A record outlives a crash of this machine, as its run does.
+
+    Attributes
+    ----------
+    path : Path
+        Known once it is open.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, sync: bool) -> None:
+        self._given, self._sync = None if path is None else Path(path).absolute(), sync
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._lock: FolderLock | None = None
+        self.path = Path()
+
+    def open(self) -> list[tuple[Run, dict[str, Any]]]:
+        """Take the folder for this driver; return the runs of an earlier one and their records.
+
+        Raises
+        ------
+        InputError
+            Another driver uses it.
+        """
+        if self._given is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="flowsched-")
+        self.path = self._given or Path(self._temporary.name)  # type: ignore[union-attr]
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock = FolderLock.take(self.path)
+        if self._lock is None:
+            raise InputError(f"folder: another driver uses {self.path}")
+        for path in self.path.glob("*.json.new"):  # what a driver that was killed had not written whole
+            path.unlink()
+        return [recorded(path.read_text()) for path in sorted(self.path.glob("*.json"))]
+
+    def write(self, run: Run, **more: Any) -> None:
+        """Put a run on record, as a whole or not at all."""
+        new = self.file(run, "json.new")
+        with open(new, "w") as file:
+            file.write(record(run, **more))
+            if self._sync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(new, self.file(run, "json"))
+
+    def remove(self, run: Run) -> None:
+        """Remove the record of a run."""
+        self.file(run, "json").unlink(missing_ok=True)
+
+    def file(self, run: Run, kind: str) -> Path:
+        """Return the path of a file that belongs to a run."""
+        return self.path / f"{run.number}.{kind}"
+
+    def close(self) -> None:
+        """Leave the folder to the next driver."""
+        if self._lock is not None:
+            self._lock.release()
+        if self._temporary is not None:
+            self._temporary.cleanup()

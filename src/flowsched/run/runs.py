@@ -1,0 +1,162 @@
+"""The runs that have not ended: a table by number, task and machine, and their starts, stops and times.
+
+Its states and invariants are those of `flowsched.run.dispatch`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Hashable
+from heapq import heappop, heappush
+from math import inf
+
+from flowsched.exceptions import TimeLimitError
+from flowsched.run.ahead import Ahead
+from flowsched.run.executor import Executor, Failed, Run
+from flowsched.run.work import Active
+
+__all__ = ["LOGGER", "PATIENCE", "Runs"]
+
+LOGGER = logging.getLogger("flowsched")
+
+PATIENCE = 10.0
+"""A stop that was not answered for so long is asked for again."""
+
+
+class Runs:
+    """Starts runs when nothing has to stop for them any more and their machine has room, and stops them.
+
+    Parameters
+    ----------
+    executor : Executor
+    ahead : Ahead
+    hear : callable
+        Called with the failure of a start.
+
+    Attributes
+    ----------
+    by_number, held : dict of int to Active
+        All of them, and those that are held.
+    of, stopping : dict of task to Active
+        The counted run of a task, and its stopping one.
+    on : dict of machine to dict of int to Active
+    over : list of Run
+        Those that have ended, to be released.
+    started : int
+    now : float
+        The time of what happens.
+    """
+
+    def __init__(self, executor: Executor, ahead: Ahead, hear: Callable[[Failed], None]) -> None:
+        self._executor, self._ahead, self._hear = executor, ahead, hear
+        self.by_number: dict[int, Active] = {}
+        self.held: dict[int, Active] = {}
+        self.of: dict[Hashable, Active] = {}
+        self.stopping: dict[Hashable, Active] = {}
+        self.on: dict[Hashable, dict[int, Active]] = {}
+        self.over: list[Run] = []
+        self.stats: Counter[str] = Counter()
+        self.now = -inf
+        self._due: list[tuple[float, int]] = []
+
+    def add(self, active: Active) -> None:
+        """Take in a run."""
+        run = active.run
+        self.by_number[run.number] = active
+        self.on.setdefault(run.machine, {})[run.number] = active
+        if active.counted:
+            self.of[run.task] = active
+        if active.held:
+            self.held[run.number] = active
+
+    def forget(self, active: Active) -> None:
+        """Leave out a run that the executor does not know."""
+        run = active.run
+        del self.by_number[run.number], self.on[run.machine][run.number]
+        if not self.on[run.machine]:
+            del self.on[run.machine]
+        self.held.pop(run.number, None)
+        for those in (self.of, self.stopping):
+            if those.get(run.task) is active:
+                del those[run.task]
+        self._ahead.leave(run.machine, active.demand, active.since, self.now)
+
+    def end(self, active: Active) -> None:
+        """Leave out a run that has ended."""
+        self.forget(active)
+        self.over.append(active.run)
+
+    def displace(self, active: Active) -> None:
+        """Take the machine from a run: one that is held goes, another stops."""
+        if active.held:
+            self.forget(active)
+            return
+        task, active.counted = active.run.task, 0
+        if self.of.get(task) is active:
+            del self.of[task]
+        self.stopping[task] = active
+        self.stop(active)
+
+    def advance(self, *machines: Hashable) -> None:
+        """Give room on machines to the runs that come next, and start those for which nothing has to stop any more."""
+        for machine in dict.fromkeys(machines):
+            there = list(self.on.get(machine, {}).values())
+            if not all(active.counted for active in there):
+                continue
+            room = waits = True
+            for active in there:
+                run = active.run
+                if active.since == inf and run.number in self.by_number and run.task not in self.stopping:
+                    room = room and self._ahead.take(machine, active.demand)
+                    if room:
+                        active.since = self.now
+                        self.limit(active)
+                    if active.held and (room or (waits and active.waits)):
+                        self._start(active)
+                waits = waits and active.waits
+
+    def advance_held(self) -> None:
+        """Do so where runs are held."""
+        self.advance(*(active.run.machine for active in self.held.values()))
+
+    def _start(self, active: Active) -> None:
+        active.held = False
+        del self.held[active.run.number]
+        self.stats["started"] += 1
+        try:
+            self._executor.start(active.run)
+        except Exception as error:
+            self._hear(Failed(active.run.number, error))
+
+    def stop(self, active: Active) -> None:
+        """Stop a run; it is stopped again if that is not answered."""
+        self._wait(active, PATIENCE)
+        try:
+            self._executor.stop(active.run)
+        except Exception as error:  # its room stays taken, and it is stopped again
+            LOGGER.warning("run %d of task %r cannot be stopped: %s", active.run.number, active.run.task, error)
+
+    def limit(self, active: Active) -> None:
+        """Let the time limit of a run begin, unless it is being stopped."""
+        if active.counted and active.why is None and active.work is not None and active.work.time_limit is not None:
+            self._wait(active, active.work.time_limit)
+
+    def _wait(self, active: Active, seconds: float) -> None:
+        active.until = self.now + seconds
+        heappush(self._due, (active.until, active.run.number))
+
+    def overdue(self) -> None:
+        """Stop the runs whose time is over, and ask again for stops that were not answered."""
+        while self.due <= self.now:
+            active = self.by_number.get(heappop(self._due)[1])
+            if active is None or active.until > self.now:
+                continue
+            if active.counted and active.why is None:
+                active.why = TimeLimitError(f"task {active.run.task!r} ran longer than its time limit")
+            self.stop(active)
+
+    @property
+    def due(self) -> float:
+        """The next time at which a run has to be stopped."""
+        return self._due[0][0] if self._due else inf
