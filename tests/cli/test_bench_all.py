@@ -91,6 +91,14 @@ def test_sign_and_order() -> None:
     ]  # fmt: skip
     found = agreement([row.as_dict() for row in words])
     assert found.signs == {0: True, 1: False, 2: True, 3: False, 5: False, 6: True, 7: False} and not found.orders
+    beside = [
+        Row("x", "a", "wait", 1.0, 2.0, source_value="Sirius less"), Row("x", "b", "wait", 2.0, 2.0, source_value="Sirius less"),
+        Row("x", "c", "wait", 2.01, 2.0, source_value="equal"), Row("x", "d", "wait", 3.0, 2.0, source_value="equal"),
+        Row("x", "e", "wait", 1.0, 9.0, 9.0, "ratio up to 10"), Row("x", "f", "wait", 9.0, 1.0, 0.1, "ratio up to 10"),
+        Row("x", "g", "growth", 2.0, 1.9, source_value="ICS grows least"), Row("x", "h", "wait", 1.0, 2.0, source_value="much"),
+    ]  # fmt: skip
+    found = agreement([row.as_dict() for row in beside])
+    assert found.signs == {0: True, 1: False, 2: True, 3: False, 4: True, 5: False, 6: False}
     near = [Row("x", str(i), "m", value, None, None, 1.0) for i, value in enumerate((1.0, 2.0))]
     assert not agreement([row.as_dict() for row in near]).orders
 

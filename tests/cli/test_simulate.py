@@ -310,7 +310,8 @@ def test_bad_input_ends_with_status_2_and_a_line(run: Run, trace: Path, args: li
 def test_a_missing_package_of_a_scheduler_is_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
     refused = run("poisson", "--limit", 20, "--scheduler", "gavel")
-    assert (refused.exit_code, refused.stderr) == (2, "Error: the scheduler gavel needs SciPy: pip install scipy\n")
+    told = "Error: the scheduler gavel needs SciPy: pip install 'flowsched[gavel]'\n"
+    assert (refused.exit_code, refused.stderr) == (2, told)
 
 
 def test_machines_fail_by_a_table(run: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from flowsched.experiments.hrm import clusters, frameworks, machines
 from flowsched.experiments.rows import Outcome, Row
 
 _PROCESSES = machines.processes
+_INTERFERENCE = machines.interference
 _FRAMEWORKS = frameworks.frameworks
 
 
@@ -22,7 +23,8 @@ def _no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bursts", "rates", "lengths"):
         monkeypatch.setattr(clusters, name, lambda quick, seed, name=name: [Row("hrm", name, "delay", 1.0)])
     monkeypatch.setattr(frameworks, "frameworks", lambda quick, seed: [])
-    monkeypatch.setattr(machines, "processes", lambda quick, notes: [])
+    for name in ("processes", "interference"):
+        monkeypatch.setattr(machines, name, lambda quick, notes: [])
 
 
 def run(data: Path | None) -> Outcome:
@@ -54,6 +56,17 @@ def test_processes_share_the_cores_of_this_machine() -> None:
     rows = _PROCESSES(True, [])
     assert [row.setting.split(", ")[1] for row in rows] == ["1 at once", "2 at once", "3 at once"] * 2
     assert all(row.value and row.note.startswith("measured") for row in rows)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes: list[str] = []
+    rows = _INTERFERENCE(True, notes)
+    assert [row.metric for row in rows] == ["time, without stacking", "time, with stacking"] * (len(rows) // 2)
+    assert all(row.value and row.baseline and row.note.startswith("measured") for row in rows)
+    monkeypatch.setattr(machines.os, "sched_getaffinity", lambda pid: {0})  # type: ignore[attr-defined]
+    monkeypatch.setattr(machines, "_beside", lambda code, cpus, count, stacked: 1.0)
+    assert len(_INTERFERENCE(True, notes)) == 4 and "one core" in notes[-1]
 
 
 def test_drawn_micro_batches_go_by_the_seed() -> None:

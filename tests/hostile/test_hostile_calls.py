@@ -17,6 +17,7 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,18 @@ def do_fail(sched: fs.Scheduler, rnd: fs.Round) -> None:
     sched.apply(fs.MachineFailed("m1", time=2.0))
 
 
+def do_together(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    sched.apply(
+        fs.TaskCompleted("o0", time=2.0), fs.MachineFailed("m1", time=2.0), fs.UserAdded("new"), fs.MachineAdded("m1", {"cpu": 2}),
+        fs.JobSubmitted("more", [fs.Task("x", {"cpu": 1}, kind="k", apart_in_rack=1)]), fs.TaskStarted("x", "m1"), atomic=True,
+    )  # fmt: skip
+
+
+def do_refuse(sched: fs.Scheduler, rnd: fs.Round) -> None:
+    with suppress(fs.UnknownTaskError):
+        sched.apply(fs.MachineFailed("m1", time=2.0), fs.TaskRemoved("o0"), fs.TaskRemoved("no"), atomic=True)
+
+
 def do_schedule(sched: fs.Scheduler, rnd: fs.Round) -> None:
     sched.schedule(3.0)
 
@@ -69,7 +82,7 @@ def do_compact(sched: fs.Scheduler, rnd: fs.Round) -> None:
     sched.compact()
 
 
-CALLS = [do_apply, do_submit, do_fail, do_schedule, do_commit, do_policy, do_compact]
+CALLS = [do_apply, do_submit, do_fail, do_together, do_refuse, do_schedule, do_commit, do_policy, do_compact]
 STRIDE = {call: 3000 if call is do_compact else 800 if call is do_schedule else 60 for call in CALLS}
 """Twice the mean distance of the points in a default run."""
 

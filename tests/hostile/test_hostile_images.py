@@ -163,6 +163,22 @@ def watch() -> Watch:
     return WATCH
 
 
+def test_parts_that_are_one_dict_are_refused() -> None:
+    """A change of one would change the other: machines by shape were forgotten with what was worked out of them."""
+    sched = grow(0)
+    shapes = sched.cluster.inventory.suitability
+    shapes._users = shapes._keys
+    with pytest.raises(fs.JournalError):
+        fs.Scheduler.restore(sched.snapshot())
+
+
+def test_what_is_worked_out_of_shapes_is_not_taken_from_an_image() -> None:
+    sched = grow(0)
+    shapes = sched.cluster.inventory.suitability
+    shapes._most = dict.fromkeys(shapes._wants, 10**9)
+    assert 10**9 not in fs.Scheduler.restore(sched.snapshot()).cluster.inventory.suitability._most.values()
+
+
 @pytest.mark.parametrize("kind", ["plain", "fgm"])
 def test_altered_snapshots(kind: str, watch) -> None:
     maker, cls = (grow, fs.Scheduler) if kind == "plain" else (grow_fine, FineGrained)

@@ -7,18 +7,19 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("sqlalchemy", reason="SQLAlchemy is not installed: pip install 'flowsched[sql]'")
 
 import sqlalchemy as sa
-from negotiators import audit, batch, make
+from negotiators import Clock, audit, batch, make
 
 from flowsched.exceptions import InputError
-from flowsched.hrm import Container, ResourceUnit
+from flowsched.hrm import Container, Negotiator, ResourceUnit
+from flowsched.hrm.schedulers import Worker
 from flowsched.hrm.shares import fair_shares
-from flowsched.hrm.state.claims import Claim, Refusal
+from flowsched.hrm.state.claims import Claim, Refusal, Status
 from flowsched.hrm.state.optimistic import FairShares
 from flowsched.hrm.state.store import Store
 
@@ -98,3 +99,58 @@ def test_shares_refuse_what_is_no_count() -> None:
     for wanted, units in (([1, -1], 3), ([1.5], 3), ([1], -1)):
         with pytest.raises(InputError):
             fair_shares(wanted, units)
+
+
+@settings(max_examples=30)
+@given(
+    units=st.integers(1, 4),
+    sizes=st.lists(st.tuples(st.sampled_from([1, 2]), st.integers(1, 6)), min_size=1, max_size=5),
+    schedulers=st.integers(1, 4),
+    placed=st.integers(0, 8),
+)
+def test_turns_are_those_of_serving_one_job_after_the_other(
+    units: int, sizes: list[tuple[int, int]], schedulers: int, placed: int
+) -> None:
+    """Against a model: older jobs that can run keep as many places as they have open tasks, the others share what is left."""
+    clock = Clock()
+    negotiator = Negotiator(Store(), shares=False, in_turn=True, clock=clock)
+    negotiator.add_units([ResourceUnit(f"u{i}", f"m{i}", vcore=2) for i in range(units)], length=2)
+    for s in range(schedulers):
+        negotiator.add_scheduler(f"s{s}")
+    free = [2] * units
+    open_ = {}
+    for j, (vcore, count) in enumerate(sizes):
+        clock.now += 1.0
+        tasks = [Container(f"j{j}-{i}", vcore=vcore, duration=5.0) for i in range(count)]
+        negotiator.submit(f"j{j}", tasks, scheduler="s0")
+        open_[f"j{j}"] = [vcore, count]
+    for i in range(placed):
+        job, unit = f"j{i % len(sizes)}", i % units
+        task = f"{job}-{i}"
+        if negotiator.commit("s0", [Claim(task, f"u{unit}")]).accepted:
+            free[unit] -= open_[job][0]
+            open_[job][1] -= 1
+    live = {job: (vcore, count) for job, (vcore, count) in open_.items() if count}
+    expected, before, least = {}, 0, min((vcore for vcore, _ in live.values()), default=1)
+    places = sum(have // least for have in free)
+    for older, (job, (vcore, count)) in enumerate(live.items()):
+        expected[job] = max(places - before, 0) if places else count * (older < schedulers / 2)
+        before += count if any(have >= vcore for have in free) else 0
+    assert negotiator.allowed(list(open_)) == expected
+
+
+def test_workers_in_turn_place_everything_and_the_first_job_first(store: Store) -> None:
+    negotiator = Negotiator(store, shares=False, in_turn=True)
+    negotiator.add_units([ResourceUnit(f"u{i}", "m", vcore=2) for i in range(3)], length=3)
+    workers = [Worker(negotiator, f"s{i}", seed=i, adopt=1) for i in range(3)]
+    for job in "abc":
+        negotiator.submit(job, [Container(f"{job}{i}", vcore=1, duration=5.0) for i in range(5)])
+    held = []
+    for _ in range(4):
+        for worker in workers:
+            worker.step()
+        held.append({job.job: job.held for job in negotiator.jobs()})
+    # Six run and nine wait, of which the first job's do not.
+    assert held[-1] == {"a": 5, "b": 5, "c": 5}
+    running = {str(task.id) for task in negotiator.tasks("a", Status.RUNNING)}
+    assert running == {f"a{i}" for i in range(5)}

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.exceptions import InputError
-from flowsched.hrm import Container, Elastic, Move, ResourceUnit, RunTimes, StackedQueue, TransferQueue, rebalance
+from flowsched.hrm import (
+    Container,
+    Elastic,
+    Move,
+    Outcome,
+    ResourceUnit,
+    RunTimes,
+    StackedQueue,
+    TransferQueue,
+    rebalance,
+)
 
 
 def cpu(name: str, cores: int, **options: int) -> StackedQueue:
@@ -95,3 +106,79 @@ def test_a_late_container_is_expected_to_go_on_for_a_while(elapsed: float, expec
     assert left >= -1e-6 * elapsed
     assert (elapsed + left) == pytest.approx(expected) or elapsed > expected
     assert elapsed + left <= max(2 * elapsed, expected) * 1.000001
+
+
+containers = st.builds(
+    dict,
+    vcore=st.integers(0, 5), gmem=st.sampled_from([0, 0, 1, 3, 6]), priority=st.integers(0, 2),
+    duration=st.sampled_from([1.0, 2.0, 7.0]), kind=st.sampled_from(["batch", "batch", "stream"]),
+)  # fmt: skip
+
+
+@given(those=st.lists(st.tuples(containers, st.booleans()), max_size=15), length=st.integers(0, 2))
+def test_a_transfer_queue_loses_nothing_and_holds_only_what_no_queue_takes(
+    those: list[tuple[dict[str, Any], bool]], length: int
+) -> None:
+    queues = [
+        StackedQueue(ResourceUnit("cpu", "m", vcore=4), length=length),
+        StackedQueue(ResourceUnit("gpu", "m", vcore=2, gmem=5, gpu=0), length=length),
+    ]
+    transfer, passed, now = TransferQueue(queues), set[object](), 0.0
+    for i, (what, end) in enumerate(those):
+        now += 1.0
+        container = Container(i, **what)
+        done = [one.id for _, one, _ in transfer.submit(container, now)]
+        assert not passed & set(done)
+        passed |= set(done)
+        kept = [one.id for one in transfer.held]
+        if i not in done and i not in kept:
+            assert container.kind == "stream" or not any(queue.takes(container.need) for queue in queues)
+        running = [(queue, id) for queue in queues for id in queue.running]
+        if end and running:
+            running[0][0].finish(running[0][1], now)
+            passed |= {one.id for _, one, _ in transfer.forward(now)}
+        assert not passed & {one.id for one in transfer.held}
+        for one in transfer.held:
+            assert all(queue.submit(one, now).outcome in (Outcome.QUEUE_FULL, Outcome.OVER_LIMIT) for queue in queues)
+
+
+@given(
+    those=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.sampled_from([1.0, 5.0, 20.0])), max_size=12),
+    patience=st.sampled_from([0.0, 3.0, 10.0]),
+)
+def test_moves_keep_every_container_and_leave_none_that_could_move(
+    those: list[tuple[int, int, float]], patience: float
+) -> None:
+    queues = [StackedQueue(ResourceUnit(f"u{i}", f"m{i}", vcore=4)) for i in range(3)]
+    for i, (unit, vcore, duration) in enumerate(those):
+        queues[unit].submit(Container(i, vcore=vcore, duration=duration), 0.0)
+    before = {id: queue.unit.id for queue in queues for id in (*queue.running, *(c.id for c in queue.waiting))}
+    moves = rebalance(queues, 0.0, patience)
+    after = {id: queue.unit.id for queue in queues for id in (*queue.running, *(c.id for c in queue.waiting))}
+    assert before.keys() == after.keys()
+    assert {move.container: (move.old, move.new) for move in moves} == {
+        id: (unit, after[id]) for id, unit in before.items() if after[id] != unit
+    }
+    assert all(queue.free[0] >= 0 for queue in queues)
+    if not patience:
+        waiting = [c for queue in queues for c in queue.waiting]
+        assert not any(queue.has_room(c) for c in waiting for queue in queues)
+
+
+@given(
+    containers=st.integers(1, 50),
+    load=st.floats(0, 20),
+    more=st.floats(0, 5),
+    least=st.integers(1, 5),
+    most=st.integers(5, 60),
+)
+def test_an_elastic_size_is_within_its_bounds_and_brings_the_load_to_its_aim(
+    containers: int, load: float, more: float, least: int, most: int
+) -> None:
+    elastic = Elastic(least, most)
+    target = elastic.target(containers, load)
+    assert (least <= target <= most and elastic.target(containers, load + more) >= target) or load <= elastic.high
+    if elastic.low <= load <= elastic.high:
+        assert target == min(max(containers, least), most)
+    elif least < target < most:
+        assert load * containers / target <= elastic.aim + 1e-6 < load * containers / (target - 1) + 2e-6

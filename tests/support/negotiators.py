@@ -77,9 +77,17 @@ def audit(store: Store) -> None:
         for name in ("vcore", "mem", "gmem", "places"):
             capacity = getattr(unit, name)
             holders = running + [t for t in here if t.status == "PAUSED" and name in ("mem", "gmem")]
+            if name == "vcore" and unit.type == "shared":
+                # Units with shared cores have one account of them.
+                together = [u.ru_id for u in units if (u.machine_id, u.type) == (unit.machine_id, "shared")]
+                holders = [t for other in together for t in by_unit[other] if t.status == "RUNNING"]
             used = sum(1 if name == "places" else getattr(task, name) for task in holders)
             assert used <= capacity and getattr(unit, f"free_{name}") == capacity - used, (unit, name)
-            streaming = sum(1 if name == "places" else getattr(t, name) for t in running if t.kind == "stream")
+            streaming = sum(
+                1 if name == "places" else getattr(t, name)
+                for t in holders
+                if t.kind == "stream" and t.status == "RUNNING"
+            )
             assert getattr(unit, f"stream_{name}") == capacity - streaming
         counts = Counter(task.status for task in here)
         assert (unit.waiting, unit.paused) == (counts["WAITING"], counts["PAUSED"])

@@ -36,6 +36,7 @@ def application() -> click.Group:
 
     from flowsched.cli import endings
     from flowsched.cli.bench import bench
+    from flowsched.cli.hrm import hrm
     from flowsched.cli.journal import journal
     from flowsched.cli.replay import replay
     from flowsched.cli.run import run
@@ -55,6 +56,7 @@ def application() -> click.Group:
           flowsched simulate jobs.swf --report out.html
           flowsched run jobs.toml                     commands, on this machine or a cluster
           flowsched serve --journal FILE              the same for clients of any language, by HTTP
+          flowsched hrm agent --config hrm.toml       HRM's processes on many machines
           flowsched trace info jobs.swf               what is in a trace
           flowsched solve network.min.gz              a DIMACS problem
           flowsched replay FILE                       a journal: check that its rounds come out the same
@@ -73,6 +75,7 @@ def application() -> click.Group:
     app.add_command(simulate)
     app.add_command(run)
     app.add_command(serve)
+    app.add_command(hrm)
     app.add_command(trace)
     app.add_command(bench)
     app.add_command(replay)

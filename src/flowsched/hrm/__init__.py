@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.containers import Admission, Container, Outcome, sense
 from flowsched.hrm.prediction import Prediction, WaitMatrix, predict_wait
-from flowsched.hrm.queues import StackedQueue, queue_length
+from flowsched.hrm.queues import StackedQueue, queue_length, share_cores
 from flowsched.hrm.rebalancing import Elastic, Move, TransferQueue, rebalance
 from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.shares import fair_shares
@@ -59,6 +59,7 @@ __all__ = [
     "read_machine",
     "rebalance",
     "sense",
+    "share_cores",
     "split_machine",
 ]
 

@@ -10,6 +10,11 @@ Each unit r becomes machines of three layers over the same resources, and a task
 The network holds open tasks only: a task that is granted a unit leaves the network, and the unit has less room from
 then on.  So several schedulers each keep a network over a copy of the shared state, refreshed by what changed.  A task
 that was refused stays in and is solved again from the last optimum.
+
+Layers are brought up to date when they can matter: queues where a task finds no room to run, streams where one is placed.
+
+GPU units with shared cores are machines of the network of their own, each with all the cores that are free.  What a round gives
+to several of one machine may be too much together: then batch tasks stay in, and streams are solved again with less.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container, Kind, Trigger, sense
 from flowsched.hrm.queues import StackedQueue
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
-from flowsched.hrm.units import AMOUNTS
+from flowsched.hrm.units import AMOUNTS, Amounts
 from flowsched.policy import Policy
 from flowsched.rounds.values import Round
 from flowsched.scheduler import Scheduler
@@ -148,10 +153,14 @@ class Hybrid:
         ] = {}  # by unit: predicted start of its queue's next container, as of the last refresh
         self._opens: dict[str, float] = {}
         self._places: dict[str, int] = {}
+        # By unit whose layer is not up to date: what streams may take, and the predicted wait in its queue.
+        self._stale_streams: dict[str, Amounts] = {}
+        self._stale_queues: dict[str, float] = {}
         self._layers: dict[Hashable, tuple[str, str]] = {}
         self._luck: dict[str, float] = {}
         self._random = Random(seed)
         self._jobs: dict[Hashable, Hashable] = {}
+        self._containers: dict[Hashable, Container] = {}  # by open task
 
     # -- units --------------------------------------------------------------------------------------------------
 
@@ -181,20 +190,29 @@ class Hybrid:
             self._starts[state.unit] = now + state.wait
             room, stream = (state.free, state.stream_room) if state.alive else ((0, 0, 0, 0),) * 2
             load = 1 - _least_part(room, state.capacity)
-            displaced = 1 - _least_part(tuple(map(min, room, stream)), stream)
-            gpu = state.capacity[2] > 0
             if old is None:
                 self._luck[state.unit] = self._random.random()
-            luck = _SCATTER * self._luck[state.unit]
-            self._layer(("run", state.unit), old is None, room, (_RUN - _SCATTER) * load + luck, gpu)
-            self._layer(
-                ("stream", state.unit), old is None, stream, (1 - _WRONG_UNIT - _SCATTER) * displaced + luck, gpu
-            )
+            cost = (_RUN - _SCATTER) * load + _SCATTER * self._luck[state.unit]
+            self._layer(("run", state.unit), old is None, room, cost, state.capacity[2] > 0)
+            self._stale_streams[state.unit] = stream
             self._opens.pop(state.unit, None)
             if state.wait >= self.max_wait and state.alive and state.places:
                 # Waits grow shorter without any event.
                 self._opens[state.unit] = now + state.wait - self.max_wait
-            self._queue(state, state.wait)
+            self._stale_queues[state.unit] = state.wait
+
+    def _refresh_streams(self) -> None:
+        for unit, stream in self._stale_streams.items():
+            state = self._states[unit]
+            displaced = 1 - _least_part(tuple(map(min, state.free if state.alive else (0, 0, 0, 0), stream)), stream)
+            cost = (1 - _WRONG_UNIT - _SCATTER) * displaced + _SCATTER * self._luck[unit]
+            self._layer(("stream", unit), ("stream", unit) not in self._layers, stream, cost, state.capacity[2] > 0)
+        self._stale_streams.clear()
+
+    def _refresh_queues(self) -> None:
+        for unit, wait in self._stale_queues.items():
+            self._queue(self._states[unit], wait)
+        self._stale_queues.clear()
 
     def _queue(self, state: UnitState, wait: float) -> None:
         """Update the free places of a unit's queue for a predicted wait in seconds."""
@@ -215,7 +233,7 @@ class Hybrid:
         """Open queues whose waits have become short enough by now."""
         for unit in [unit for unit, time in self._opens.items() if time < now]:
             del self._opens[unit]
-            self._queue(self._states[unit], math.nextafter(self.max_wait, 0.0))
+            self._stale_queues[unit] = math.nextafter(self.max_wait, 0.0)
 
     def _layer(
         self, id: tuple[str, str] | tuple[str, str, int], new: bool, amounts: Sequence[int], cost: float, gpu: bool
@@ -266,11 +284,13 @@ class Hybrid:
             priority = containers[0].priority if containers else 0
             self.scheduler.apply(JobSubmitted(job, [_task(c, _BATCH) for c in containers], priority=priority))
         self._jobs.update((container.id, job) for container in containers)
+        self._containers.update((container.id, container) for container in containers)
 
     def withdraw(self, tasks: Iterable[Hashable]) -> None:
         """Take tasks out of the network."""
         for task in tasks:
             if self._jobs.pop(task, None) is not None:
+                del self._containers[task]
                 self.scheduler.apply(TaskRemoved(task))
 
     @property
@@ -298,19 +318,70 @@ class Hybrid:
             For `Negotiator.commit`; tell the outcome by `settle`.
         """
         self._open_queues(now)
-        self.last = self.scheduler.schedule(now)
+        self.last = self._places_found(now)
         left: dict[Hashable, int] = dict(allowed or {})
+        used: dict[str, int] = {}  # by machine: cores of its units with shared cores
+        longest: dict[str, float] = {}  # by unit: run time of what starts there
         out = []
-        for task, machine in self.last.placements.items():
-            job = self._jobs[task]
+        placed = [(task, *self._layers[machine]) for task, machine in self.last.placements.items()]
+        for task, layer, unit in sorted(placed, key=lambda one: one[1] == "queue"):
+            job, container = self._jobs[task], self._containers[task]
             if left.get(job, 1) <= 0:
                 continue
+            if layer == "queue" and longest.get(unit, 0.0) >= self.max_wait:
+                continue  # it would wait behind what starts now
+            if layer != "queue":
+                if not self._leaves_cores(used, unit, container.need[0]):
+                    continue
+                longest[unit] = max(longest.get(unit, 0.0), container.duration)
             if job in left:
                 left[job] -= 1
-            layer, unit = self._layers[machine]
             wait = max(self._starts[unit] - now, 0.0) + _SLACK if layer == "queue" else math.inf
             out.append(Claim(str(task), unit, layer == "queue", wait))
         return out
+
+    def _places_found(self, now: float) -> Round:
+        """Decide; again with the queues as they are now, if a task finds no room to run."""
+        found = self.scheduler.schedule(now)
+        if self._stale_queues:
+            if len(found.placements) == len(self._jobs):
+                where = (self._layers[machine] for machine in found.placements.values())
+                if not any(layer == "queue" and unit in self._stale_queues for layer, unit in where):
+                    return found
+            self._refresh_queues()
+            found = self.scheduler.schedule(now)
+        return found
+
+    def _leaves_cores(self, used: dict[str, int], unit: str, cores: int) -> bool:
+        """Count the cores of a claim; return False, and count nothing, if the units that share them have too few."""
+        state = self._states[unit]
+        if state.shared and cores:
+            if used.get(state.machine, 0) + cores > state.free[0]:
+                return False
+            used[state.machine] = used.get(state.machine, 0) + cores
+        return True
+
+    def _overdrawn(self, placed: Mapping[Hashable, Hashable], tasks: Mapping[Hashable, Container]) -> str | None:
+        """Return a unit that gets more of the shared cores than the ones before it leave, and give it only those."""
+        used: dict[str, dict[str, int]] = {}
+        for id, container in tasks.items():
+            unit = self._layers[placed[id]][1]
+            if self._states[unit].shared:
+                by_unit = used.setdefault(self._states[unit].machine, {})
+                by_unit[unit] = by_unit.get(unit, 0) + container.need[0]
+        for by_unit in used.values():
+            before = 0
+            for unit, cores in by_unit.items():
+                room = self._states[unit].stream_room
+                if before + cores > room[0]:
+                    self._stream_layer(unit, (max(room[0] - before, 0), *room[1:]))
+                    return unit
+                before += cores
+        return None
+
+    def _stream_layer(self, unit: str, room: Sequence[int]) -> None:
+        row = self.scheduler.cluster.machine(("stream", unit)).row
+        self._layer(("stream", unit), False, room, self._costs.base(row), self._states[unit].capacity[2] > 0)
 
     def settle(self, granted: Granted) -> None:
         """Take tasks out of the network whose claims were accepted, or that another scheduler took."""
@@ -322,13 +393,20 @@ class Hybrid:
     ) -> dict[str, str] | None:
         """Find units for all containers of a stream job at wait 0, or None; for `Negotiator.stream`."""
         self.refresh(states, now)
+        self._refresh_streams()
         job = ("stream", object())
-        tasks = {(container.id, "stream"): container for container in containers}
+        tasks: dict[Hashable, Container] = {(container.id, "stream"): container for container in containers}
         self.scheduler.apply(JobSubmitted(job, [_task(c, _STREAM, id) for id, c in tasks.items()], priority=-(1 << 20)))
+        cut: set[str] = set()
         try:
             placed = self.scheduler.schedule(now).placements
+            while all(id in placed for id in tasks) and (unit := self._overdrawn(placed, tasks)) is not None:
+                cut.add(unit)
+                placed = self.scheduler.schedule(now).placements
         finally:
             self.scheduler.apply(JobRemoved(job))
+            for unit in cut:
+                self._stream_layer(unit, self._states[unit].stream_room)
         if any(id not in placed for id in tasks):
             return None
         return {str(container.id): self._layers[placed[id]][1] for id, container in tasks.items()}

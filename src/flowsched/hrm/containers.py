@@ -86,13 +86,17 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Admission:
-    """Result of a queue operation, for the node to carry out in the order evicted, paused, resumed, started."""
+    """Result of a queue operation, for the node to carry out in the order evicted, paused, resumed, started.
+
+    `elsewhere` tells the same of other units that share cores with this one, by unit: see `share_cores`.
+    """
 
     outcome: Outcome
     started: tuple[Container, ...] = ()
     resumed: tuple[Container, ...] = ()
     paused: tuple[Container, ...] = ()
     evicted: tuple[Container, ...] = ()
+    elsewhere: tuple[tuple[Hashable, Admission], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,9 +108,22 @@ class WaitMatrix:
         versions = np.fromiter((queue.version for queue in self.queues), np.int64, len(self.queues))
         rows = np.flatnonzero((versions != self._seen) | (self._next_end < now))
         if len(rows):
-            self._starts[rows] = self._simulate([self.queues[row] for row in rows.tolist()], rows, now)
+            alone = np.array([row for row in rows.tolist() if not self.queues[row].shares_cores], np.int64)
+            if len(alone):
+                self._starts[alone] = self._simulate([self.queues[row] for row in alone.tolist()], alone, now)
+            if len(alone) < len(rows):
+                self._together([row for row in rows.tolist() if self.queues[row].shares_cores], now)
             self._seen[rows] = versions[rows]
             self.recomputed += len(rows)
+
+    def _together(self, rows: Sequence[int], now: float) -> None:
+        """Compute the rows of units that share cores with others, one by one."""
+        for row in rows:
+            queue = self.queues[row]
+            self._starts[row] = [queue.start_behind(need, now) for need in self.needs]
+            ends = [end for books in queue.books(now)[0] for end, _ in books.ends]
+            self._next_end[row] = min(ends, default=np.inf)
+            self._waiting[row] = len(queue.waiting) + len(queue.paused)
 
     def _simulate(self, queues: Sequence[StackedQueue], rows: Ints, now: float) -> Floats:
         """Return the starts of all columns on these units, shape (len(queues), columns): `start_time` for all at once."""
@@ -212,7 +225,8 @@ def _shortest(container: Container, matrix: WaitMatrix, now: float) -> Predictio
         if all(a <= b for a, b in zip(container.need, queue.room, strict=True)):
             waits[i] = 0.0
         else:
-            ends = sorted(end for end, _ in queue.ends(now))
+            every = queue.ends(now) or [end for books in queue.books(now)[0] for end in books.ends]
+            ends = sorted(end for end, _ in every)
             turns, turn = divmod(int(lengths[i]), len(ends)) if ends else (0, 0)
             waits[i] = ends[turn] - now + turns * container.duration if ends else math.inf
     return _least(waits)

@@ -10,23 +10,29 @@ States of a container::
 A stream container that lacks cores pauses batch containers: they keep their memory and go on as soon as cores are
 free.  One that lacks memory or GPU memory evicts them, because a paused process gives neither back.  Neither memory is
 ever over-committed.  Source: HRM, sections 3.3 and 3.4.
+
+GPU units with shared cores (`share_cores`) have one account of cores: what a container of one takes is free on none.  So an
+operation on one queue may start, pause or resume containers of others, see `Admission.elsewhere`.  Freed cores go to the unit
+with the fewest cores at work, so that no unit's queue keeps them for itself.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import insort
+from collections import deque
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 from flowsched.boundary.validate import check_id, number
 from flowsched.boundary.validate import ids as ids_of
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownTaskError
 from flowsched.hrm.containers import Admission, Container, Outcome, Paused, Running
 from flowsched.hrm.run_times import remaining
-from flowsched.hrm.starts import Waiter, start_time
+from flowsched.hrm.starts import Books, Waiter, start_time
 from flowsched.hrm.units import AMOUNTS, Amounts, ResourceUnit
 
-__all__ = ["StackedQueue", "queue_length"]
+__all__ = ["StackedQueue", "queue_length", "share_cores"]
 
 
 def queue_length(running: int, rate: float, heartbeat: float) -> int:
@@ -104,6 +110,8 @@ class StackedQueue:
         self.waiting: list[Container] = []
         self.version = 0
         self._for_streams = list(self.capacity)  # capacity - needs of running stream containers
+        self._cores = 0  # of running containers
+        self._sharing = [self]  # queues with the same account of cores, this one among them; one list for all of them
 
     # -- state --------------------------------------------------------------------------------------------------
 
@@ -145,9 +153,49 @@ class StackedQueue:
             return 0.0
         me = Waiter(container.need, container.need, container.duration)
         place = len(self.paused) + sum(c.priority <= container.priority for c in self.waiting)
-        waiters = self.waiters(now)
-        waiters.insert(place, me)
-        return max(start_time(self.free, self.ends(now), waiters, me) - now, 0.0)
+        books, mine = self.books(now)
+        mine.waiters.insert(place, me)
+        return max(start_time(books, me) - now, 0.0)
+
+    def grants(self, run: Sequence[Container], wait: Sequence[Container], behind: float, max_wait: float) -> bool:
+        """Return True if batch containers may be submitted together, some to run at once, and others to wait.
+
+        Parameters
+        ----------
+        behind : float
+            The predicted wait of one more container.
+        max_wait : float
+            None waits unless that is below this, and so are the run times of those that run at once.
+        """
+        if not all(self.takes(container.need) for container in (*run, *wait)):
+            return False
+        needs = [container.need for container in run]
+        if run and not _fits([sum(amounts) for amounts in zip(*needs, strict=True)], self.room):
+            return False
+        longest = max((container.duration for container in run), default=0.0)
+        most = math.inf if self.length is None else self.length
+        return not wait or (max(behind, longest) < max_wait and len(self.waiting) + len(wait) <= most)
+
+    @property
+    def shares_cores(self) -> bool:
+        """True if other queues have the same account of cores."""
+        return len(self._sharing) > 1
+
+    def books(self, now: float) -> tuple[list[Books], Books]:
+        """Return the books of all units that share cores with this one, for `start_time`; and this one's."""
+        books = [Books(q.free, q._cores, q.ends(now), q.waiters(now)) for q in self._sharing]
+        return books, books[self._sharing.index(self)]
+
+    def start_behind(self, need: Amounts, now: float) -> float:
+        """Return the predicted start of a batch container behind all others: -inf for at once, inf for never."""
+        if not self.takes(need):
+            return math.inf
+        if _fits(need, self.room):
+            return -math.inf
+        me = Waiter(need, need, 0.0)
+        books, mine = self.books(now)
+        mine.waiters.append(me)
+        return start_time(books, me)
 
     def ends(self, now: float) -> list[tuple[float, Amounts]]:
         """Return the expected end of each running container and the amounts that it gives back.
@@ -188,7 +236,7 @@ class StackedQueue:
             return Admission(Outcome.QUEUE_FULL)
         if self.max_wait < math.inf and not self.predict(container, now) < self.max_wait:
             return Admission(Outcome.TOO_LATE)
-        self.version += 1
+        self._touch()
         insort(self.waiting, container, key=lambda c: c.priority)
         return Admission(Outcome.QUEUED)
 
@@ -230,7 +278,7 @@ class StackedQueue:
             return self.finish([id], now)
         if id in self.paused:
             container = self.paused.pop(id).container
-            self._add(self.free, _memory(container.need), 1)
+            self._add(_memory(container.need), 1)
             return self._dispatch(now)
         for i, container in enumerate(self.waiting):
             if container.id == id:
@@ -258,12 +306,12 @@ class StackedQueue:
 
         Running containers, paused ones, and waiting ones of equal priority are each given in their order.
         """
-        self.version += 1
+        self._touch()
         if isinstance(item, Container):
             insort(self.waiting, item, key=lambda c: c.priority)
         elif isinstance(item, Paused):
             self.paused[item.container.id] = item
-            self._add(self.free, _memory(item.container.need), -1)
+            self._add(_memory(item.container.need), -1)
         else:
             self._start(item.container, item.start)
 
@@ -278,11 +326,8 @@ class StackedQueue:
         evicted = self._evict(container)
         paused = self._pause(container, now)
         self._start(container, now)
-        after = self._dispatch(now)
-        # A container that was paused needlessly (an eviction had freed enough) has gone on by now: report the difference.
-        still = [c for c in paused if c.id in self.paused]
-        resumed = [c for c in after.resumed if c not in paused]
-        return Admission(Outcome.STARTED, (container, *after.started), tuple(resumed), tuple(still), tuple(evicted))
+        after = self._dispatch(now, paused)
+        return replace(after, started=(container, *after.started), evicted=tuple(evicted))
 
     def _evict(self, newcomer: Container) -> list[Container]:
         """Take memory and GPU memory back, from paused containers first, then from those that started last."""
@@ -300,7 +345,7 @@ class StackedQueue:
                 self._give(container)
             else:
                 del self.paused[container.id]
-                self._add(self.free, _memory(container.need), 1)
+                self._add(_memory(container.need), 1)
             evicted.append(container)
         # Evicted containers have waited longest, so they go before all others of their priority.
         for container in evicted:
@@ -308,55 +353,111 @@ class StackedQueue:
             self.waiting.insert(at, container)
         return evicted
 
-    def _pause(self, newcomer: Container, now: float) -> list[Container]:
-        """Take cores and places back, from those that started last."""
-        paused: list[Container] = []
-        for id in list(reversed(self.running)):
-            run = self.running[id]
-            lacking = [i for i in (0, 3) if newcomer.need[i] > self.free[i]]
-            if not lacking:
-                break
-            if run.container.kind == "batch" and any(run.container.need[i] for i in lacking):
-                del self.running[id]
-                self.paused[id] = Paused(run.container, max(now - run.start, 0.0))
-                self._add(self.free, _processor(run.container.need), 1)
-                paused.append(run.container)
+    def _pause(self, newcomer: Container, now: float) -> list[tuple[StackedQueue, Container]]:
+        """Take cores and places back, from those that started last: here, then on the units that share the cores."""
+        paused: list[tuple[StackedQueue, Container]] = []
+        for queue in (self, *(q for q in self._sharing if q is not self)):
+            for id in list(reversed(queue.running)):
+                run = queue.running[id]
+                mine = (0, 3) if queue is self else (0,)
+                lacking = [i for i in mine if newcomer.need[i] > self.free[i]]
+                if not lacking:
+                    break
+                if run.container.kind == "batch" and any(run.container.need[i] for i in lacking):
+                    del queue.running[id]
+                    queue.paused[id] = Paused(run.container, max(now - run.start, 0.0))
+                    queue._add(_processor(run.container.need), 1)
+                    paused.append((queue, run.container))
         return paused
 
-    def _dispatch(self, now: float) -> Admission:
-        """Start every container that fits, in order."""
-        self.version += 1
-        resumed, started = [], []
-        for id, pause in list(self.paused.items()):
-            container = pause.container
-            if _fits(_processor(container.need), self.free):
-                del self.paused[id]
-                self.running[id] = Running(container, now - pause.elapsed)
-                self._add(self.free, _processor(container.need), -1)
-                resumed.append(container)
-        for container in list(self.waiting):
-            if _fits(container.need, self.free):
-                self.waiting.remove(container)
-                self._start(container, now)
-                started.append(container)
-        return Admission(Outcome.STARTED, tuple(started), tuple(resumed))
+    def _dispatch(self, now: float, paused: Sequence[tuple[StackedQueue, Container]] = ()) -> Admission:
+        """Start every container that fits, in order; report this beside those that were paused for it."""
+        self._touch()
+        turns = [_Turn(queue) for queue in self._sharing]
+        while any(turn.start_next(now) for turn in sorted(turns, key=lambda turn: turn.queue._cores)):
+            pass
+        mine, elsewhere = Admission(Outcome.STARTED), []
+        for turn in turns:
+            # A container that was paused needlessly (an eviction had freed enough) has gone on by now: report the difference.
+            was = [container for queue, container in paused if queue is turn.queue]
+            resumed = tuple(c for c in turn.resumed if c not in was)
+            still = tuple(c for c in was if c.id in turn.queue.paused)
+            told = Admission(Outcome.STARTED, tuple(turn.started), resumed, still)
+            if turn.queue is self:
+                mine = told
+            elif turn.started or resumed or still:
+                elsewhere.append((turn.queue.unit.id, told))
+        return replace(mine, elsewhere=tuple(elsewhere)) if elsewhere else mine
 
     def _start(self, container: Container, now: float) -> None:
-        self.version += 1
+        self._touch()
         self.running[container.id] = Running(container, now)
-        self._add(self.free, container.need, -1)
-        if container.kind == "stream":
-            self._add(self._for_streams, container.need, -1)
+        self._add(container.need, -1, stream=container.kind == "stream")
 
     def _give(self, container: Container) -> None:
-        self._add(self.free, container.need, 1)
-        if container.kind == "stream":
-            self._add(self._for_streams, container.need, 1)
+        self._add(container.need, 1, stream=container.kind == "stream")
 
-    @staticmethod
-    def _add(amounts: list[int], what: Sequence[int], sign: int) -> None:
-        for i, amount in enumerate(what):
-            amounts[i] += sign * amount
+    def _add(self, what: Sequence[int], sign: int, *, stream: bool = False) -> None:
+        """Add to what is free, and for streams; cores are added on all units that share them."""
+        for queue in self._sharing:
+            for i, amount in enumerate(what if queue is self else what[:1]):
+                queue.free[i] += sign * amount
+                if stream:
+                    queue._for_streams[i] += sign * amount
+        self._cores -= sign * what[0]
+
+    def _touch(self) -> None:
+        for queue in self._sharing:
+            queue.version += 1
+
+
+class _Turn:
+    """A queue during a dispatch: what has not been looked at, and what has started."""
+
+    def __init__(self, queue: StackedQueue) -> None:
+        self.queue = queue
+        self.left: deque[Paused | Container] = deque([*queue.paused.values(), *queue.waiting])
+        self.resumed: list[Container] = []
+        self.started: list[Container] = []
+
+    def start_next(self, now: float) -> bool:
+        """Start the next container that fits; return False if there is none."""
+        queue = self.queue
+        while self.left:
+            item = self.left.popleft()
+            if isinstance(item, Paused):
+                if _fits(_processor(item.container.need), queue.free):
+                    del queue.paused[item.container.id]
+                    queue.running[item.container.id] = Running(item.container, now - item.elapsed)
+                    queue._add(_processor(item.container.need), -1)
+                    self.resumed.append(item.container)
+                    return True
+            elif _fits(item.need, queue.free):
+                queue.waiting.remove(item)
+                queue._start(item, now)
+                self.started.append(item)
+                return True
+        return False
+
+
+def share_cores(queues: Sequence[StackedQueue]) -> None:
+    """Give the queues of each machine's GPU units with shared cores one account of cores: split (a).
+
+    Afterwards a container starts only if its cores, and those that run on all these units, are no more than its unit has.
+    Queues that shared cores with others before, and are not among these, must be empty.
+    """
+    by_machine: dict[Hashable, list[StackedQueue]] = {}
+    for queue in queues:
+        if queue.unit.shared:
+            by_machine.setdefault(str(queue.unit.machine), []).append(queue)
+    for together in by_machine.values():
+        streams = sum(r.container.need[0] for q in together for r in q.running.values() if r.container.kind == "stream")
+        cores = sum(queue._cores for queue in together)
+        for queue in together:
+            queue._sharing = together
+            queue.free[0] = queue.capacity[0] - cores
+            queue._for_streams[0] = queue.capacity[0] - streams
+            queue.version += 1
 
 
 def _fits(need: Sequence[int], free: Sequence[int]) -> bool:

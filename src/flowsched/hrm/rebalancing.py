@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Admission, Container, Outcome
-from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.queues import StackedQueue, share_cores
 from flowsched.hrm.starts import start_time
 
 __all__ = ["Elastic", "Move", "TransferQueue", "rebalance"]
@@ -32,6 +32,7 @@ class TransferQueue:
 
     def __init__(self, queues: Sequence[StackedQueue]) -> None:
         self.queues = list(queues)
+        share_cores(self.queues)
         self.held: list[Container] = []
 
     def submit(self, container: Container, now: float) -> list[tuple[StackedQueue, Container, Admission]]:
@@ -124,9 +125,8 @@ def rebalance(
 
 def _start_of(queue: StackedQueue, container: Container, now: float) -> float:
     """Return the predicted start of a container that waits in the queue."""
-    waiters = queue.waiters(now)
-    me = waiters[len(queue.paused) + queue.waiting.index(container)]
-    return start_time(queue.free, queue.ends(now), waiters, me)
+    books, mine = queue.books(now)
+    return start_time(books, mine.waiters[len(queue.paused) + queue.waiting.index(container)])
 
 
 @dataclass(frozen=True)

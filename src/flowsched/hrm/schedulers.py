@@ -82,6 +82,8 @@ class Worker:
         Its stream jobs grow and shrink by this, see `Negotiator.resize`.
     load : callable, optional
         Returns the load of a stream job, None where it is not known.
+    kinds : sequence of {"batch", "stream"}
+        Of the jobs without a scheduler that it takes.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Worker:
         launch: Callable[[Sequence[str]], None] | None = None,
         elastic: Elastic | None = None,
         load: Callable[[str], float | None] | None = None,
+        kinds: Sequence[str] = ("batch", "stream"),
     ) -> None:
         if (elastic is None) != (load is None):
             raise InputError("Worker: elastic and load are given together or not at all")
@@ -101,7 +104,7 @@ class Worker:
         self.negotiator, self.name = negotiator, name
         self.hybrid = Hybrid(max_wait=negotiator.max_wait, seed=seed)
         self.tally = Tally(name)
-        self._adopt = adopt
+        self._adopt, self._kinds = adopt, kinds
         self._launch = launch
         self._calls = Exclusive("Worker")
         self._stale = False
@@ -135,7 +138,7 @@ class Worker:
     def _step(self) -> bool:
         negotiator, hybrid = self.negotiator, self.hybrid
         late = negotiator.beat(self.name)
-        negotiator.adopt(self.name, self._adopt)
+        negotiator.adopt(self.name, self._adopt, self._kinds)
         begin = time.perf_counter()
         hybrid.refresh(negotiator.units(hybrid.versions), negotiator.clock())
         jobs = self._resize(negotiator.jobs())

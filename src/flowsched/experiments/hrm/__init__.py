@@ -37,6 +37,7 @@ def run(
         outcome.rows += measure(quick, seed)
     say("sharing cores, streams beside batch jobs")
     outcome.rows += machines.processes(quick, outcome.notes)
+    outcome.rows += machines.interference(quick, outcome.notes)
     outcome.rows += machines.stream_latency(data, quick, seed, outcome.notes)
     outcome.notes += [
         "Bursts: decisions take the CPU time that they need here.  Inputs: 3 cores a container, run times of 15 s or of 5 to 25 s.",

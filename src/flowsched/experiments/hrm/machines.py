@@ -18,7 +18,7 @@ from flowsched.sim.unit_sharing import (
     unstacked_latencies,
 )
 
-__all__ = ["processes", "stream_latency"]
+__all__ = ["interference", "processes", "stream_latency"]
 
 _NAME = "hrm"
 _DRAWN, _VARIATION = 151, 0.83
@@ -64,6 +64,58 @@ def processes(quick: bool, notes: list[str]) -> list[Row]:
             note = "measured; baseline: one at once"
             rows.append(Row(_NAME, where, "seconds for all", seconds, alone, alone / seconds, None, "s", note))
     return rows
+
+
+def interference(quick: bool, notes: list[str]) -> list[Row]:
+    """Figure 10 by real processes: a stream's process beside batch ones that share its core, or the memory's bandwidth.
+
+    Stacked, the agent stops batch for it; else all run at once.  Both are measured, and the process alone.
+    """
+    if not hasattr(os, "pidfd_open"):
+        return []  # `processes` says so
+    cores = sorted(os.sched_getaffinity(0))
+    times = 2 if quick else 10
+    compute = f"for i in range({500_000 * times}): pass"
+    copy = f"a = bytearray(1 << 25)\nfor _ in range({6 * times}): b = a[:]"
+    cases = [(compute, "computes on one core", cores[:1], count) for count in ((1, 3) if quick else (1, 3, 5))]
+    if len(cores) > 1:
+        there = cores[: min(4, len(cores))]
+        cases.append((copy, f"copies memory on {len(there)} cores", there, len(there) - 1))
+    else:
+        notes.append("there is one core: interference by the memory's bandwidth is not measured")
+    rows: list[Row] = []
+    for code, what, cpus, count in cases:
+        # All three take turns, so that other load of the machine meets each.
+        found = np.median([[_beside(code, cpus, *how) for how in ((0, True), (count, True), (count, False))]
+                           for _ in range(1 if quick else 5)], axis=0)  # fmt: skip
+        alone, stacked, together = found.tolist()
+        where = f"a process that {what}, {count} batch processes that do so beside it"
+        note = "measured; baseline: the process alone"
+        rows += [
+            Row(_NAME, where, "time, without stacking", together, alone, alone / together, None, "s", note),
+            Row(_NAME, where, "time, with stacking", stacked, alone, alone / stacked, None, "s", note),
+        ]
+    return rows
+
+
+def _beside(code: str, cpus: list[int], count: int, stacked: bool) -> float:
+    """Return the seconds of a stream's process on these CPUs beside batch processes that never end."""
+    from flowsched.hrm.agent import Agent
+
+    vcore = len(cpus) if stacked else len(cpus) + count
+    with Agent([ResourceUnit("unit", "this machine", vcore=vcore, cpus=tuple(cpus))]) as agent:
+        for i in range(count):
+            line = [sys.executable, "-I", "-S", "-c", f"while True:\n    {code.replace(chr(10), chr(10) + '    ')}"]
+            agent.submit("unit", Container(f"b{i}", vcore=1), line)
+        time.sleep(0.2)  # they have begun
+        begin = time.perf_counter()
+        agent.submit(
+            "unit", Container("stream", vcore=len(cpus), kind="stream"), [sys.executable, "-I", "-S", "-c", code]
+        )
+        ended = [one for one in agent.step(timeout=120.0) if one.id == "stream"]
+        if not ended or ended[0].status:
+            raise FlowschedError(f"a process of the experiment failed: {ended}")
+        return time.perf_counter() - begin
 
 
 def stream_latency(data: Path | None, quick: bool, seed: int, notes: list[str]) -> list[Row]:

@@ -40,7 +40,7 @@ from flowsched.hrm.agent.custody import default_folder
 from flowsched.hrm.agent.launcher import Launcher
 from flowsched.hrm.containers import Admission, Container, Outcome
 from flowsched.hrm.ids import name as name_of
-from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.queues import StackedQueue, share_cores
 from flowsched.hrm.rebalancing import TransferQueue
 from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.units import ResourceUnit
@@ -241,6 +241,7 @@ class Agent:
             self._launcher.add(unit)
             self.queues[id] = queue
             self._transfer.queues.append(queue)
+            share_cores(self._transfer.queues)
             self._take_in(self._transfer.forward(time.monotonic()))
 
     def set_queue(self, unit: str, *, length: int | None = None, most: int | None = None) -> None:
@@ -258,6 +259,7 @@ class Agent:
             for id in gone:
                 self._remove(id)
             del self.queues[unit]
+            share_cores(self._transfer.queues)
             self._launcher.discard(queue.unit)
             return gone
 
@@ -293,8 +295,13 @@ class Agent:
             done += self.step(max(deadline - time.monotonic(), 0.0))
         return done
 
-    def heartbeat(self) -> None:
+    def heartbeat(self, *, start: bool = True) -> None:
         """Report ended and present containers to the shared state; start those launched here, remove those given up.
+
+        Parameters
+        ----------
+        start : bool
+            False: start none, because the agent is about to end.
 
         Raises
         ------
@@ -304,9 +311,9 @@ class Agent:
         if self._negotiator is None or self._command is None:
             raise InputError("heartbeat: the agent has no negotiator or no command")
         with self._call():
-            self._heartbeat(self._negotiator, self._command)
+            self._heartbeat(self._negotiator, self._command, start)
 
-    def _heartbeat(self, negotiator: Negotiator, command: Callable[[str], Sequence[str]]) -> None:
+    def _heartbeat(self, negotiator: Negotiator, command: Callable[[str], Sequence[str]], start: bool) -> None:
         waiting = [
             str(c.id) for queue in self.queues.values() for c in queue.waiting if str(c.id) not in self._launcher
         ]
@@ -317,7 +324,7 @@ class Agent:
         for id in report.stale:
             if id in self._commands:
                 self._remove(id)
-        if report.missing:
+        if report.missing and start:
             with interruptible():
                 launched = negotiator.on_machine(self.machine)
                 lines = {
@@ -403,18 +410,20 @@ class Agent:
         self._take_in(self._transfer.forward(time.monotonic()))
 
     def _carry_out(self, unit: str, admission: Admission) -> None:
+        parts = [(unit, admission), *((str(other), told) for other, told in admission.elsewhere)]
         for id, status in self._launcher.kill([str(container.id) for container in admission.evicted]).items():
             # The container had ended when it was evicted, so it must not run again.
             if status != -signal.SIGKILL:
                 self._over.append(Ended(id, status))
-        for container in admission.paused:
+        for container in (container for _, told in parts for container in told.paused):
             self._launcher.pause(str(container.id))
-        for container in admission.resumed:
+        for container in (container for _, told in parts for container in told.resumed):
             self._launcher.resume(str(container.id))
         over = {one.id for one in self._over}
-        for container in admission.started:
-            if str(container.id) in self._commands and str(container.id) not in over:
-                self._start(self.queues[unit].unit, str(container.id))
+        for where, told in parts:
+            for container in told.started:
+                if str(container.id) in self._commands and str(container.id) not in over:
+                    self._start(self.queues[where].unit, str(container.id))
 
     def _start(self, unit: ResourceUnit, id: str) -> None:
         command = self._commands[id]

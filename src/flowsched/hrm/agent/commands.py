@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flowsched.boundary.validate import ordered
-from flowsched.exceptions import InputError
+from flowsched.exceptions import InputError, StoreError
 
 __all__ = ["NOT_STARTED", "Ended", "checked", "command_of"]
 
@@ -38,6 +38,8 @@ def command_of(command: Callable[[str], Sequence[str]], id: str) -> Sequence[str
     """Return the command of a container, or its end if there is none: one bad task must not keep all others from starting."""
     try:
         return checked(id, command(id))
+    except StoreError:  # the store is away, not the command
+        raise
     except Exception as error:
         return Ended(id, NOT_STARTED, f"has no command: {error!r}")
 

@@ -58,7 +58,7 @@ class Administration:
         rows = rows_of_units(units, length, places, now)
 
         def work(db: sa.Connection) -> None:
-            fresh[:] = insert_units(self.store, db, rows)
+            fresh[:] = insert_units(self.store, db, rows, now)
 
         fresh: list[str] = []
         with self._calls, interruptible(), self.store.named("Negotiator.add_units"):
@@ -120,6 +120,7 @@ class Administration:
         stages: int = 1,
         trigger: Trigger | None = None,
         name: str | None = None,
+        work: str | None = None,
     ) -> None:
         """Add a job, or more tasks of a known job.
 
@@ -133,6 +134,8 @@ class Administration:
             The trigger of the job, from which its kind is sensed (see `sense`); by default the containers tell it.
         name : str, optional
             The name under which the job recurs, for the history of run times; by default its id.
+        work : str, optional
+            What agents run for each task, see `flowsched.hrm.state.work`.
 
         Raises
         ------
@@ -146,11 +149,13 @@ class Administration:
         whole(f"job {job!r}: stages", stages, 1, MOST_INTEGER)
         now = self._now()
 
-        def work(db: sa.Connection) -> None:
-            insert_tasks(db, job, self._history.expect(db, title, containers), owner, stages, now, name)
+        def insert(db: sa.Connection) -> None:
+            insert_tasks(db, job, self._history.expect(db, title, containers), owner, stages, now, name, work)
 
         with self._calls, interruptible(), self.store.named("Negotiator.submit"):
-            self._insert(work, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there")
+            self._insert(
+                insert, f"job {job!r}: a task of that id, or the job as one of the other kind, is already there"
+            )
 
     def resize(self, job: str, load: float, elastic: Elastic) -> tuple[list[str], list[str]]:
         """Let a stream job grow or shrink by its load.

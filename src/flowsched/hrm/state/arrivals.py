@@ -15,6 +15,7 @@ from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.state.claims import Status
 from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, MS, RS, RT, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store
+from flowsched.hrm.state.unit_rows import UnitRows
 from flowsched.hrm.units import ResourceUnit
 
 __all__ = ["checked_containers", "insert_tasks", "insert_units", "rows_of_units"]
@@ -39,7 +40,7 @@ def rows_of_units(units: Iterable[ResourceUnit], length: int, places: int, now: 
     return rows
 
 
-def insert_units(store: Store, db: sa.Connection, rows: Sequence[dict[str, Any]]) -> list[str]:
+def insert_units(store: Store, db: sa.Connection, rows: Sequence[dict[str, Any]], now: float) -> list[str]:
     """Write the rows of units, and those of machines that are new; return these machines."""
     machines = dict.fromkeys(row["machine_id"] for row in rows)
     known = set(db.execute(sa.select(MS.c.machine_id)).scalars())
@@ -48,6 +49,8 @@ def insert_units(store: Store, db: sa.Connection, rows: Sequence[dict[str, Any]]
         db.execute(sa.insert(MS), [{"machine_id": machine, "beats": 0, "alive": 1} for machine in fresh])
     if rows:
         db.execute(sa.insert(RS), rows)
+    # Their cores may be in use on units that were there before.
+    UnitRows(store, db, [row["ru_id"] for row in rows if row["type"] == SHARED], now).save()
     store.count_up(db, UNITS_CHANGED)
     return fresh
 
@@ -80,6 +83,7 @@ def insert_tasks(
     stages: int,
     now: float,
     name: str | None = None,
+    work: str | None = None,
 ) -> None:
     """Write the rows of open tasks, and count them in their job's row, which is made if there is none."""
     rows = [
@@ -95,4 +99,6 @@ def insert_tasks(
     db.execute(sa.insert(RT), rows)
     if not db.execute(sa.update(JS).where(JS.c.job_id == job, JS.c.kind == kind).values(more)).rowcount:
         fresh = {"start": now, "stages": stages, "tasks": len(rows), "gpus": gpus, "open": len(rows)}
-        db.execute(sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, name=name, held=0, done=0, **fresh))
+        db.execute(
+            sa.insert(JS).values(job_id=job, kind=kind, scheduler=owner, name=name, work=work, held=0, done=0, **fresh)
+        )

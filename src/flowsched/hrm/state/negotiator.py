@@ -62,6 +62,10 @@ class Negotiator(Administration):
         its machine's heartbeat, if there is one.
     shares : bool
         True: the fair shares of batch jobs bind.
+    in_turn : bool
+        `allowed` leaves the places where tasks may run at once to the jobs that came first, as far as they want them.  So the
+        last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first may queue, half as many as
+        there are schedulers.
     run_times : RunTimes, optional
         For containers without a duration: by the history of their job's name, which the store keeps; its default is for a
         store without history.
@@ -81,6 +85,7 @@ class Negotiator(Administration):
         max_wait: float = math.inf,
         patience: float = math.inf,
         shares: bool = True,
+        in_turn: bool = False,
         run_times: RunTimes | None = None,
         clock: Clock | None = None,
         monotonic: Clock | None = None,
@@ -104,7 +109,7 @@ class Negotiator(Administration):
         if run_times is not None and not isinstance(run_times, RunTimes):
             raise InputError(f"run_times: a RunTimes expected, got {run_times!r}")
         self._history = history = History(self.store, RunTimes() if run_times is None else run_times)
-        self._shares = bounds = FairShares(self.store, shares)
+        self._shares = bounds = FairShares(self.store, shares, in_turn)
         self._schedulers = SchedulerHeartbeats(self.store, ttl, clock, own)
         self._optimistic = Optimistic(self.store, bounds, max_wait, clock)
         self._pessimistic = Pessimistic(self.store, self._schedulers, self.leases)
@@ -146,19 +151,20 @@ class Negotiator(Administration):
         with self._calls, interruptible(), self.store.named("Negotiator.on_machine"):
             return queries.on_machine(self.store, machine)
 
-    def adopt(self, scheduler: str, most: int = 1 << 20) -> list[str]:
-        """Take over jobs without a scheduler; return their ids."""
+    def adopt(self, scheduler: str, most: int = 1 << 20, kinds: Sequence[str] = ("batch", "stream")) -> list[str]:
+        """Take over jobs of these kinds without a scheduler; return their ids."""
 
         name_of("scheduler", scheduler)
+        kinds = names("kinds", kinds)
         whole("most", most, 0, MOST_INTEGER)
 
         def work(db: sa.Connection) -> list[str]:
             self._schedulers.hold(db, scheduler)
-            return ownership.adopt(self.store, db, scheduler, most)
+            return ownership.adopt(self.store, db, scheduler, most, kinds)
 
         with self._calls, interruptible(), self.store.named("Negotiator.adopt"):
             self._schedulers.hear(scheduler)
-            return self.store.transact(work) if ownership.has_free_jobs(self.store) else []
+            return self.store.transact(work) if ownership.has_free_jobs(self.store, kinds) else []
 
     # -- batch: optimistic --------------------------------------------------------------------------------------
 
@@ -202,7 +208,7 @@ class Negotiator(Administration):
         return granted
 
     def allowed(self, jobs: Iterable[str]) -> dict[str, int]:
-        """Return the number of further tasks that batch jobs may hold by their shares; jobs that no share binds are left out."""
+        """Return the number of further tasks that batch jobs may hold by their shares and turns; others are left out."""
         wanted = names("jobs", jobs)
         with self._calls, interruptible(), self.store.named("Negotiator.allowed"):
             return self._shares.left(wanted)
@@ -331,3 +337,20 @@ class Negotiator(Administration):
                     opened += self.store.transact(work)
             self.leases.sweep()
         return Lost(tuple(lost[0]), tuple(lost[1]), tuple(sorted(opened)))
+
+    def leave(self, *, scheduler: str | None = None, machine: str | None = None) -> list[str]:
+        """Declare a scheduler or a machine lost that ends now, as `expire` does after its ttl; return the tasks that are open again.
+
+        A machine runs none of its tasks any more when it leaves.
+        """
+        opened: list[str] = []
+        with self._calls, interruptible(), self.store.named("Negotiator.leave"):
+            for beats, give_up, name in (
+                (self._schedulers.beats, lost_scheduler, scheduler),
+                (self._machines.beats, lost_machine, machine),
+            ):
+                query = sa.select(beats.key.table.c.beats).where(beats.key == name)
+                for row in () if name is None else self.store.look(query):
+                    work = partial(give_up, self.store, name=name_of("name", name), count=row.beats, now=self._now())
+                    opened += self.store.transact(work)
+        return opened

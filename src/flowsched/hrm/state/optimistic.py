@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from flowsched.hrm.shares import fair_shares
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, Status
-from flowsched.hrm.state.schema import JS, LK, RS, RT, SHARED, UNITS_CHANGED
+from flowsched.hrm.state.schema import JS, LK, RS, RT, SC, SHARED, UNITS_CHANGED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.state.unit_rows import UnitRows, count_jobs, take
 
@@ -33,12 +33,15 @@ class FairShares:
     store : Store
     bind : bool
         False: no share binds.
+    in_turn : bool
+        See `Negotiator`.
     """
 
-    def __init__(self, store: Store, bind: bool) -> None:
-        self.store, self.bind = store, bind
+    def __init__(self, store: Store, bind: bool, in_turn: bool = False) -> None:
+        self.store, self.bind, self.in_turn = store, bind, in_turn
         # Version, shapes of units, and number of containers that they take, by size: one value, for threads.
         self._units: tuple[int, Sequence[Any], dict[_Size, int]] = (-1, (), {})
+        self.sharing: frozenset[str] = frozenset()  # units with shared cores, as of the last `caps`
 
     def caps(self, db: sa.Connection, tasks: Sequence[Any]) -> dict[str, tuple[int, int]]:
         """Return, for the job of each of these batch tasks, the most tasks that it may hold, and the number that it holds."""
@@ -50,9 +53,9 @@ class FairShares:
             return {}
         rows = db.execute(_counts(self.store.dialect), {"ids": packed(sizes)}).all()
         counts = {row.job_id: (row.open + row.held, row.held) for row in rows}
+        self._learn(db, rows[0].version or 0)
         if not self.bind:
             return counts
-        self._learn(db, rows[0].version or 0)
         sharers: Sequence[Any] | None = None
         for job, those in sizes.items():
             units, gpu = max((self._units_for(size), size[2] > 0) for size in those)
@@ -69,14 +72,37 @@ class FairShares:
         """Return the number of further tasks that each of these batch jobs may hold; jobs that are left out are not bound."""
 
         def work(db: sa.Connection) -> dict[str, int]:
-            caps = self.caps(db, db.execute(_sizes(self.store.dialect), {"ids": packed(jobs)}).all())
-            return {job: max(cap - held, 0) for job, (cap, held) in caps.items()}
+            sizes = db.execute(_sizes(self.store.dialect), {"ids": packed(jobs)}).all()
+            left = {job: max(cap - held, 0) for job, (cap, held) in self.caps(db, sizes).items()} if self.bind else {}
+            if self.in_turn and sizes:
+                for job, most in self._turn(db, sizes).items():
+                    left[job] = min(most, left.get(job, most))
+            return left
 
-        return self.store.read(work) if jobs and self.bind else {}
+        return self.store.read(work) if jobs and (self.bind or self.in_turn) else {}
+
+    def _turn(self, db: sa.Connection, sizes: Sequence[Any]) -> dict[str, int]:
+        """Return how many tasks of each job may run at once beside those of older jobs; if none may, how many may queue."""
+        free = [tuple(row) for row in db.execute(_FREE)]
+        least = [min(getattr(size, name) for size in sizes) for name in ("vcore", "mem", "gmem")]
+        places = sum(n * min(room, *(a // b for a, b in zip(have, least, strict=True) if b)) for *have, room, n in free)
+        schedulers = db.execute(sa.select(sa.func.count()).where(SC.c.alive == 1)).scalar_one()
+        mine, before, older, out = {size.job_id for size in sizes}, 0, 0, {}
+        wanted: dict[str, tuple[int, list[_Size]]] = {}
+        for row in db.execute(_OPEN):
+            wanted.setdefault(row.job_id, (row.open, []))[1].append((row.vcore, row.mem, row.gmem))
+        for job, (count, those) in wanted.items():
+            if job in mine:
+                out[job] = max(places - before, 0) if places else count * (2 * older < schedulers)
+            # Places that no task of an older job can use are not withheld for it.
+            fits = any(all(a <= b for a, b in zip(size, have, strict=False)) for size in those for have in free)
+            before, older = before + count * fits, older + 1
+        return out
 
     def _learn(self, db: sa.Connection, version: int) -> None:
         """Read the shapes of the units again, if units have joined or gone."""
         if version != self._units[0]:
+            self.sharing = frozenset(db.execute(sa.select(RS.c.ru_id).where(RS.c.type == SHARED)).scalars())
             self._units = (version, db.execute(_SHAPES).all(), {})
 
     def _units_for(self, size: _Size) -> int:
@@ -85,18 +111,50 @@ class FairShares:
         known = fitting.get(size)
         if known is None:
             known = 0
-            for *have, places, length, type, count in shapes:
-                if type == SHARED and not size[2]:
+            together: dict[
+                str, tuple[int, int]
+            ] = {}  # by machine: cores that its units share, containers that run on them
+            for *have, places, length, machine, count in shapes:
+                if machine and not size[2]:
                     continue
                 fits = min((a // b for a, b in zip(have, size, strict=True) if b), default=places)
-                known += int(count) * (min(fits, places) + length) if fits else 0
+                run = int(count) * min(fits, places)
+                known += int(count) * length if fits else 0
+                if machine:
+                    cores, others = together.get(machine, (0, 0))
+                    together[machine] = (max(cores, have[0]), others + run)
+                else:
+                    known += run
+            known += sum(min(run, cores // size[0] if size[0] else run) for cores, run in together.values())
             fitting[size] = known
         return known
 
 
-_SHAPE = [RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length", "type")]
+_SHAPE = [
+    *(RS.c[name] for name in ("vcore", "mem", "gmem", "places", "length")),
+    sa.case((RS.c.type == SHARED, RS.c.machine_id), else_=""),
+]
 
 _SHAPES = sa.select(*_SHAPE, sa.func.count()).where(RS.c.alive == 1).group_by(*_SHAPE)
+"""Shapes of the live units: amounts, places, length, the machine where cores are shared, else ""; and how many there are."""
+
+
+_FREE_SHAPE = [RS.c["free_" + name] for name in ("vcore", "mem", "gmem", "places")]
+
+_FREE = (
+    sa.select(*_FREE_SHAPE, sa.func.count())
+    .where(RS.c.alive == 1, RS.c.waiting == 0, RS.c.paused == 0, RS.c.free_places > 0)
+    .group_by(*_FREE_SHAPE)
+)
+
+_OPEN = (
+    sa.select(JS.c.job_id, JS.c.start, JS.c.open, RT.c.vcore, RT.c.mem, RT.c.gmem)
+    .join(RT, RT.c.job_id == JS.c.job_id)
+    .where(JS.c.kind == "batch", JS.c.open > 0, RT.c.status == Status.OPEN)
+    .distinct()
+    .order_by(JS.c.start, JS.c.job_id)
+)
+"""Sizes of open tasks, by job; older jobs first."""
 
 
 def _wants(jobs: Any) -> tuple[sa.Label[int], sa.Label[int]]:
@@ -155,13 +213,19 @@ class Optimistic:
                 seen.add(claim.task)
                 allowed[row.job_id] -= 1
                 by_unit.setdefault(claim.unit, []).append(claim)
-        asked = [_asked(unit, those, rows) for unit, those in by_unit.items()]
-        taken, idle = take(self.store, db, asked, now, self.max_wait)
+        if self.shares.sharing.isdisjoint(by_unit):
+            taken, idle = take(self.store, db, [_asked(*one, rows) for one in by_unit.items()], now, self.max_wait)
+        else:
+            unit_rows = UnitRows(self.store, db, by_unit, now)
+            unit_rows.caps = caps
+            taken, idle = unit_rows.grant(by_unit, rows, scheduler, self.max_wait, launch), set()
+            unit_rows.save()
         accepted = [claim for unit in sorted(taken) for claim in by_unit[unit]]
         conflicts = [claim for unit in sorted(by_unit.keys() - taken) for claim in by_unit[unit]]
         refused += [(claim, Refusal.CONFLICT) for claim in conflicts]
-        self._place(db, scheduler, accepted, rows, caps, now, launch)
-        self._wake(db, idle, now)
+        if self.shares.sharing.isdisjoint(by_unit):
+            self._place(db, scheduler, accepted, rows, caps, now, launch)
+            self._wake(db, idle, now)
         wishes = [{"id": claim.task, "unit": claim.unit} for claim in conflicts]
         self.store.change(db, _wishing(self.store.dialect), wishes, None)
         return Granted(tuple(accepted), tuple(refused))
@@ -200,15 +264,14 @@ def _asked(unit: str, claims: Sequence[Claim], rows: Mapping[str, Any]) -> dict[
     need = {name: sum(getattr(row, name) for row in runs) for name in ("vcore", "mem", "gmem")}
     busy = min(sum(row.time for row in queued), 1e9)
     longest = min(max((row.time for row in runs), default=0.0), 1e9)
-    cpu = sum(not row.gmem for row in (*runs, *queued))
-    places = {"places": len(runs), "queued": len(queued), "cpu": cpu}
+    places = {"places": len(runs), "queued": len(queued)}
     told = min((min(c.wait, 1e300) for c in claims if c.queued), default=0.0)
     return {"id": unit, **need, **places, "busy": busy, "longest": longest, "told": told}
 
 
 @cache
 def _open(dialect: str) -> sa.Select[Any]:
-    told = (RT.c.task_id, RT.c.job_id, RT.c.kind, RT.c.vcore, RT.c.mem, RT.c.gmem, RT.c.time)
+    told = (RT.c.task_id, RT.c.job_id, RT.c.kind, RT.c.priority, RT.c.vcore, RT.c.mem, RT.c.gmem, RT.c.time)
     return sa.select(*told).where(among(dialect, RT.c.task_id), RT.c.status == Status.OPEN).order_by(RT.c.task_id)
 
 

@@ -17,14 +17,15 @@ __all__ = ["adopt", "has_free_jobs", "launch"]
 _FREE = sa.select(JS.c.job_id).where(JS.c.scheduler.is_(None), JS.c.open + JS.c.held > 0)
 
 
-def has_free_jobs(store: Store) -> bool:
-    """Return True if there are jobs without a scheduler."""
-    return bool(store.look(_FREE.limit(1)))
+def has_free_jobs(store: Store, kinds: Sequence[str]) -> bool:
+    """Return True if there are jobs of these kinds without a scheduler."""
+    return bool(store.look(_FREE.where(JS.c.kind.in_(kinds)).limit(1)))
 
 
-def adopt(store: Store, db: sa.Connection, scheduler: str, most: int) -> list[str]:
-    """Give at most so many jobs without a scheduler to this one; return their ids."""
-    found = list(db.execute(store.lock_rows(_FREE.order_by(JS.c.job_id).limit(most), skip=True)).scalars())
+def adopt(store: Store, db: sa.Connection, scheduler: str, most: int, kinds: Sequence[str]) -> list[str]:
+    """Give at most so many jobs of these kinds without a scheduler to this one; return their ids."""
+    free = _FREE.where(JS.c.kind.in_(kinds)).order_by(JS.c.job_id).limit(most)
+    found = list(db.execute(store.lock_rows(free, skip=True)).scalars())
     db.execute(sa.update(JS).where(JS.c.job_id.in_(found)).values(scheduler=scheduler))
     return found
 

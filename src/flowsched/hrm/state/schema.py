@@ -8,11 +8,14 @@ Liveness follows from counters of heartbeats and from no stored time, see `clock
 Invariants, which every transaction keeps:
 
 * RS.free_x = capacity - needs of tasks RUNNING there - for memory and GPU memory, needs of PAUSED ones;
-* RS.stream_x = capacity - needs of stream tasks RUNNING there;  RS.waiting, RS.paused: tasks in that state there;
+* RS.stream_x = capacity - needs of stream tasks RUNNING there;
+* cores of a unit with shared cores: the needs of tasks on all such units of the machine count, in both;
+* RS.waiting, RS.paused: tasks in that state there;
 * a task is on a unit (RT.queue_id) if and only if it is RUNNING, PAUSED or WAITING, and then RT.scheduler put it there;
 * JS.open, JS.held and JS.done count the job's tasks that are OPEN, on a unit, and DONE.
 
-The row of RS is also the lock of the tasks on the unit: a transaction that moves them holds it.  A transaction that takes an
+The row of RS is also the lock of the tasks on the unit: a transaction that moves them holds it, and those of all units that share
+its cores.  A transaction that takes an
 OPEN task holds the task's own row and that of its scheduler, so a scheduler that is declared lost receives no more tasks.
 Rows are taken in the order MS, SC, RT (open ones), RS, RT (those on units), JS, HT, LK, each sorted, so there are no deadlocks.
 """
@@ -83,6 +86,7 @@ RT = sa.Table(
     sa.Column("since", sa.Float, nullable=False),  # of a PAUSED task: seconds that it has run
     sa.Column("seq", sa.BigInteger, nullable=False),
     sa.Column("wish", sa.String, index=True),
+    sa.Column("exit_status", sa.Integer),  # null: as far as is known, 0
     sa.Index("hrm_rt_job", "job_id", "status"),
     sa.Index("hrm_rt_scheduler", "scheduler", "launched"),
 )
@@ -102,8 +106,9 @@ JS = sa.Table(
     sa.Column("held", sa.Integer, nullable=False),
     sa.Column("done", sa.Integer, nullable=False),
     sa.Column("name", sa.String),
+    sa.Column("work", sa.Text),
 )
-"""Jobs: scheduler, counts of their tasks by state, and the name under which they recur (null: the job's id)."""
+"""Jobs: scheduler, counts of their tasks by state, the name under which they recur (null: the job's id), and what runs."""
 
 HT = sa.Table(
     "hrm_ht",
@@ -113,7 +118,7 @@ HT = sa.Table(
 )
 """History: moving mean of the run times by name of the job."""
 
-ADDED = (JS.c.name,)
+ADDED = (JS.c.name, JS.c.work, RT.c.exit_status)
 """Columns that stores of older builds lack: they may be null, and are added when such a store is opened."""
 
 MS = _heard_of("hrm_ms", "machine_id")

@@ -5,6 +5,7 @@ The optimistic path needs no queue: `take` is a conditional update of each unit.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -14,8 +15,8 @@ import sqlalchemy as sa
 
 from flowsched.cluster.model import MICRO
 from flowsched.hrm.containers import Container, Paused, Running
-from flowsched.hrm.queues import StackedQueue
-from flowsched.hrm.state.claims import Status, UnitState
+from flowsched.hrm.queues import StackedQueue, share_cores
+from flowsched.hrm.state.claims import Claim, Status, UnitState
 from flowsched.hrm.state.schema import AMOUNT_NAMES, JS, RS, RT, SHARED
 from flowsched.hrm.state.store import Store, among, given, packed
 from flowsched.hrm.units import ResourceUnit
@@ -59,8 +60,8 @@ def take(
         ``id`` of the unit; ``vcore``, ``mem``, ``gmem``, ``places``: sums of the tasks that run at once, granted only where
         none waits (all 0 for none); ``queued``: places in the queue, granted only where the predicted wait is below
         `max_wait`; ``busy``: sum of the run times in the queue; ``longest``: longest run time of those that run at once;
-        ``told``: predicted wait in the queue on which they were decided, and above which none is granted; ``cpu``: number of
-        tasks without GPU memory, which no unit with shared cores takes.
+        ``told``: predicted wait in the queue on which they were decided, and above which none is granted.  No unit with shared
+        cores grants anything: `UnitRows.grant` is for those.
 
     Returns
     -------
@@ -83,7 +84,6 @@ def _taking(dialect: str) -> sa.Update:
         RS.c.ru_id,
         **amounts,
         queued=sa.BigInteger,
-        cpu=sa.Integer,
         **dict.fromkeys(("busy", "longest", "now", "latest", "told"), sa.Float),
     )
     values: dict[str, Any] = {"version": RS.c.version + 1, "waiting": RS.c.waiting + ask.c.queued}
@@ -100,7 +100,7 @@ def _taking(dialect: str) -> sa.Update:
     values["wtime"] = start + ask.c.busy / workers
     return (
         sa.update(RS)
-        .where(*joined, RS.c.alive == 1, sa.or_(ask.c.cpu == 0, RS.c.type != SHARED))
+        .where(*joined, RS.c.alive == 1, RS.c.type != SHARED)
         .where(sa.or_(ask.c.places == 0, sa.and_(*fits)), sa.or_(ask.c.queued == 0, waits))
         .values(values)
         .returning(RS.c.ru_id, RS.c.waiting, RS.c.free_places, RS.c.places)
@@ -147,7 +147,7 @@ def _counting(dialect: str) -> sa.Update:
 
 
 class UnitRows:
-    """The queues of some units; this transaction holds their rows until it ends.
+    """The queues of some units, and of those that share cores with them; this transaction holds their rows until it ends.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class UnitRows:
         self.caps: Mapping[str, tuple[int, int]] = {}
         self._rows: dict[str, Any] = {}  # by unit: its row of RS, as read
         self._tasks: dict[str, Any] = {}  # by task on a unit, as the queues stand: its row of RT, as read
-        self._came: dict[str, str] = {}  # by task that entered: the scheduler that it is for
+        self._came: dict[str, tuple[str, bool]] = {}  # by task that entered: its scheduler, and whether it is launched
         self._gone: list[dict[str, Any]] = []  # new values of tasks that left
         self._moved: set[str] = set()  # tasks that changed their unit
         if not units:
@@ -182,7 +182,8 @@ class UnitRows:
         for row in db.execute(store.lock_rows(_units_among(store.dialect)), ids):
             self._rows[row.ru_id] = row
             self.queues[row.ru_id] = _queue(row)
-        tasks = db.execute(_tasks_among(store.dialect), ids).all()
+        share_cores([*self.queues.values()])
+        tasks = db.execute(_tasks_among(store.dialect), {"ids": packed(self._rows)}).all()
         for task in sorted(tasks, key=lambda t: (t.since if t.status == Status.RUNNING else 0.0, t.seq, t.task_id)):
             self._tasks[task.task_id] = task
             _put(self.queues[task.queue_id], task)
@@ -203,11 +204,39 @@ class UnitRows:
         """Return the tasks on a unit."""
         return [id for id, row in self._tasks.items() if row.queue_id == unit]
 
-    def enter(self, row: Any, scheduler: str) -> None:
-        """Note an OPEN task that was put into a unit's queue, for a scheduler."""
+    def enter(self, row: Any, scheduler: str, launch: bool = False) -> None:
+        """Note an OPEN task that was put into a unit's queue, for a scheduler; launched at once, or not."""
         self._tasks[row.task_id] = row
-        self._came[row.task_id] = scheduler
+        self._came[row.task_id] = (scheduler, launch)
         self._move(row.job_id, open=-1, held=1)
+
+    def grant(
+        self,
+        claims: Mapping[str, Sequence[Claim]],
+        rows: Mapping[str, Any],
+        scheduler: str,
+        max_wait: float,
+        launch: bool,
+    ) -> set[str]:
+        """Grant a scheduler's claims, by unit all or none; return the units that granted them, see `take`.
+
+        Parameters
+        ----------
+        rows : mapping of str to row
+            Of RT, by task.
+        """
+        granted = set()
+        for unit, those in sorted(claims.items()):
+            run, wait = ([container_of(rows[c.task]) for c in those if c.queued == queued] for queued in (False, True))
+            told = min((claim.wait for claim in those if claim.queued), default=math.inf)
+            behind = self._rows[unit].wtime - self.now if unit in self._rows else math.inf
+            if behind > told or not (self.alive(unit) and self.queues[unit].grants(run, wait, behind, max_wait)):
+                continue
+            granted.add(unit)
+            for container in (*run, *wait):
+                self.queues[unit].submit(container, self.now)
+                self.enter(rows[str(container.id)], scheduler, launch)
+        return granted
 
     def leave(self, id: str, status: Status) -> None:
         """Note a task that was taken out of its queue, and is DONE or OPEN again."""
@@ -246,7 +275,8 @@ class UnitRows:
                 row = self._tasks[id]
                 place = {"id": id, "status": status, "since": since, "seq": seq, "unit": queue.unit.id}
                 if id in self._came:
-                    entered.append({**place, "scheduler": self._came[id]})
+                    scheduler, launch = self._came[id]
+                    entered.append({**place, "scheduler": scheduler, "launched": int(launch)})
                 elif (row.status, row.seq) != (status, seq):
                     moved.append(place)
         leaving, moving, entering = (f(store.dialect) for f in (_leaving, _moving, _entering))
@@ -276,7 +306,10 @@ class UnitRows:
 
 @cache
 def _units_among(dialect: str) -> sa.Select[Any]:
-    return sa.select(RS).where(among(dialect, RS.c.ru_id)).order_by(RS.c.ru_id)
+    told = RS.alias()
+    machines = sa.select(told.c.machine_id).where(among(dialect, told.c.ru_id), told.c.type == SHARED)
+    sharing = sa.and_(RS.c.type == SHARED, RS.c.machine_id.in_(machines))
+    return sa.select(RS).where(sa.or_(among(dialect, RS.c.ru_id), sharing)).order_by(RS.c.ru_id)
 
 
 @cache
@@ -296,9 +329,9 @@ def _moving(dialect: str) -> sa.Update:
 
 @cache
 def _entering(dialect: str) -> sa.Update:
-    rows, joined = given(dialect, RT.c.task_id, **_PLACE, unit=sa.String, scheduler=sa.String)
-    place = {name: rows.c[name] for name in (*_PLACE, "scheduler")}
-    return sa.update(RT).where(*joined).values({**place, "queue_id": rows.c.unit, "launched": 0, "wish": None})
+    rows, joined = given(dialect, RT.c.task_id, **_PLACE, unit=sa.String, scheduler=sa.String, launched=sa.Integer)
+    place = {name: rows.c[name] for name in (*_PLACE, "scheduler", "launched")}
+    return sa.update(RT).where(*joined).values({**place, "queue_id": rows.c.unit, "wish": None})
 
 
 @cache
@@ -321,7 +354,7 @@ def _queue(row: Any) -> StackedQueue:
     gpu, shared = None if row.type == "cpu" else 0, row.type == SHARED
     amounts = (row.vcore / MICRO, row.mem / MICRO, row.gmem / MICRO)
     unit = ResourceUnit(row.ru_id, row.machine_id, *amounts, gpu, shared=shared)
-    return StackedQueue(unit, most=int(row.places))
+    return StackedQueue(unit, most=int(row.places), length=int(row.length))
 
 
 def _put(queue: StackedQueue, row: Any) -> None:
