@@ -53,11 +53,13 @@ def test_every_setting_of_every_variant_is_measured_and_drawn(
     said: list[str] = []
     outcome = experiment.run(quick=False, seed=1, say=said.append, data=data)
     assert not outcome.wrong
-    assert len(said) == 2 * len(experiment._SETTINGS)
+    assert len(said) == 2 * 2 * len(experiment._SETTINGS)
     full = {row.setting: row for row in outcome.rows if row.metric == "GPUs allocated at 130%"}
     assert {"default, online", "other, all known at once", "default, FGD as published"} <= full.keys()
     assert full["default, online"].source_value == 95.39 and full["other, online"].source_value is None
     assert all(60 < float(row.value or 0) <= 100 for row in full.values())
+    assert full["default, online"].note.endswith(", 2 seeds")
+    assert full["default, FGD as published"].note.endswith("published: 95.27 to 95.49, ten seeds")
     assert float(full["default, all known at once"].value or 0) >= float(full["default, online"].value or 0)
     assert [path.name for path in experiment.plot(outcome, tmp_path)] == ["openb.png"]
 

@@ -10,6 +10,7 @@ from effort import effort
 from netmodel import Mirror, from_problem, mutate, network, solved
 from strategies import random_problem
 
+from flowsched.experiments.solver import general
 from flowsched.network import FlowNetwork
 from flowsched.network.problem import FlowProblem
 
@@ -148,15 +149,19 @@ def test_a_basis_is_made_where_it_would_have_paid():
     problem = random_problem(rng, 300, 3000, max_cost=10_000, negative=0)
     net = network(problem)
     net.solve()
-    ways, regret = [], []
+    ways, regret, took = [], [], []
     for _ in range(60):
         arcs = rng.choice(3000, 6, replace=False)
         net.set_cost(arcs, rng.integers(0, 10_000, 6))
-        ways.append(net.solve().stats["algorithm"])
+        stats = net.solve().stats
+        ways.append(stats["algorithm"])
         regret.append(net.state()["regret"])
+        took.append(_took(stats))
         net.certify()
     first = ways.index(SIMPLEX)
     assert first > 0
+    likely = 2 * 3000 + 8 * 300  # of the simplex: two looks at the arcs, one at the nodes
+    assert regret[first - 1] == sum(max(each - likely, 0) for each in took[:first])
     assert all(now >= before for before, now in pairwise(regret[:first]))
     assert ways[first:].count(SIMPLEX) > (60 - first) // 2
     assert net.state()["regret"] == 0
@@ -197,3 +202,40 @@ def test_the_way_that_seems_worse_is_tried_again():
         net.certify()
     assert SIMPLEX in ways[:12], "tried"
     assert ways[40:].count(SIMPLEX) > 20, "and preferred"
+
+
+def _took(stats: dict) -> int:
+    """All that a solve counted, in the kernel's weights: about ns."""
+    repaired = 3 * stats["walk_scans"] + 2 * stats["search_scans"] + 40 * stats["settled"]
+    return repaired + stats.get("priced", 0) + 2 * stats.get("moved", 0) + 500 * stats.get("pivots", 0)
+
+
+@pytest.mark.parametrize("seed", range(1, effort(3, 12)))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: general.sparse_assignment(512, 8, seed),
+        lambda seed: general.grid(24, 24, seed),
+        lambda seed: general.transport(40, 50, seed),
+    ],
+    ids=["assignment", "grid", "transport"],
+)
+def test_auto_takes_about_as_long_as_the_better_way(make, seed):
+    """Repair that was given up is not tried again at once, nor given up where the simplex takes longer than what is left."""
+    problem = make(seed)
+    rng = np.random.default_rng(seed)
+    edits = [(rng.choice(len(problem.tail), 60, replace=False), rng.permutation(problem.cost)[:60]) for _ in range(60)]
+    took, costs, given_up = {}, {}, 0
+    for way in ("auto", "repair", SIMPLEX):
+        net = network(problem)
+        net.solve()
+        took[way], costs[way] = 0, []
+        for arcs, prices in edits:
+            net.set_cost(arcs, prices)
+            solution = net.solve(algorithm=way)
+            took[way] += _took(solution.stats)
+            costs[way].append(solution.cost)
+            given_up += way == "auto" and solution.stats["algorithm"] == SIMPLEX and solution.stats["walk_scans"] > 0
+    assert costs["auto"] == costs["repair"] == costs[SIMPLEX]
+    assert took["auto"] < 2 * min(took["repair"], took[SIMPLEX])
+    assert given_up < 10

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import flowsched as fs
-from flowsched.sim.lines import Queue, _line, _Shadow, _Unit
-from flowsched.sim.room import Plan, Room
+from flowsched.sim.lines import Queue
 
 Job = tuple[float, float, int, float]
 """Arrival, run time, processors, estimate."""
@@ -94,25 +93,42 @@ def waits(scheduler: fs.sim.Schedules, work: fs.sim.Workload) -> list[float]:
     return list(found.values())
 
 
-class HeldQueue(Queue):
-    """EASY as AccaSim 1.1.3 has it: the first in line is set aside until the time reserved for it, even if it fits before.
+def held_model(jobs: Sequence[Job], processors: int) -> list[float]:
+    """The waits by AccaSim's EASY: the first that does not fit is set aside until the time reserved for it."""
+    begun: dict[int, float] = {}
+    running: dict[int, tuple[float, float]] = {}  # ends in truth and by the estimate
+    line: list[int] = []
+    coming = list(range(len(jobs)))
+    aside: tuple[int, float] | None = None
 
-    The reservation is not kept free: any other job that fits starts.
-    """
+    def free() -> int:
+        return processors - sum(jobs[i][2] for i in running)
 
-    held: tuple[_Unit, float] | None = None
+    def fits(i: int) -> bool:
+        if jobs[i][2] > free():
+            return False
+        begun[i], running[i] = now, (now + jobs[i][1], now + jobs[i][3])
+        return True
 
-    def _place(self, plan: Plan, room: Room) -> None:
-        now, line = plan.transaction.now, _line(self.cluster)
-        if self.held is not None and now >= self.held[1] and self._start(self.held[0].tasks, plan, room):
-            self.held, line = None, line[1:]
-        if self.held is None:
-            while line and self._start(line[0].tasks, plan, room):
-                line = line[1:]
-            shadow = _Shadow.of(line[0], self.cluster, room, now) if line else None
-            self.held = None if shadow is None else (line[0], shadow.until)
-        for unit in line[1:]:
-            self._start(unit.tasks, plan, room)
+    while coming or running:
+        now = min([jobs[i][0] for i in coming[:1]] + [end for end, _ in running.values()])
+        running = {i: ends for i, ends in running.items() if ends[0] > now}
+        while coming and jobs[coming[0]][0] == now:
+            line.append(coming.pop(0))
+        if aside is not None and (now >= aside[1] or not running) and fits(aside[0]):
+            aside = None
+        if aside is None:
+            while line and fits(line[0]):
+                line.pop(0)
+            if line:
+                first, room = line.pop(0), free()
+                for end, size in sorted((ends[1], jobs[i][2]) for i, ends in running.items()):
+                    room += size
+                    if room >= jobs[first][2]:
+                        aside = first, end
+                        break
+        line = [i for i in line if not fits(i)]
+    return [begun[i] - jobs[i][0] for i in range(len(jobs))]
 
 
 def test_jobs_wait_as_long_as_in_accasim(tmp_path: Path) -> None:
@@ -127,7 +143,50 @@ def test_jobs_wait_as_long_as_in_accasim(tmp_path: Path) -> None:
     assert np.mean(found) == pytest.approx(9282, abs=1)
     assert found == model(jobs, 128, easy=False)
     pool = fs.sim.load_trace(tmp_path / "w.swf", variant="pool")
-    assert np.mean(waits(HeldQueue("easy", pool.resources), pool)) == pytest.approx(3284, abs=1)
+    held = waits(fs.sim.scheduler("easy-held", pool), pool)
+    assert np.mean(held) == pytest.approx(3284, abs=1)
+    assert held == held_model(jobs, 128)
+
+
+@pytest.mark.parametrize("nodes", [1, 32])
+def test_easy_as_accasim_has_it_is_that_of_a_pool_of_processors(nodes: int) -> None:
+    jobs = batch(300, [1, 2, 4, 8, 16, 32], 40.0, seed=nodes)
+    assert waits(Queue("easy-held", ("cpu",)), workload(jobs, nodes, 128 // nodes)) == held_model(jobs, 128)
+
+
+def test_the_first_in_line_is_held_until_its_time_even_if_it_fits_before() -> None:
+    """Of 4 processors 3 are in use until 10, by the estimate until 30, and 1 until 40; a job of 3 is first in line."""
+    jobs = [(0.0, 10.0, 3, 30.0), (0.0, 40.0, 1, 99.0), (1.0, 5.0, 3, 5.0), (31.0, 1.0, 1, 1.0)]
+    assert waits(Queue("easy-held", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 0.0, 30.0, 5.0]
+    assert waits(Queue("easy", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 0.0, 9.0, 0.0]
+
+
+def test_others_delay_the_one_that_is_held() -> None:
+    """A job of 4 is first in line from 1 on, and gets the time 30; a job of 2 runs from 12 to 42."""
+    jobs = [
+        (0.0, 10.0, 3, 10.0),
+        (0.0, 20.0, 1, 30.0),
+        (1.0, 5.0, 4, 5.0),
+        (12.0, 30.0, 2, 30.0),
+        (14.0, 20.0, 1, 20.0),
+    ]
+    assert waits(Queue("easy-held", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 0.0, 41.0, 0.0, 0.0]
+
+
+def test_nothing_is_held_where_nothing_runs() -> None:
+    jobs = [(0.0, 10.0, 3, 30.0), (1.0, 5.0, 4, 5.0)]
+    assert waits(Queue("easy-held", ("cpu",)), workload(jobs, 1, 4)) == [0.0, 9.0]
+
+
+def test_rounds_that_are_not_committed_change_no_reserved_time() -> None:
+    held = Queue("easy-held", ("cpu",))
+    held.apply(fs.MachineAdded("m", {"cpu": 4}))
+    for name, cpu, estimate in (("a", 3, 30.0), ("b", 1, 99.0), ("c", 3, 5.0)):
+        held.apply(fs.JobSubmitted(name, [fs.Task(name, {"cpu": cpu}, duration=estimate)]))
+    assert held.schedule(0.0).placements == {"a": "m", "b": "m"}
+    held.commit(held.schedule(0.0))
+    held.apply(fs.TaskCompleted("a"))
+    assert [dict(held.schedule(now).placements) for now in (10.0, 29.0, 30.0, 30.0)] == [{}, {}, {"c": "m"}, {"c": "m"}]
 
 
 @pytest.mark.parametrize("nodes", [1, 32])

@@ -102,7 +102,7 @@ def test_googles_table_of_2019(tmp_path: Path) -> None:
         ("time,machine,event,until\n5,m0,fail,9\n6,m0,drain,7\n", "line 3, column 'machine': machine 'm0' is not there at 6 s"),
         ('{"machine": "m0", "time": 1, "event": "fail"}\n{"machine": "m0",\n', "line 2, column 18: not JSON"),
         ('{"time": 1, "event": "fail"}\n', "line 1, column 'machine': it is missing"),
-        ("0,10,0,x,0.5,0.5\n", "machines have mem, but the workload's resources are cpu"),
+        ("0,10,0,x,0.5,0.5\n", "line 1, column 'memory': machines have mem, but the workload's resources are cpu"),
         ("0,10,9,x,0.5,0.5\n", "line 1, column 'event': 0 (ADD), 1 (REMOVE) or 2 (UPDATE) expected, got 9"),
     ],
 )  # fmt: skip
@@ -110,6 +110,37 @@ def test_a_fault_is_named_before_the_first_round(tmp_path: Path, text: str, says
     with pytest.raises(TraceError) as error:
         read(tmp_path, text, work())
     assert str(error.value).startswith(str(tmp_path / "events.csv")) and says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("0,10,0,x,0.5,0.5\n0,m0,0,x,0.5,0.5\n", "line 2, column 'machine': machine 'm0' is there already at 0 s"),
+        ("9000000,m1,0,x,0.5,0.5\n", "line 1, column 'machine': machine 'm1' is there already at 9 s"),
+        ("8000000,10,0,x,0.5,0.5\n3000000,10,2,x,0.5,0.5\n", "line 2, column 'machine': machine '10' is removed or updated"),
+        ("0,10,0,x,half,0.5\n", "line 1, column 'cpu': a number expected, got 'half'"),
+        ("soon,10,0,x,0.5,0.5\n", "line 1: no column 'machine'"),
+        ("0,10\n", "line 1: no column 'event'"),
+        ("time,machine_id,type,capacity.cpus,capacity.memory\n0,1,ADD,1,1\n0,m0,ADD,1,1\n", "line 3, column 'machine_id': machine 'm0' is there"),
+        ("time,machine_id,type,capacity.cpus,capacity.memory\n7,m1,ADD,1,1\n", "line 2, column 'machine_id': machine 'm1' is there already"),
+        ("time,machine_id,type,capacity.cpus,capacity.memory\n0,1,ADD,x,1\n", "line 2, column 'capacity.cpus': a number expected"),
+        ("time,machine_id,type\n0,1,GROW\n", "line 2, column 'type': 0 to 3, or one of"),
+        ('{"time": 0, "machine_id": "1", "type": "ADD"}\n{"time": 0, "machine_id": "2"}\n', "line 2, column 'type': it is missing"),
+        ('{"time": 0, "machine_id": "m0", "type": "ADD"}\n', "line 1, column 'machine_id': machine 'm0' is there"),
+    ],
+)  # fmt: skip
+def test_a_fault_of_googles_tables_is_named(tmp_path: Path, text: str, says: str) -> None:
+    tasks = (Arrival(0, JobSubmitted("a", (Task("a", {"cpu": 0.5, "mem": 0.1}),)), (5,)),)
+    there = [Machine(name, {"cpu": 1, "mem": 1}) for name in ("m0", "m1")]
+    with pytest.raises(TraceError) as error:
+        read(tmp_path, text, Workload("w", tasks, there, resources=("cpu", "mem")))
+    assert str(error.value).startswith(f"{tmp_path / 'events.csv'}, line ") and says in str(error.value)
+
+
+def test_a_machine_that_leaves_and_comes_at_the_start_is_there(tmp_path: Path) -> None:
+    tasks = (Arrival(0, JobSubmitted("a", (Task("a", {"cpu": 0.5, "mem": 0.1}),)), (5,)),)
+    rows = "0,10,0,x,1,1\n0,10,1,x,,\n0,10,0,x,0.5,0.5\n"
+    assert run(read(tmp_path, rows, Workload("w", tasks, (), resources=("cpu", "mem")))).tasks["completed"] == 1
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from flowsched.sim import (
     Workload,
     load_trace,
     read_machines,
+    scheduler,
     write_trace,
 )
 from flowsched.sim.traces.describe import describe
@@ -231,7 +233,7 @@ MALFORMED = {
     "column twice": ("x.csv", "task,arrival,duration,cpu,cpu\na,0,1,1,5\n", "line 1: column 'cpu' occurs twice"),
     "empty duration": ("x.csv", "task,arrival,duration,cpu\na,0,,1\n", "line 2, column 'duration': a number expected, got ''"),
     "a task twice": ("x.csv", "task,arrival,duration,cpu\na,0,1,1\na,2,1,1\n", "line 3, column 'task': task 'a' occurs twice, first in line 2"),
-    "no resource": ("x.csv", "task,arrival,duration\na,0,1\n", "no column of an amount"),
+    "no resource": ("x.csv", "task,arrival,duration\na,0,1\n", "line 2: no column of an amount"),
     "a gang too large": ("x.csv", "task,arrival,duration,cpu,gang\na,0,1,1,2\n", "line 2, column 'gang': at most 1 expected"),
     "two users": ("x.csv", "task,job,arrival,duration,cpu,user\na,j,0,1,1,ann\nb,j,0,1,1,bob\n", "line 3, column 'user': job 'j' has 'ann' in line 2"),
     "one and a half GPUs": ("x.csv", "task,arrival,duration,gpu\na,0,1,1.5\n", "line 2, column 'gpu': a share of one GPU or a whole number"),
@@ -252,8 +254,20 @@ MALFORMED = {
     "a bad time of a log": ("x.json", '[{"jobid": "a", "submitted_time": "noon", "attempts": []}]', "line 1, column 'submitted_time': a time such as 2017-10-07"),
     "a log cut short": ("x.json", '[{"jobid": "a", "submitted_time": "2017-10-07 01:00:00", "attempts": []}', "line 1: ',' or ']' expected"),
     "an end before its start": ("x.csv", "j,t,1.0,Terminated,20.0,10.0,600.0,1,50.0,T4\n", "line 1, column 'end_time': it is before the start"),
+    "a quote without end": ("x.csv", 'task,arrival,duration,cpu\na,0,1,1\n"b,1,1,1\nc,2,1,1\n', "line 3: not a row of a CSV file"),
+    "text behind a quote": ("x.csv", 'task,arrival,duration,cpu\n"a"b,0,1,1\n', "line 2: not a row of a CSV file"),
+    "no known format": ("x.csv", "# a remark\n\njob,start,end\na,0,1\n", "line 3: in none of the known formats"),
+    "too many GPUs": ("x.jsonl", '{"machine": "m", "gpu": 5000}\n', "line 1, column 'gpu': at most 4096 expected"),
     "instances": ("x.csv", "j,t,1.5,Terminated,20.0,30.0,600.0,1,50.0,T4\n", "line 1, column 'inst_num': a whole number expected, got '1.5'"),
 }  # fmt: skip
+
+
+def test_what_is_no_text_is_named_by_line_and_column(tmp_path: Path) -> None:
+    rows = "task,arrival,duration,cpu\n" + "".join(f"t{i},0,1,1\n" for i in range(5000))
+    for name, pack in (("x.csv", bytes), ("x.csv.gz", gzip.compress)):
+        (tmp_path / name).write_bytes(pack(rows.encode() + "é,".encode() + b"\xff,1,1\n"))
+        with pytest.raises(TraceError, match=r"x.csv(.gz)?, line 5002, column 3: not a CSV file"):
+            load_trace(tmp_path / name, "csv")
 
 
 @pytest.mark.parametrize("what", MALFORMED)
@@ -274,6 +288,8 @@ def test_a_malformed_trace_is_refused_with_file_line_and_column(what: str, tmp_p
         ("google2019/instance_events-000000000000.json", '"cpus":0.5,"memory":null', '"cpus":"x"', r"line 5, column 'resource_request.cpus': a number"),
         ("google2019/machine_events.csv", "0,1,ADD,s1,0.5", "0,1,ADD,s1,-1", r"machine_events.csv, line 2, column 'capacity.cpus': a finite number"),
         ("google2019/machine_events.csv", "5000000,1,2", "5000000,9,2", r"line 4, column 'machine_id': machine '9' is removed or updated, but"),
+        ("philly/cluster_machine_list", "m2", "m1", r"cluster_machine_list, line 3, column 'machineId': machine 'm1' occurs twice"),
+        ("gavel/simulation_throughputs.json", '{"v100"', '{"v100', r"simulation_throughputs.json, line 1, column \d+: not JSON"),
         ("pai/pai_machine_spec.csv", "m2", "m1", r"pai_machine_spec.csv, line 2, column 'machine': machine 'm1' occurs twice"),
         ("gavel/seven.trace", "ResNet-18", "ResNet-99", r"seven.trace, line 1, column 'job_type': simulation_throughputs.json does not know"),
         ("gavel/seven.trace", "\t10.5", "\tsoon", r"line 2, column 'arrival_time': a number expected, got 'soon00000'"),
@@ -291,6 +307,53 @@ def test_a_mistake_in_a_sample_is_found(name: str, old: str, new: str, says: str
     load = path if path.suffix == ".trace" else path.parent / "seven.trace" if "gavel" in name else path.parent
     with pytest.raises(TraceError, match=says):
         load_trace(tmp_path / "jobs.csv" if name.startswith("jobs") else load)
+
+
+NASTY = ("x", "-7.5", "nan", "inf", "1e308", "9" * 30, "", '"', "\0", "99999999")
+NASTY_JSON = ('"x"', "-1", "NaN", "1e999", '""', "{}", "[[1]]", "true", "9" * 400, "1.5")
+WHOLE = r"no task|no job that ran|no machine is ever added|no throughputs of v100"
+"""What is said of a file as a whole."""
+
+
+def mistakes(line: str, kind: str) -> Iterator[str]:
+    """A line with each of its values replaced by each nasty one, cut short, and with one value too many."""
+    if kind == "json":
+        for value in re.finditer(r'(?<=[:\[,])("[^"]*"|-?\d+(\.\d+)?|null|true)', line):
+            yield from (line[: value.start()] + bad + line[value.end() :] for bad in NASTY_JSON)
+        yield line[: len(line) // 2]
+        return
+    between = {".trace": "\t", ".swf": " "}.get(kind, ",")
+    cells = line.split(between)
+    for i in range(len(cells)):
+        yield from (between.join([*cells[:i], bad, *cells[i + 1 :]]) for bad in NASTY)
+    yield between.join(cells[:-1])
+    yield between.join([*cells, "7"])
+
+
+@pytest.mark.parametrize("sample", [str(p.relative_to(SAMPLES)) for p in sorted(SAMPLES.rglob("*")) if p.is_file()])
+def test_whatever_is_wrong_is_said_with_file_and_line_or_loads_and_runs(sample: str, tmp_path: Path) -> None:
+    shutil.copytree(SAMPLES, tmp_path, dirs_exist_ok=True)
+    path = tmp_path / sample
+    lines = path.read_text().splitlines()
+    kind = "json" if lines[0][0] in "{[" else path.suffix
+    target = {
+        "gavel": path if kind == ".trace" else path.parent / "seven.trace",
+        "openb": path.parent / "openb_pod_list_multigpu50.csv",
+    }.get(path.parent.name, path.parent if path.parent != tmp_path else path)
+    target = tmp_path / "jobs.csv" if sample == "jobs.machines.csv" else target
+    refused = 0
+    for number, line in enumerate(lines[:4]):
+        for bad in mistakes(line, kind) if line.strip() else ():
+            path.write_text("\n".join([*lines[:number], bad, *lines[number + 1 :]]) + "\n")
+            try:
+                work = load_trace(target)
+            except TraceError as error:
+                refused += 1
+                assert str(path) in str(error), bad
+                assert re.search(r", line \d+", str(error)) or re.search(WHOLE, str(error)), bad
+            else:
+                Simulation(scheduler("first-fit", work), work).run(until=0.0)
+    assert refused
 
 
 def test_what_is_no_trace_says_which_formats_there_are(tmp_path: Path) -> None:

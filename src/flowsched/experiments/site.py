@@ -22,8 +22,8 @@ __all__ = ["Agreement", "agreement", "site", "write_site"]
 _SAME = 0.02
 """Published figures that differ by no more than this part have no order; neither have ours."""
 
-_FIGURE = re.compile(r"(ratio )?(?:about )?(?:([<>]) ?)?(\d+(?:\.\d+)?)(?: s)?")
-"""A figure in words: ``ratio about 2``, ``> 5 s``."""
+_FIGURE = re.compile(r"(ratio )?(?:about |up to )?(?:([<>]) ?)?(\d+(?:\.\d+)?)(?: s)?")
+"""A figure in words: ``ratio about 2``, ``ratio up to 10``, ``> 5 s``."""
 
 _SPAN = re.compile(r"(-?\d+(?:\.\d+)?) to (-?\d+(?:\.\d+)?)")
 
@@ -79,10 +79,15 @@ def agreement(rows: Sequence[Mapping[str, Any]]) -> Agreement:
 
 
 def _words(row: Mapping[str, Any], text: str) -> bool | None:
-    """Return whether a row agrees with words of its source: a bound, a ratio, or the same words; None if nothing tells."""
+    """Return whether a row agrees with words of its source, such as a bound, a ratio, "less"; None if nothing tells."""
     ours, found, span = row["value"], _FIGURE.fullmatch(text), _SPAN.fullmatch(text)
     if span is not None and isinstance(ours, int | float):
         return (ours > 0) == (float(span[1]) > 0) == (float(span[2]) > 0)
+    beside = row["baseline"]
+    if found is None and isinstance(ours, int | float) and isinstance(beside, int | float):
+        if text == "equal":
+            return _order(ours, beside) == 0
+        return ours < beside if {"less", "least"} & {*text.split()} else None
     if found is None:
         return ours == text if isinstance(ours, str) else None
     of_ratio, bound, figure = found[1] is not None, found[2], float(found[3])
@@ -133,7 +138,7 @@ def _experiment(found: Mapping[str, Any], plots: Sequence[Path]) -> str:
         f"seed {found['seed']}",
         "quick" if found["quick"] else "full",
     ]
-    lines = [f'<h2 id="{found["experiment"]}">{html.escape(found["title"])}</h2>']
+    lines = [f'<h2 id="{found["experiment"]}">{html.escape(found["title"][:1].upper() + found["title"][1:])}</h2>']
     lines.append(f"<p>flowsched bench {html.escape(', '.join(str(fact) for fact in facts if fact))}</p>")
     if not found.get("complete", True):
         lines.append('<p class="state">Broken off: these are the rows until then.</p>')

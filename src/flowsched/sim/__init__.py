@@ -9,6 +9,7 @@ from flowsched.sim.comparison_report import comparison_report, write_comparison
 from flowsched.sim.engine import Simulation
 from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
+from flowsched.sim.gavel import max_min_throughput
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.report import report, write_report
 from flowsched.sim.schedulers import SCHEDULERS, scheduler
@@ -51,6 +52,7 @@ __all__ = [
     "comparison_report",
     "estimated",
     "load_trace",
+    "max_min_throughput",
     "read_machines",
     "report",
     "scheduler",

@@ -50,10 +50,16 @@ def comparison_report(comparison: Comparison) -> str:
     line = f"{len(comparison.schedulers)} schedulers, seeds {', '.join(map(str, comparison.seeds))}, the same arrivals for all"
     line += "" if comparison.whole else f"; interrupted after {done} of {wanted} runs"
     first = f"seed {comparison.seeds[0]}"
-    drawn = [
+    waited = any(max(run.waiting[1], default=0) > 0 for run in comparison.outcomes)
+    line += "" if waited or not done else "; no task waited"
+    drawn: list[tuple[str, str, str, Callable[[Axes, Comparison], None]]] = [
         ("Waiting tasks", f"over time, {first}", "full", _waiting),
         ("Waiting time", f"tasks that waited at most so long, {first}", "full", _waits),
-        *((m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m)) for m in _BARS),
+    ] * waited
+    drawn += [
+        (m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m))
+        for m in _BARS
+        if waited or not m.startswith("wait")
     ]
     plots = [
         Plot(name, caption, width, svg(comparison, width, fill))
@@ -66,33 +72,42 @@ def comparison_report(comparison: Comparison) -> str:
 </section>
 <section class="tables">
 {"".join(map(html_table, comparison.tables()))}
-{settings((name, str(value)) for name, value in facts.items())}
+{settings((name, _said(value)) for name, value in facts.items())}
 </section>
 <footer>Made by flowsched. Times are simulated but for decisions, which are this computer's.</footer>
 """
     return page(title, line, body, _CSS)
 
 
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None else str(value)
+
+
 def _waiting(axes: Axes, comparison: Comparison) -> None:
-    for name, colour, (time, waiting), _ in _first(comparison):
-        axes.step(np.array(time) / 3600, waiting, where="pre", color=colour, label=name, linewidth=1.2)
+    last = 0.0
+    for (name, colour, (time, waiting), _), width in zip(_first(comparison), _widths(comparison), strict=False):
+        axes.step(np.array(time) / 3600, waiting, where="pre", color=colour, label=name, linewidth=width)
+        some = np.flatnonzero(waiting)
+        last = max(last, time[min(some[-1] + 1, len(time) - 1)] / 3600 if len(some) else 0.0)
     axes.set_xlabel("simulated time (hours)")
     axes.set_ylabel("tasks")
     axes.set_ylim(0, max(axes.get_ylim()[1], 1.0) * 1.12)
-    axes.set_xlim(left=0)
+    axes.set_xlim(0, 1.03 * last if last else None)  # afterwards nothing waits
     axes.legend(ncols=min(len(comparison.schedulers), 6), fontsize=8.5, loc="upper left")
 
 
 def _waits(axes: Axes, comparison: Comparison) -> None:
     ends = [run.figures["end"] for run in comparison.outcomes]
     longest = max([1.0, *(end for end in ends if np.isfinite(end))])
-    for name, colour, _, waits in _first(comparison):
+    for (name, colour, _, waits), width in zip(_first(comparison), _widths(comparison), strict=False):
         share = np.linspace(0, 100, len(waits))
         known = np.isfinite(waits)
         # From no task to those that started; the line stays level, below 100, where some never did.
         time = np.r_[0.0, np.asarray(waits)[known], 1.15 * longest]
         part = np.r_[0.0, share[known], share[known][-1:] if known.any() else 0.0]
-        axes.step(time, part, where="post", color=colour, label=name, linewidth=1.2)
+        axes.step(time, part, where="post", color=colour, label=name, linewidth=width)
     axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
     ticks = {
         0: "0",
@@ -143,6 +158,11 @@ def _bars(measure: str) -> Callable[[Axes, Comparison], None]:
 
     assert measure in MEASURES
     return fill
+
+
+def _widths(comparison: Comparison) -> list[float]:
+    """Return widths of lines, each narrower than the one before, so that all are seen where they coincide."""
+    return [float(width) for width in np.linspace(3.4, 1.1, max(len(comparison.schedulers), 2))]
 
 
 def _first(comparison: Comparison) -> Iterator[tuple[str, str, Any, Sequence[float]]]:

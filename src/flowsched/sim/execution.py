@@ -215,8 +215,10 @@ class Runner:
 
     # -- tasks --------------------------------------------------------------------------------------------------
 
-    def start(self, task: Hashable, machine: Hashable, demand: Sequence[int], duration: float) -> None:
-        """Start a task; `demand` and `duration` stand in for unknown stages."""
+    def start(
+        self, task: Hashable, machine: Hashable, demand: Sequence[int], duration: float, pace: float = 1.0
+    ) -> None:
+        """Start a task; `demand` and `duration` stand in for unknown stages, `pace` is its speed on this machine."""
         true = self._execution.stages.get(task)
         if true is None:
             run = _Run(task, [duration], [list(demand)], 0, duration)
@@ -225,12 +227,12 @@ class Runner:
             run = _Run(task, true.seconds.tolist(), wants, 0, float(true.seconds[0]))
         if task in self._paused:
             run.stage, run.left = self._paused.pop(task)
+        run.pace = pace
         if self._execution.speed is not None:
-            run.pace = self._execution.speed(task, machine)
-            if not 0 < run.pace < math.inf:
-                raise InputError(
-                    f"Execution: speed of {task!r} on {machine!r}: a number > 0 expected, got {run.pace!r}"
-                )
+            speed = self._execution.speed(task, machine)
+            if not 0 < speed < math.inf:
+                raise InputError(f"Execution: speed of {task!r} on {machine!r}: a number > 0 expected, got {speed!r}")
+            run.pace *= speed
         state = self._machines[machine]
         self._advance(state)
         state.runs[task] = run

@@ -116,7 +116,7 @@ def _linprog() -> Any:
     try:
         from scipy.optimize import linprog
     except ImportError as missing:
-        raise ImportError("the scheduler gavel needs SciPy: pip install scipy", name="scipy") from missing
+        raise ImportError("the scheduler gavel needs SciPy: pip install 'flowsched[gavel]'", name="scipy") from missing
     return linprog
 
 

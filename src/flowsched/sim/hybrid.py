@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flowsched.exceptions import InputError
 from flowsched.hrm.adapter import Hybrid
 from flowsched.hrm.containers import Admission, Container, Outcome
-from flowsched.hrm.queues import StackedQueue
+from flowsched.hrm.queues import StackedQueue, share_cores
 from flowsched.hrm.rebalancing import rebalance
 from flowsched.hrm.run_times import RunTimes
 from flowsched.hrm.state.claims import Claim, Granted, Refusal, UnitState
@@ -30,9 +30,6 @@ from flowsched.sim.clock import Clock
 __all__ = ["BatchJob", "HybridMetrics", "HybridSimulation"]
 
 Floats = NDArray[np.float64]
-
-_ASK = 5e-3
-"""Seconds after which a scheduler asks again whether it is its turn."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +122,8 @@ class HybridSimulation:
         All schedulers prefer the same ones of equally good units.
     in_turn : bool
         As long as containers may run at once, a scheduler leaves those places to jobs that came before its own, as far as
-        they want them.  So the last places make some jobs whole, not many jobs parts.
+        they want them.  So the last places make some jobs whole, not many jobs parts.  Afterwards the jobs that came first queue,
+        half as many at once as there are schedulers.
 
     Raises
     ------
@@ -160,6 +158,9 @@ class HybridSimulation:
         # By unit: the machine's queue, and that of the shared state, which lags behind it by ends only.
         self._real = {str(unit.id): StackedQueue(unit) for unit in units}
         self._known = {str(unit.id): StackedQueue(unit, length=length) for unit in units}
+        share_cores([*self._real.values()])
+        share_cores([*self._known.values()])
+        self._states: dict[str, tuple[float, UnitState]] = {}  # by unit: when it was computed, see `_state`
         self._measured = measured
         self._idle = dict.fromkeys(self._known)  # units whose known queue has room for the least container
         machines: dict[str, list[str]] = {}
@@ -183,6 +184,7 @@ class HybridSimulation:
         self._in_turn = in_turn
         self._expected = expected
         self._told: dict[str, Container] = {}
+        self._needs = [{c.need for c in job.containers} for job in jobs]
         self._least = tuple(min((c.need[i] for c in self._true.values()), default=0) for i in range(4))
         capacity = [queue.capacity for queue in self._real.values()]
         for id, container in self._true.items():
@@ -245,7 +247,7 @@ class HybridSimulation:
         if allowed is not None and not any(allowed.values()):
             if not scheduler.asking:
                 scheduler.asking = True
-                self._clock.after(_ASK, scheduler, self._ask)
+                self._clock.after(self._beat, scheduler, self._ask)
             return
         claims = hybrid.claims(self._clock.now, allowed)
         scheduler.deciding = True
@@ -258,16 +260,23 @@ class HybridSimulation:
         scheduler.asking = False
         self._decide(scheduler, again=True)
 
-    def _turn(self, hybrid: Hybrid) -> dict[Hashable, int] | None:
-        """Return how many containers of each open job may run at once beside those of older jobs; None if none may."""
-        room = [self._known[unit].room for unit in self._idle]
-        places = sum(min(a // b for a, b in zip(have, self._least, strict=True) if b) for have in room)
-        if not places:
-            return None
+    def _turn(self, hybrid: Hybrid) -> dict[Hashable, int]:
+        """Return how many containers of each open job may run at once beside those of older jobs; if none may, how many queue."""
+        room = Counter(self._known[unit].room for unit in self._idle)
+        places = sum(n * min(a // b for a, b in zip(have, self._least, strict=True) if b) for have, n in room.items())
         open_ = np.where(self._times <= self._clock.now, self._unassigned, 0)
-        before = np.cumsum(open_) - open_
         mine = {job: self._job_of[str(task)] for task, job in hybrid.open.items()}
-        return {job: max(places - int(before[j]), 0) for job, j in mine.items()}
+        if places:
+            # Places that no container of an older job can use are not withheld for it.
+            for j in np.flatnonzero(open_).tolist():
+                if not any(
+                    all(a <= b for a, b in zip(need, have, strict=True)) for need in self._needs[j] for have in room
+                ):
+                    open_[j] = 0
+            before = np.cumsum(open_) - open_
+            return {job: max(places - int(before[j]), 0) for job, j in mine.items()}
+        older: NDArray[np.int64] = np.cumsum(open_ > 0) - (open_ > 0)
+        return {job: int(open_[j]) * (2 * older[j] < len(self._schedulers)) for job, j in mine.items()}
 
     def _expect(self, job: BatchJob, container: Container) -> Container:
         expected = self._expected
@@ -279,7 +288,15 @@ class HybridSimulation:
         for unit, queue in self._known.items():
             if scheduler.seen.get(unit) != queue.version:
                 scheduler.seen[unit] = queue.version
-                yield Hybrid.state_of(queue, self._clock.now)
+                yield self._state(unit)
+
+    def _state(self, unit: str) -> UnitState:
+        """Return a unit's known state.  Its predicted wait is as of its last change, as in the shared state: it has a column."""
+        now, queue = self._clock.now, self._known[unit]
+        then, state = self._states.get(unit, (now, None))
+        if state is None or state.version != queue.version:
+            then, state = self._states[unit] = (now, Hybrid.state_of(queue, now))
+        return state if then == now else replace(state, wait=max(then + state.wait - now, 0.0))
 
     def _commit(self, decision: tuple[_Scheduler, list[Claim]]) -> None:
         """Optimistically: a unit's claims are granted together, or refused."""
@@ -291,21 +308,27 @@ class HybridSimulation:
         accepted: list[Claim] = []
         refused: list[tuple[Claim, Refusal]] = []
         for unit, those in by_unit.items():
-            if self._has_room(unit, those):
-                accepted += those
-            else:
+            # Units that share cores have less room by what was granted on the ones before.
+            if not self._has_room(unit, those):
                 refused += [(claim, Refusal.CONFLICT) for claim in those]
-        for claim in accepted:
-            self._known[claim.unit].submit(self._told[claim.task], self._clock.now)
-            self._note_room(claim.unit)
-            if claim.queued and self._patience < math.inf:
-                self._expect_beat(self._machine_of[claim.unit])
-            self._assigned(claim.task)
-            self._carry_out(claim.unit, self._real[claim.unit].submit(self._true[claim.task], self._clock.now))
+                continue
+            accepted += those
+            for claim in those:
+                self._known[unit].submit(self._told[claim.task], self._clock.now)
+                self._note_room(unit)
+                if claim.queued and self._patience < math.inf:
+                    self._expect_beat(self._machine_of[unit])
+                self._assigned(claim.task)
+                self._carry_out(unit, self._real[unit].submit(self._true[claim.task], self._clock.now))
         scheduler.hybrid.settle(Granted(tuple(accepted), tuple(refused)))
         self._metrics.claims += len(claims)
         self._metrics.conflicts += len(refused)
         self._note()
+        if accepted:
+            # It may be the turn of others now.
+            for other in self._schedulers:
+                if other.asking:
+                    self._decide(other, again=True)
         # What was refused goes before the next job, and so does what found no room: there may be queues now.
         if refused or (accepted and scheduler.hybrid.open):
             self._decide(scheduler, again=True)
@@ -315,19 +338,10 @@ class HybridSimulation:
             self._clock.after(max(scheduler.hybrid.next_opening - self._clock.now, 0.0) + 1e-6, scheduler, self._decide)
 
     def _has_room(self, unit: str, claims: Sequence[Claim]) -> bool:
-        queue = self._known[unit]
-        runs = [self._told[claim.task] for claim in claims if not claim.queued]
-        room = queue.room
-        queued = len(claims) - len(runs)
-        if any(sum(c.need[i] for c in runs) > room[i] for i in range(4) if runs):
-            return False
-        if not queued:
-            return queued <= (queue.length or 0) - len(queue.waiting)
-        wait = queue.predict(self._told[claims[-1].task], self._clock.now)
-        if wait > min(claim.wait for claim in claims if claim.queued):
-            return False
-        wait = max(wait, max((c.duration for c in runs), default=0.0))
-        return wait < self._max_wait and queued <= (queue.length or 0) - len(queue.waiting)
+        run, wait = ([self._told[c.task] for c in claims if c.queued == queued] for queued in (False, True))
+        told = min((claim.wait for claim in claims if claim.queued), default=math.inf)
+        behind = self._state(unit).wait if wait else 0.0
+        return behind <= told and self._known[unit].grants(run, wait, behind, self._max_wait)
 
     def _assigned(self, task: str) -> None:
         j = self._job_of[task]
@@ -340,6 +354,8 @@ class HybridSimulation:
     def _carry_out(self, unit: str, admission: Admission) -> None:
         if admission.outcome not in (Outcome.STARTED, Outcome.QUEUED):
             raise AssertionError(f"at {self._clock.now:g} s: unit {unit!r} refused what was granted: {admission}")
+        for other, told in admission.elsewhere:
+            self._carry_out(str(other), told)
         for container in admission.started:
             j = self._job_of[str(container.id)]
             self._unstarted[j] -= 1
@@ -377,13 +393,20 @@ class HybridSimulation:
         if isinstance(self._expected, RunTimes):
             for task in ended:
                 self._expected.observe(self._jobs[self._job_of[task]].name, self._true[task].duration)
-        for unit in self._units_of[machine]:
-            known = self._known[unit]
-            # Containers that followed others run by now; the shared state has them waiting until the heartbeat.
-            left = [id for id in ended if id in known]
-            while now := [id for id in left if id in known.running]:
-                known.finish([*now], self._clock.now)
-                left = [id for id in left if id not in now]
+        units = self._units_of[machine]
+        # Containers that followed others run by now; the shared state has them waiting until the heartbeat.
+        left = {unit: [id for id in ended if id in self._known[unit]] for unit in units}
+        while any(
+            (now := {unit: [id for id in left[unit] if id in self._known[unit].running] for unit in units}).values()
+        ):
+            for unit, ids in now.items():
+                if ids:
+                    self._known[unit].finish([*ids], self._clock.now)
+                    left[unit] = [id for id in left[unit] if id not in ids]
+        for unit in units:
+            # On units that share cores others may have followed than those that the shared state expects.
+            for id in left[unit]:
+                self._known[unit].remove(id, self._clock.now)
             self._note_room(unit)
         self._rebalance(machine)
         for scheduler in self._schedulers:
@@ -401,7 +424,7 @@ class HybridSimulation:
             mine, self._clock.now, self._patience, onto=idle, may=lambda container: str(container.id) in waits
         ):
             task, old, new = str(move.container), str(move.old), str(move.new)
-            self._real[old].remove(task, self._clock.now)
+            self._carry_out(old, self._real[old].remove(task, self._clock.now))
             self._carry_out(new, self._real[new].submit(self._true[task], self._clock.now))
             self._note_room(new)
         if any(queue.waiting for queue in mine):
@@ -409,7 +432,8 @@ class HybridSimulation:
 
     def _note_room(self, unit: str) -> None:
         """Keep the list of units with room, in the order in which they got it."""
-        if all(a <= b for a, b in zip(self._least, self._known[unit].room, strict=True)):
-            self._idle.setdefault(unit)
-        else:
-            self._idle.pop(unit, None)
+        for one in self._units_of[self._machine_of[unit]] if self._known[unit].shares_cores else (unit,):
+            if all(a <= b for a, b in zip(self._least, self._known[one].room, strict=True)):
+                self._idle.setdefault(one)
+            else:
+                self._idle.pop(one, None)

@@ -1,4 +1,4 @@
-"""Schedulers with one line of tasks: first come first served, alone or with EASY or conservative backfilling.
+"""Schedulers with one line of tasks: first come first served, alone or with backfilling: EASY, AccaSim's, conservative.
 
 The line is in the order in which tasks began to wait.  Tasks that must start together stand in it as one unit.  Estimates of
 run times are `Task.duration`; a task without one is taken to run for ever.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from operator import itemgetter
 from typing import Literal
 
@@ -60,12 +60,15 @@ class Queue(Greedy):
       first machines that will have room for it.  Others start there only if they end in time, or fit beside it.
     * ``"conservative"``: every unit has one, in the order of the line (Mu'alem and Feitelson, IEEE TPDS 12(6), 2001).  They
       are made anew in every round, for the first 100 units that wait; the others do not start.
+    * ``"easy-held"``: the rule of AccaSim 1.1.3.  The first unit without room gets a time, once, and is held until then, even
+      if it fits before; it starts in the first round from that time on that has room for it.  Nothing is kept free for it:
+      all others start where they fit, in the order of the line.  Where nothing runs any more, nothing is held.
 
     Reservations go by amounts of resources, not by single devices.
 
     Parameters
     ----------
-    backfill : {False, True, "easy", "conservative"}
+    backfill : {False, True, "easy", "conservative", "easy-held"}
         True is ``"easy"``.
     resources : sequence of str or Resources
     choice : Choice
@@ -73,16 +76,20 @@ class Queue(Greedy):
 
     def __init__(
         self,
-        backfill: bool | Literal["easy", "conservative"],
+        backfill: bool | Literal["easy", "conservative", "easy-held"],
         resources: Resources | Collection[str] = ("cpu", "mem", "gpu"),
         choice: Choice = emptiest,
     ) -> None:
-        if backfill not in (False, True, "easy", "conservative"):
-            raise InputError(f"backfill: False, True, 'easy' or 'conservative' expected, got {backfill!r}")
+        if backfill not in (False, True, "easy", "conservative", "easy-held"):
+            raise InputError(f"backfill: False, True, 'easy', 'conservative' or 'easy-held' expected, got {backfill!r}")
         super().__init__(fifo, resources, choice)
         self.backfill = backfill
+        self._held: tuple[Hashable, float] | None = None  # under "easy-held": first task of the unit, and its time
 
     def _place(self, plan: Plan, room: Room) -> None:
+        if self.backfill == "easy-held":
+            self._hold(_line(self.cluster), plan, room)
+            return
         if not room.fits.any():
             return
         line = _line(self.cluster)
@@ -122,6 +129,22 @@ class Queue(Greedy):
             if self._start(unit.tasks, plan, room, most) and not in_time[at]:
                 for task in unit.tasks:
                     shadow.beside[room.column(task.row)] -= task.group.cls.demand
+
+    def _hold(self, line: list[_Unit], plan: Plan, room: Room) -> None:
+        """Hold the first unit until its time, and start others beside it."""
+        now, at = plan.transaction.now, 0
+        first, until = self._held if self._held is not None else (None, now)
+        mine = bool(line) and line[0].tasks[0].id == first
+        if not (mine and now < until and self.cluster.inventory.running.any()):
+            while at < len(line) and self._start(line[at].tasks, plan, room):
+                at += 1
+            if at < len(line) and not (mine and at == 0):
+                shadow = _Shadow.of(line[at], self.cluster, room, now)
+                self._held = None if shadow is None else (line[at].tasks[0].id, shadow.until)
+        for unit in line[at + 1 :]:
+            if not room.fits.any():
+                return
+            self._start(unit.tasks, plan, room)
 
     def _conservative(self, line: list[_Unit], plan: Plan, room: Room) -> None:
         """Start each unit, or reserve the earliest time at which it fits as long as it runs, in the order of the line."""

@@ -135,10 +135,6 @@ def _usage(
 
 def _by_reason(waiting: Mapping[Hashable, Reason]) -> Mapping[str, int]:
     """Count waiting tasks by reason code."""
-    codes: Counter[str] = Counter()
     if isinstance(waiting, Waiting):
-        for count, code, _ in waiting.summary():
-            codes[code] += count
-    else:
-        codes.update(reason.code.value for reason in waiting.values())
-    return codes
+        return waiting.codes()
+    return Counter(reason.code.value for reason in waiting.values())

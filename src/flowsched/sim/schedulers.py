@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
@@ -29,6 +30,7 @@ SCHEDULERS: Mapping[str, str] = MappingProxyType(
         "flowsched": "min-cost flow with the default policy; flowsched:NAME for a ready-made policy",
         "fifo": "in order of arrival; the first that finds no room keeps all later ones from starting",
         "easy": "FIFO with EASY backfilling: none delays the first in line, by the estimated run times",
+        "easy-held": "AccaSim's EASY: the first in line starts at its reserved time, not before; others where they fit",
         "conservative": "FIFO with conservative backfilling: none delays any of the first 100 in line",
         "first-fit": "in order of arrival, each on the first machine with room",
         "sjf": "shortest estimated run time first",
@@ -110,17 +112,29 @@ def _fgd(work: Workload, seed: int) -> Greedy:
     return Greedy(fifo, work.resources, least_fragmentation(tasks) if tasks else first)
 
 
+def _gavel(work: Workload, seed: int) -> Gavel:
+    """Make Gavel with the throughput of each kind of task by GPU model: its mean over tasks, 1 by the duration."""
+    found: dict[Hashable, dict[str, list[float]]] = {}
+    for arrival in work.arrivals if work.run_times else ():
+        for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True):
+            for model, seconds in work.run_times.get(task.id, {}).items():
+                found.setdefault(task.kind, {}).setdefault(model, []).append(duration / seconds)
+    rates = {kind: {model: fmean(speeds) for model, speeds in by.items()} for kind, by in found.items()}
+    return Gavel(work.resources, rates)
+
+
 _MAKERS: dict[str, Callable[[Workload, int], Schedules]] = {
     "flowsched": lambda work, seed: Scheduler(resources=work.resources, seed=seed),
     "fifo": lambda work, seed: Queue(False, work.resources),
     "easy": lambda work, seed: Queue("easy", work.resources),
+    "easy-held": lambda work, seed: Queue("easy-held", work.resources),
     "conservative": lambda work, seed: Queue("conservative", work.resources),
     "first-fit": lambda work, seed: Greedy(fifo, work.resources, first),
     "sjf": lambda work, seed: Greedy(sjf, work.resources),
     "capacity": lambda work, seed: Greedy(capacity({}, {}), work.resources),
     "fair": lambda work, seed: Greedy(fair, work.resources),
     "drf": lambda work, seed: Greedy(drf, work.resources),
-    "gavel": lambda work, seed: Gavel(work.resources),
+    "gavel": _gavel,
     "tetris": lambda work, seed: Tetris(work.resources),
     "fgd": _fgd,
     "random": _random,

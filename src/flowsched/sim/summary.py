@@ -17,6 +17,7 @@ _CODES = {
     "FILTERED": "its constraints exclude every machine that is large enough",
     "NO_SLOT": "all slots are taken",
     "SHARE": "its job or user is at its share",
+    "QUOTA": "too little is left of a quota of its user or job",
     "GANG_SHORT": "too few of its gang could start",
     "DEADLINE": "a deadline would be missed",
     "CONSTRAINT": "a constraint of the policy forbids it",

@@ -13,7 +13,8 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,19 @@ def _opened(path: Path, what: str) -> Iterator[io.TextIOWrapper]:
             yield text
     except (OSError, EOFError, zlib.error) as error:
         raise TraceError(f"{path}: {error}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise TraceError(f"{path}: not a {what} file ({error})") from None
+    except UnicodeDecodeError as error:
+        raise TraceError(f"{path}{_undecodable(path)}: not a {what} file ({error.reason})") from None
+
+
+def _undecodable(path: Path) -> str:
+    """Return the line and column of the first byte of a file that is not UTF-8, in words; "" if it is not reached."""
+    with suppress(OSError, EOFError, zlib.error), gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as raw:
+        for number, line in enumerate(iter(partial(raw.readline, 4 * LONGEST), b""), 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return f", line {number}, column {len(line[: error.start].decode()) + 1}"
+    return ""
 
 
 def head(path: Path, most: int = 2**16) -> str:
@@ -150,8 +162,16 @@ def _lines(
             lines if remarks is None else _without_remarks(lines, remarks),
             delimiter=delimiter,
             quoting=csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE,
+            strict=True,
         )
-        for cells in reader:
+        while True:
+            begin = reader.line_num + 1
+            try:
+                cells = next(reader, None)
+            except csv.Error as error:
+                raise TraceError(f"{path}, line {begin}: not a row of a CSV file ({error})") from None
+            if cells is None:
+                return
             if any(cells):
                 yield reader.line_num, [cell.strip() for cell in cells]
 

@@ -102,11 +102,14 @@ class Workload:
         When a simulation ends unless told otherwise; None for when nothing is left to happen.
     facts : mapping of str to Any
         For the report: where it comes from, how it was scaled.
+    run_times : mapping of task to mapping of str to float
+        Seconds that a task runs on machines of a GPU model (label ``gpu_model``), in place of its duration.  A model that is
+        not named takes the duration, which is finite and above 0 for these tasks.
 
     Raises
     ------
     InputError
-        A task id occurs twice, a machine event has no time.
+        A task id occurs twice, a machine event has no time, a run time is not above 0.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Workload:
     units: Mapping[str, str] = field(default_factory=lambda: {"cpu": "cores", "mem": "MiB", "gpu": "GPUs"})
     horizon: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    run_times: Mapping[Hashable, Mapping[str, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, kind in (("arrivals", Arrival), ("machines", Machine), ("machine_events", Event)):
@@ -131,10 +135,17 @@ class Workload:
         object.__setattr__(self, "facts", MappingProxyType(dict(self.facts)))
         seen: set[Hashable] = set()
         for arrival in self.arrivals:
-            for task in arrival.job.tasks:
+            for task, duration in zip(arrival.job.tasks, arrival.durations, strict=True):
                 if task.id in seen:
                     raise InputError(f"workload {self.name!r}: task {task.id!r} arrives twice")
                 seen.add(task.id)
+                for model, seconds in self.run_times.get(task.id, {}).items():
+                    if not number(f"run_times[{task.id!r}][{model!r}]", seconds, 0, LATEST) > 0:
+                        raise InputError(f"run_times[{task.id!r}][{model!r}]: a number > 0 expected, got {seconds!r}")
+                    if not 0 < duration < math.inf:
+                        raise InputError(
+                            f"run_times[{task.id!r}]: the duration must be above 0 and finite, got {duration!r}"
+                        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.n_tasks} tasks, {len(self.machines)} machines>"
@@ -199,6 +210,7 @@ class Workload:
         return replace(
             self,
             arrivals=[replace(a, durations=(math.inf,) * len(a.durations)) for a in self.arrivals],
+            run_times={},
             facts={**self.facts, "hold": True},
         )
 

@@ -23,7 +23,7 @@ from flowsched.cluster.events import (
     TaskFailed,
     TaskSubmitted,
 )
-from flowsched.cluster.model import Machine, Resources
+from flowsched.cluster.model import GPU_MODEL, Machine, Resources
 from flowsched.rounds.values import Delta, Migrate, Place, Preempt
 from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
@@ -120,6 +120,8 @@ class World:
         self._happened = happened
         self._jobs: set[Hashable] = set()
         arrivals = Counter(arrival.job.id for arrival in workload.arrivals)
+        self._paces: dict[Hashable, float] = {}
+        """By task whose run time depends on the machine: seconds of its duration done in a second, since its last start."""
         self._open = {job for job, times in arrivals.items() if times > 1}  # the others leave with their last task
         self._runner: Runner | None = None
         if execution is not None:
@@ -249,10 +251,19 @@ class World:
         if math.isnan(task.first_start):
             task.first_start = now
         task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
+        pace = self._pace(task) if task.id in self._workload.run_times else 1.0
         if self._runner is not None:
-            self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left)
+            self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
         elif math.isfinite(task.left):
-            self.clock.after(task.left, (task, task.attempt), self._end)
+            self.clock.after(task.left / pace, (task, task.attempt), self._end)
+
+    def _pace(self, task: TaskState) -> float:
+        """Return by how much faster than its duration says a task runs on its machine."""
+        machine = self.inventory.machine(task.machine)
+        model = None if machine is None else machine.labels.get(GPU_MODEL)
+        times = self._workload.run_times[task.id]
+        pace = self._paces[task.id] = task.duration / times.get(model or "", task.duration)
+        return pace
 
     def _stop(self, task: TaskState) -> None:
         ran = self.clock.now - task.started
@@ -260,7 +271,7 @@ class World:
         if self._runner is not None:
             self._runner.stop(task.id)
         if self._resume:
-            task.left = max(task.left - ran, 0.0)
+            task.left = max(task.left - ran * self._paces.get(task.id, 1.0), 0.0)
         else:
             self._lose(task)
         task.since = self.clock.now

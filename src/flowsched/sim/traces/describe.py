@@ -41,12 +41,20 @@ def _contents(workload: Workload) -> Table:
         ("priorities", ", ".join(f"{level}: {n:,} jobs" for level, n in sorted(priorities.items())[:_MOST])),
         ("constraints", ", ".join(f"{label}: {n:,} tasks" for label, n in constraints.most_common(4)) or "none"),
         ("estimates of run time", f"{sum(task.duration is not None for task in tasks):,} tasks"),
+        *_by_model(workload),
         ("machines", f"{len(workload.machines):,}" if workload.machines else "none in the trace; give --machines"),
     ]
     added = sum(isinstance(event, MachineAdded) for event in workload.machine_events)
     if workload.machine_events:
         rows.append(("events of machines", f"{len(workload.machine_events):,}; {added:,} add one"))
     return Table("Contents", ("", ""), rows)
+
+
+def _by_model(workload: Workload) -> list[tuple[str, str]]:
+    if not workload.run_times:
+        return []
+    models = sorted({model for times in workload.run_times.values() for model in times})
+    return [("run times by GPU model", f"{len(workload.run_times):,} tasks; {', '.join(models)}")]
 
 
 _POINTS = ("least", "p50", "p90", "p99", "most", "mean")

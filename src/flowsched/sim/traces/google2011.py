@@ -81,7 +81,7 @@ def of_events(
     notes: list[str] | None = None,
 ) -> Trace:
     """Return the trace of a cell's events, in the columns and codes of 2011; `notes` may grow while rows are read."""
-    machines, events = machines_of(machine_rows)
+    machines, events, _ = machines_of(machine_rows)
     tasks, different, horizon = _google_tasks(task_rows)
     if machine_files and not machines and not any(isinstance(e, MachineAdded) for e in events):
         raise TraceError(f"{machine_files[0]}: no machine is ever added")
@@ -134,11 +134,13 @@ def _google_duration(task: _GoogleTask, horizon: int) -> float:
     return max((horizon if task.ended is None else task.ended) - begun, 0) / 1e6
 
 
-def machines_of(rows: Iterable[Row]) -> tuple[list[Machine], list[Event]]:
-    """Return the machines that are there from the start, and the later events of machines."""
+def machines_of(rows: Iterable[Row]) -> tuple[list[Machine], list[Event], list[Row]]:
+    """Return the machines that are there from the start, the later events of machines, and the rows of both."""
     rows = sorted(rows, key=lambda row: row.integer("time", most=_AFTER_THE_TRACE))
     machines: dict[str, Machine] = {}
     events: list[Event] = []
+    started: dict[str, Row] = {}
+    later: list[Row] = []
     capacity: dict[str, dict[str, float]] = {}
     up: set[str] = set()
     for row in rows:
@@ -149,20 +151,23 @@ def machines_of(rows: Iterable[Row]) -> tuple[list[Machine], list[Event]]:
             raise row.error("machine", f"machine {quoted(name)} is removed or updated, but not there")
         if kind == _REMOVE:
             up.discard(name)
+            later.append(row)
             events.append(MachineFailed(name, time=when / 1e6))
             continue
         known = capacity.get(name, {"cpu": 0.0, "mem": 0.0})
         capacity[name] = {"cpu": row.number("cpu", known["cpu"]), "mem": row.number("memory", known["mem"])}
         labels = {"platform": row.text("platform")} if row.text("platform") else {}
         rack = row.text("rack") or None
-        if name in up:
-            events.append(MachineUpdated(name, capacity[name], time=when / 1e6))
-        elif when == 0:
-            machines[name] = Machine(name, capacity[name], rack, labels)
+        if when == 0 and name not in machines:
+            machines[name], started[name] = Machine(name, capacity[name], rack, labels), row
         else:
-            events.append(MachineAdded(name, capacity[name], rack, labels, time=when / 1e6))
+            later.append(row)
+            if name in up:
+                events.append(MachineUpdated(name, capacity[name], time=when / 1e6))
+            else:
+                events.append(MachineAdded(name, capacity[name], rack, labels, time=when / 1e6))
         up.add(name)
-    return list(machines.values()), events
+    return list(machines.values()), events, [*started.values(), *later]
 
 
 def _google_tasks(rows: Iterable[Row]) -> tuple[dict[tuple[str, int], _GoogleTask], set[Hashable], int]:

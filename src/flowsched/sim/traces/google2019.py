@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.exceptions import TraceError
-from flowsched.sim.tables import Row, cells_of, json_records, named_rows
+from flowsched.sim.tables import Row, cells_of, head, json_records, named_rows
 from flowsched.sim.traces.formats import TraceFormat, TraceOptions, TraceSource
 from flowsched.sim.traces.google2011 import event_files, of_events
 from flowsched.sim.workload import Trace
@@ -94,7 +94,8 @@ def machine_rows(files: Iterable[Path], limit: int) -> Iterator[Row]:
 
 def _rows(files: Iterable[Path], columns: tuple[str, ...], limit: int) -> Iterator[Row]:
     for file in files:
-        if ".csv" in file.suffixes:
+        text = head(file, 64).lstrip()
+        if text and text[0] not in "{[":
             yield from named_rows(file, columns, limit)
         else:
             for line, record in json_records(file, limit):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -29,9 +29,15 @@ MOST_TASKS = 2**20
 """Most tasks of a job that a cell of a trace may ask for."""
 
 
-def _job(id: str, time: float, tasks: Sequence[tuple[Mapping[str, float], float]], user: str | None = None) -> Arrival:
+def _job(
+    id: str,
+    time: float,
+    tasks: Sequence[tuple[Mapping[str, float], float]],
+    user: str | None = None,
+    kind: str | None = None,
+) -> Arrival:
     """Return a job that needs all its tasks at once; each is a demand and a duration."""
-    made = tuple(Task(f"{id}-{i}", demand) for i, (demand, _) in enumerate(tasks))
+    made = tuple(Task(f"{id}-{i}", demand, kind=kind) for i, (demand, _) in enumerate(tasks))
     gang = len(made) if len(made) > 1 else None
     return Arrival(time, JobSubmitted(id, made, user=user, gang=gang), tuple(d for _, d in tasks))
 
@@ -125,7 +131,11 @@ def _moment(row: Row, column: str, value: Any) -> float | None:
 
 def _philly_machines(path: Path, limit: int) -> Iterator[Machine]:
     headed = not head(path).split(",")[1:2] or not head(path).split(",")[1].strip().isdecimal()
+    seen: set[str] = set()
     for row in positional_rows(path, ("machineId", "GPUs", "GPU memory"), 2, limit, headed=headed):
+        if row.text("machineId") in seen:
+            raise row.error("machineId", f"machine {quoted(row.text('machineId'))} occurs twice")
+        seen.add(row.text("machineId"))
         memory = row.text("GPU memory")
         labels = {"gpu_memory": memory} if memory else {}
         yield Machine(row.text("machineId"), {"gpu": row.integer("GPUs", most=MOST_DEVICES)}, labels=labels)
@@ -230,12 +240,15 @@ def _gavel_recognises(source: TraceSource) -> bool:
 
 def _gavel(source: TraceSource, options: TraceOptions) -> Trace:
     path, worker = source.path, options.variant or _WORKERS[0]
-    speeds = _throughputs(path.parent, worker, options.limit)
+    known = _throughputs(path.parent, worker, options.limit)
+    speeds = known[worker]
+    models = [name for name in _WORKERS if name in known] if options.variant is None else []
     cells = len(source.line.split("\t"))
     columns = _GAVEL_COLUMNS.get(cells)
     if columns is None:
         raise TraceError(f"{path}, line 1: 7 or 9 columns between tabs expected, got {cells}")
     arrivals: list[Arrival] = []
+    run_times: dict[Hashable, dict[str, float]] = {}
     count: Counter[str] = Counter()
     for row in positional_rows(path, columns, len(columns), options.limit, "\t", headed=False):
         gpus = row.integer("scale_factor", most=MOST_TASKS, least=1)
@@ -244,7 +257,13 @@ def _gavel(source: TraceSource, options: TraceOptions) -> Trace:
         if f"({kind!r}, 1)" not in speeds:
             raise row.error("job_type", f"{_THROUGHPUTS} does not know {quoted(kind)}")
         if (speed := speeds.get(f"({kind!r}, {gpus})", 0.0)) > 0:
-            arrivals.append(_job(f"j{row.line}", when, [({"gpu": 1}, steps / speed)] * gpus))
+            arrival = _job(f"j{row.line}", when, [({"gpu": 1}, steps / speed)] * gpus, kind=kind)
+            arrivals.append(arrival)
+            times = {
+                model: steps / each for model in models if (each := known[model].get(f"({kind!r}, {gpus})", 0.0)) > 0
+            }
+            if steps:
+                run_times |= {task.id: times for task in arrival.job.tasks}
         else:
             count[f"jobs have no throughput with so many GPUs on {worker}; they are left out"] += 1
     if not arrivals:
@@ -257,19 +276,23 @@ def _gavel(source: TraceSource, options: TraceOptions) -> Trace:
         units={"gpu": "GPUs"},
         facts={"source": str(path), "worker": worker},
         notes=_left_out(count),
+        run_times=run_times if len(models) > 1 else {},
     )
 
 
-def _throughputs(directory: Path, worker: str, limit: int) -> dict[str, float]:
-    """Return the steps a second of each type of job, alone on a worker."""
+def _throughputs(directory: Path, worker: str, limit: int) -> dict[str, dict[str, float]]:
+    """Return the steps a second of each type of job, alone on each worker; one of them is needed."""
     path = plain_or_gzipped(directory / _THROUGHPUTS)
     if path is None:
         raise TraceError(
             f"{directory / _THROUGHPUTS}: no such file; how long jobs run follows from it, so it must be beside them"
         )
     try:
-        known = json.loads(head(path, limit))[worker]
-        return {kind: float(speeds["null"]) for kind, speeds in known.items()}
+        known = json.loads(head(path, limit))
+        needed = {worker, *(name for name in _WORKERS if name in known)}
+        return {name: {kind: float(speeds["null"]) for kind, speeds in known[name].items()} for name in needed}
+    except json.JSONDecodeError as error:
+        raise TraceError(f"{path}, line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise TraceError(f"{path}: no throughputs of {worker} ({type(error).__name__}: {error})") from None
 

@@ -42,8 +42,10 @@ def recognised(path: str | Path, format: str | None = None) -> TraceFormat:
             return known
     if source.text.lstrip().startswith(("{", "[")):
         next(json_records(source.path), None)  # which says where the first object is broken
+    lines = [line.strip() for line in source.text.splitlines()]
+    place = f", line {lines.index(source.line) + 1}" if source.line else ""
     raise TraceError(
-        f"{path}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns task, arrival and duration"
+        f"{path}{place}: in none of the known formats ({', '.join(TRACE_FORMATS)}); CSV needs the columns task, arrival and duration"
     )
 
 

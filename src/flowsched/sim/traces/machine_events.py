@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from flowsched.boundary.validate import quoted
-from flowsched.cluster.events import Event
 from flowsched.exceptions import InputError, TraceError
 from flowsched.sim.presence import in_order
 from flowsched.sim.tables import LIMIT, Row, cells_of, json_records, named_rows, positional_rows
@@ -71,15 +70,19 @@ def with_machine_events(workload: Workload, path: str | Path, *, limit: int = LI
 
 def _of_google(workload: Workload, path: Path, rows: Iterable[Row]) -> Workload:
     """Return the workload with the machines and events of a table of Google's."""
-    machines, events = machines_of(rows)
-    if absent := next((name for name in ("cpu", "mem") if name not in workload.resources), None):
-        raise TraceError(
-            f"{path}: machines have {absent}, but the workload's resources are {', '.join(workload.resources)}"
-        )
+    machines, events, told = machines_of(rows)
+    for column, name in (("cpu", "cpu"), ("memory", "mem")) if told else ():
+        if name not in workload.resources:
+            message = f"machines have {name}, but the workload's resources are {', '.join(workload.resources)}"
+            raise told[0].error(column, message)
     known = {machine.id for machine in workload.machines}
-    if twice := next((machine.id for machine in machines if machine.id in known), None):
-        raise TraceError(f"{path}: machine {quoted(twice)} is there already at 0 s")
-    every: list[Event] = [*workload.machine_events, *events]
+    for machine, row in zip(machines, told, strict=False):
+        if machine.id in known:
+            raise row.error("machine", f"machine {quoted(machine.id)} is there already at 0 s")
+    own, later = workload.machine_events, told[len(machines) :]
+
+    def error(i: int, message: str) -> TraceError:
+        return later[i - len(own)].error("machine", message) if i >= len(own) else TraceError(f"{path}: {message}")
+
     machines = [*workload.machines, *machines]
-    ordered = in_order(machines, every, lambda _, message: TraceError(f"{path}: {message}"))
-    return replace(workload, machines=machines, machine_events=ordered)
+    return replace(workload, machines=machines, machine_events=in_order(machines, [*own, *events], error))

@@ -23,7 +23,7 @@ def read_machines(text: str | Path) -> list[Machine]:
     Parameters
     ----------
     text : str or Path
-        ``"32xcpu=4"``, 32 machines with 4 cores each; ``"8xcpu=96,gpu=8 + 4xcpu=32"``.  Any other text is the path of a CSV
+        ``"32xcpu=4"``, 32 machines with 4 cores each; ``"8xcpu=96,gpu=8,label.gpu_model=T4 + 4xcpu=32"``.  Any other text is the path of a CSV
         table with a column ``machine``, or of a list of nodes of openb.
 
     Raises
@@ -51,15 +51,19 @@ def read_machines(text: str | Path) -> list[Machine]:
         if not found:
             raise InputError(f"machines: COUNTxNAME=AMOUNT,... expected, got {quoted(part.strip())}")
         capacity: dict[str, float] = {}
+        labels: dict[str, str] = {}
         for pair in found[2].split(","):
             name, _, amount = (side.strip() for side in pair.partition("="))
             if not name or name in capacity:
                 raise InputError(f"machines: NAME=AMOUNT with each name once expected, got {quoted(pair.strip())}")
+            if name.startswith("label.") and amount:
+                labels[name.removeprefix("label.")] = amount
+                continue
             try:
                 capacity[name] = float(amount)
             except ValueError:
                 raise InputError(f"machines: {name}: a number expected, got {quoted(amount)}") from None
-        machines += [Machine(f"m{len(machines) + i}", capacity) for i in range(int(found[1]))]
+        machines += [Machine(f"m{len(machines) + i}", capacity, labels=labels) for i in range(int(found[1]))]
     if not machines:
         raise InputError("machines: none")
     return machines

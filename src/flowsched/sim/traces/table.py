@@ -22,7 +22,7 @@ from flowsched.cluster.events import (
     MachineRemoved,
     MachineUpdated,
 )
-from flowsched.cluster.model import Machine, Task
+from flowsched.cluster.model import LARGEST, MOST_DEVICES, Machine, Task
 from flowsched.exceptions import TraceError
 from flowsched.sim.presence import in_order
 from flowsched.sim.tables import LIMIT, NESTED, Row, cells_of, json_records, named_rows, plain_or_gzipped
@@ -34,7 +34,8 @@ __all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "R
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
 )  # fmt: skip
-"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``) and labels (``constraint.NAME``)."""
+"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``) and run times
+by GPU model (``duration.MODEL``)."""
 
 MACHINE_COLUMNS = ("machine", "time", "event", "until", "rack", "slots")
 """Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
@@ -70,6 +71,7 @@ class Reader:
         self.resources: dict[str, None] = {}
         self.machines: list[Machine] = []
         self.facts: dict[str, Any] = {}
+        self.run_times: dict[Hashable, dict[str, float]] = {}
         self._jobs: dict[tuple[float, str], _Job] = {}
         self._lines: dict[str, int] = {}
         self._known = {*known}
@@ -82,8 +84,14 @@ class Reader:
         if name in self._lines:
             raise row.error("task", f"task {quoted(name)} occurs twice, first in line {self._lines[name]}")
         self._lines[name] = row.line
-        demand, constraints = self._columns(row, COLUMNS, "demand", "constraint")
-        duration = row.number("duration", most=LATEST, endless=True)
+        models = [column for column in row.filled() if column.startswith("duration.")]
+        demand, constraints = self._columns(row, (*COLUMNS, *models), "demand", "constraint")
+        duration = row.number("duration", most=LATEST, endless=not models)
+        if models:
+            for column in ("duration", *models):
+                if not row.number(column, most=LATEST) > 0:
+                    raise row.error(column, "a number > 0 expected where run times depend on the GPU model")
+            self.run_times[name] = {c.partition(".")[2]: row.number(c, most=LATEST) for c in models}
         details: dict[str, Any] = {}
         if constraints:
             details["constraints"] = {label: values.split("|") for label, values in constraints.items()}
@@ -166,7 +174,10 @@ class Reader:
         if not self._jobs:
             raise TraceError(f"{self.path}: no task")
         if not self.resources:
-            raise TraceError(f"{self.path}: no column of an amount, such as cpu, mem, gpu or demand.NAME")
+            line = min(self._lines.values())
+            raise TraceError(
+                f"{self.path}, line {line}: no column of an amount, such as cpu, mem, gpu or demand.NAME, here or below"
+            )
         declared = self.facts.get("resources")
         first = declared or [name for name in AMOUNTS if name in self.resources]
         resources = tuple(dict.fromkeys([*first, *self.resources]))
@@ -182,6 +193,7 @@ class Reader:
             horizon=self.facts.get("horizon"),
             facts={"source": str(self.path)},
             notes=tuple(self.facts.get("notes", ())),
+            run_times=self.run_times,
         )
 
     def _columns(
@@ -198,7 +210,8 @@ class Reader:
                 name = name or column
                 if self._allowed is not None and name not in self._allowed:
                     raise row.error(column, f"the workload's resources are {', '.join(self._allowed)}")
-                amounts[name] = row.number(column)
+                devices = name == "gpu" and amount == "capacity"
+                amounts[name] = row.number(column, most=MOST_DEVICES if devices else LARGEST)
                 if name == "gpu" and amounts[name] % 1 and (amount == "capacity" or amounts[name] > 1):
                     share = "" if amount == "capacity" else "a share of one GPU or "
                     raise row.error(column, f"{share}a whole number of GPUs expected, got {amounts[name]:g}")

@@ -123,6 +123,7 @@ def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
                 "task": _id("task", task.id), **about, "duration": "inf" if math.isinf(duration) else duration,
                 "estimate": task.duration, "kind": None if task.kind is None else _id("kind", task.kind), "apart": task.apart,
             }  # fmt: skip
+            row |= {f"duration.{_text('GPU model', m)}": t for m, t in workload.run_times.get(task.id, {}).items()}
             row |= _amounts("demand", task.demand, workload.resources)
             for label, values in task.constraints.items():
                 if not isinstance(values, tuple | list) or not all(isinstance(v, str) and "|" not in v for v in values):
