@@ -40,7 +40,7 @@ PATHS = {
     "flowsched.rounds": "Commit Delta Migrate Place Preempt Preemption Reason ReasonCode Round RoundStats Share",
     "flowsched.journal": "Journal",
     "flowsched.policy": "DRF OMEGA BatchShare CustomCost DeviceCost Fairness FragmentationCost Limits LoadCost Locality MaxMin PlacementCost Policy "
-    "PreemptionCost PreferenceCost PriorityCost Remaining SequenceShare ShareProvider StaticQuotas StrictPriority WaitCost WeightedMaxMin WeightedPriority",
+    "PreemptionCost PreferenceCost PriorityCost Quotas Remaining SequenceShare ShareProvider StaticQuotas StrictPriority WaitCost WeightedMaxMin WeightedPriority",
     "flowsched.policy.placement": "PlacementCost",
     "flowsched.policy.providers": "Claims ShareProvider",
     "flowsched.cluster": "MICRO Cluster Job Machine Resources Task User",
