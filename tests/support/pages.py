@@ -38,6 +38,8 @@ _OPTIONAL = (
     "psutil",
     "prometheus_client",
     "opentelemetry",
+    "gymnasium",
+    "accasim",
 )
 
 
@@ -75,10 +77,14 @@ def run_python(block: Block, page: Path, names: dict[str, Any]) -> None:
         pytest.importorskip("networkx")
         if not any(entry.name == "flowsched" for entry in entry_points(group="networkx.backends")):
             pytest.skip("flowsched is not installed here, so NetworkX cannot know it")
+    if '"flowsched", "hrm"' in block.code:
+        pytest.importorskip("sqlalchemy")
     if '"flowsched", "serve"' in block.code:
         pytest.importorskip("uvicorn")
         pytest.importorskip("starlette")
     out = io.StringIO()
+    if str(ROOT / "examples") not in sys.path:
+        sys.path.append(str(ROOT / "examples"))  # a user copies the example beside the program
     code = compile("\n" * (block.line - 1) + block.code, str(page), "exec")  # line numbers are those of the page
     with optional(), contextlib.redirect_stdout(out), warnings.catch_warnings():
         exec(code, names)
@@ -105,10 +111,13 @@ def run_commands(block: Block, page: Path) -> None:
         printed += done.stdout
     if commands and block.printed is not None:
         wanted = block.printed
-        same = doctest.OutputChecker().check_output(
-            wanted, printed, doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_BLANKLINE
-        )
-        assert same, f"{page}:{block.line}: wanted\n{wanted}\ngot\n{printed}"
+        assert same_text(wanted, printed), f"{page}:{block.line}: wanted\n{wanted}\ngot\n{printed}"
+
+
+def same_text(wanted: str, printed: str) -> bool:
+    """Return whether a page's text is what was printed; ``...`` stands for anything, spaces for each other."""
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_BLANKLINE
+    return doctest.OutputChecker().check_output(wanted, printed, flags)
 
 
 def words_of(text: str) -> str:
