@@ -114,6 +114,18 @@ def test_a_failure_of_the_machine_costs_no_retry() -> None:
     assert not sched.cluster.tasks
 
 
+def test_a_gang_left_out_for_want_of_tasks_is_looked_at_again_when_a_rest_ends() -> None:
+    sched = fs.Scheduler(resources=("cpu",))
+    gang = [fs.Task(id, {"cpu": 1}, retries=1, backoff=5.0) for id in "tu"]
+    sched.apply(fs.MachineAdded("a", {"cpu": 2}), fs.MachineAdded("b", {"cpu": 2}), fs.JobSubmitted("j", gang, gang=2))
+    assert start(sched, 0.0) is not None
+    sched.apply(fs.TaskFailed("t", time=0.0), fs.TaskFailed("u", lost=True, time=0.0))
+    for now in (1.0, 2.0):
+        rnd = sched.schedule(now)
+        assert (rnd.placements, rnd.again_at) == ({}, 5.0)
+    assert start(sched, 5.0) is not None and sched.cluster.placement("u") is not None
+
+
 def test_a_run_that_is_lost_costs_no_retry_no_rest_and_no_machine() -> None:
     sched = cluster("a", retries=1, backoff=5.0)
     for now in range(3):

@@ -99,7 +99,7 @@ class Builder:
         """Groups of gangs that have a node."""
         self._sent = 0
         self._policies = 0
-        self._known: tuple[int, int, int] | None = None
+        self._known: tuple[int, int, int, int] | None = None
         self.attach(policy)
 
     def attach(self, policy: Policy) -> None:
@@ -142,8 +142,10 @@ class Builder:
     def _note_state(self) -> None:
         self._known = self._state()
 
-    def _state(self) -> tuple[int, int, int]:
-        return self.cluster.events, self.cluster.inventory.clock, self._policies
+    def _state(self) -> tuple[int, int, int, int]:
+        """Return numbers that differ after an event, a commit, the end of a rest, and with another policy."""
+        cluster = self.cluster
+        return cluster.events, cluster.turn, cluster.inventory.clock, self._policies
 
     def _time_tells(self, now: float) -> bool:
         """Return True if time alone may have changed something that a decision depends on."""
