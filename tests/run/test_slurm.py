@@ -111,8 +111,8 @@ def test_what_runs_when_the_driver_closes_is_cancelled() -> None:
 def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
     """Each task ends once in the caller's eyes; after its failure, nothing begins on the node until it is back."""
     count, ends = 500, Counter[Any]()
-    line = f'echo "$0 $SLURMD_NODENAME" >> {tmp_path}/begun; sleep 0.1; echo $0 >> {tmp_path}/done'
-    commands = {f"t{i}": ["sh", "-c", line, f"t{i}"] for i in range(count)}
+    line = f'echo "$0 $SLURMD_NODENAME" >> {tmp_path}/begun; sleep $1; echo $0 >> {tmp_path}/done'
+    commands = {f"t{i}": ["sh", "-c", line, f"t{i}", "0.1" if i % 5 else "1"] for i in range(count)}
 
     def begun(node: str) -> list[str]:
         return [
@@ -123,6 +123,8 @@ def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
         async with driver(on_end=lambda task, value, error: ends.update([(task, value)])) as one:
             futures = one.submit(tasks(commands), commands)
             while not (tmp_path / "done").exists() or len((tmp_path / "done").read_text().split()) < 100:
+                await asyncio.sleep(0.02)
+            while not ask("squeue", "-h", "-w", "n2", "-t", "RUNNING"):
                 await asyncio.sleep(0.02)
             ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
             await until(one, "n2", False)
@@ -135,7 +137,7 @@ def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
             await asyncio.gather(*futures.values())
             assert "failed" not in one.stats and one.stats["ended"] == count
             assert len(begun("n2")) > len(before)
-            return one.stats["lost"]
+            return one.stats.get("lost", 0)
 
     lost = asyncio.run(main())
     assert ends == {(task, 0): 1 for task in commands}
