@@ -75,6 +75,7 @@ else:
     )
 
 macros = {"FLOWSCHED_FLAGS": '"{}"'.format(" ".join([os.environ.get("CFLAGS", ""), *compile_flags]).strip())}
+macros["CYTHON_COMPRESS_STRINGS"] = "0"  # what the wheel compresses again grows by that
 if faults:
     macros["FLOWSCHED_FAULTS"] = "1"
 if limited:

@@ -403,8 +403,8 @@ def test_the_next_driver_takes_over_what_runs(known: bool) -> None:
     world.finish()
 
 
-def test_a_run_that_had_no_room_is_no_loss_of_its_task() -> None:
-    world = World(losses=0, ahead=1.0, holding=True)
+def nine_tasks_for_two_places(world: World) -> list[str]:
+    """Two of them have ended, so that the driver looks ahead; return their names."""
     world.machine("m0", 2)
     names = world.submit(9)
     world.round()
@@ -412,6 +412,12 @@ def test_a_run_that_had_no_room_is_no_loss_of_its_task() -> None:
         world.now += 0.1
         world.hear(world.executor.end(next(iter(world.executor.running)), "ended"))
         world.round()
+    return names
+
+
+def test_a_run_that_had_no_room_is_no_loss_of_its_task() -> None:
+    world = World(losses=0, ahead=1.0, holding=True)
+    names = nine_tasks_for_two_places(world)
     began = {run.task for run in world.executor.running.values()}
     told = {run.task for run in world.executor.held.values()}
     assert len(began) == 2 and told
@@ -425,13 +431,7 @@ def test_a_run_that_had_no_room_is_no_loss_of_its_task() -> None:
 def test_the_next_driver_knows_what_a_machine_really_has() -> None:
     """The books of the one before gave it more, for runs that were not started."""
     world = World(ahead=1.0)
-    world.machine("m0", 2)
-    names = world.submit(9)
-    world.round()
-    for _ in range(2):
-        world.now += 0.1
-        world.hear(world.executor.end(next(iter(world.executor.running)), "ended"))
-        world.round()
+    names = nine_tasks_for_two_places(world)
     cluster, before = world.dispatch.scheduler.cluster, list(world.executor.running.values())
     assert cluster.machines["m0"].machine.capacity["cpu"] > 2 and len(world.dispatch.runs.held) > 0
     work, world.dispatch = world.dispatch.work, Dispatcher(world.dispatch.scheduler, world.executor, ahead=0.0)
