@@ -12,8 +12,9 @@ import pytest
 
 import flowsched as fs
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import settle, take, unsettle
+from flowsched.cluster._records import alike, settle, take, unsettle
 from flowsched.cluster.columns import IdPool
+from flowsched.cluster.model import DESCRIPTION
 from flowsched.cluster.records import Chain, MachineRecord, TaskRecord
 
 
@@ -244,3 +245,13 @@ def test_a_run_of_machines_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster.inventory, "add_machines", lambda *what: runs.append(len(what[2])) or add(*what))
     cluster.apply(*(fs.MachineAdded(i, {"cpu": 2}) for i in range(9)), fs.MachineAdded("x", {"cpu": 3}))
     assert runs == [9] and len(cluster.machines) == 10
+
+
+def test_tasks_with_data_on_the_same_machines_come_together() -> None:
+    holder = "a machine, which is one object"
+    tasks = [fs.Task(i, {"cpu": 1}, data=[(holder, 1.0)]) for i in range(3)]
+    tasks += [fs.Task(3, {"cpu": 1}, data=[(holder, 1)]), fs.Task(4, {"cpu": 1}, data=[(holder, True + 0)])]
+    tasks += [fs.Task(5, {"cpu": 1}, data=[(True, 1)]), fs.Task(6, {"cpu": 1}, data=[(1, 1)]), fs.Task(7, {"cpu": 1})]
+    assert tasks[0].data is not tasks[1].data
+    assert alike(tuple(tasks), DESCRIPTION) == [3, 5, 6, 7, 8]  # True == 1, but another object
+    assert alike(tuple(tasks), ("demand",)) == [8]

@@ -555,7 +555,7 @@ def moved(dict before not None, dict machines not None, tuple kinds not None, ou
 # hold until the columns grow.  Lengths and indices are checked before any column changes.
 
 def alike(tuple tasks not None, tuple names not None):
-    """Return the ends of the runs of objects whose attributes of these names are the same objects.
+    """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
 
     Equal is not enough: True == 1.
     """
@@ -567,8 +567,9 @@ def alike(tuple tasks not None, tuple names not None):
         for k in range(len(names)):
             value = getattr(tasks[i], names[k])
             if value is not last[k]:
+                if not same_parts(value, last[k], 2):   # a task's data are pairs
+                    other = True
                 last[k] = value
-                other = True
         if other and i:
             ends.append(i)
     if tasks:
@@ -576,8 +577,21 @@ def alike(tuple tasks not None, tuple names not None):
     return ends
 
 
-def added(list ids not None, group, list indices not None, int64_t turn, since, duration):
-    """Return records of new tasks of a group, with these indices and the turns behind this one."""
+cdef bint same_parts(value, other, int deep) noexcept:
+    """Whether both are the same object, or tuples of the same objects; `deep` tuples may be in each other."""
+    cdef Py_ssize_t i
+    if value is other:
+        return True
+    if not deep or type(value) is not tuple or type(other) is not tuple or len(<tuple> value) != len(<tuple> other):
+        return False
+    for i in range(len(<tuple> value)):
+        if not same_parts((<tuple> value)[i], (<tuple> other)[i], deep - 1):
+            return False
+    return True
+
+
+def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None):
+    """Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
     cdef Py_ssize_t i
@@ -586,6 +600,9 @@ def added(list ids not None, group, list indices not None, int64_t turn, since, 
         record.id, record.group, record.index, record.turn = ids[i], group, indices[i], turn + i + 1
         record.since, record.duration = since, duration
         records.append(record)
+        if not 0 <= record.index < len(by_index):
+            raise IndexError(f"no place {record.index}")
+        by_index[record.index] = record
     return records
 
 

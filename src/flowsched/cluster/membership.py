@@ -135,22 +135,21 @@ class Membership(Views):
     def _leave(self, task: TaskRecord) -> None:
         """Take a task out of its group, or out of its rest."""
         group = task.group
-        if task.id in self.resting:
+        cls = group.cls
+        if self.resting and task.id in self.resting:
             del self.resting[task.id]
-            group.cls.tasks -= 1
         else:
             if task.row < 0:
                 dequeue(self, [task])
             else:
                 unsettle(self, [task])
             group.tasks -= 1
-            group.cls.tasks -= 1
-            self._changes.groups.setdefault(group, {})
             if not group.tasks:
                 del group.job.groups[group.key], self._changes.groups[group]
                 self._changes.removed.append(group)
-        if not group.cls.tasks:
-            self._idle[group.cls.key] = None
+        cls.tasks -= 1
+        if not cls.tasks:
+            self._idle[cls.key] = None
 
     def _come_back(self, tasks: list[TaskRecord], now: float | None) -> None:
         """Let tasks that rest wait, in this order."""

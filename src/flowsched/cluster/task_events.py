@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import pairwise
+from itertools import pairwise, repeat
 from math import inf
+from operator import attrgetter, is_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,11 @@ from flowsched.cluster.membership import Attempts
 from flowsched.cluster.model import DESCRIPTION, Job, Task, User
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.cluster.views import found
-from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError
+from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
 __all__ = ["TaskEvents"]
+
+_id_of = attrgetter("id")
 
 
 class TaskEvents(MachineEvents):
@@ -68,10 +71,11 @@ class TaskEvents(MachineEvents):
 
     def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[tuple[Task, ...], NDArray[np.int64]]]:
         """Check new tasks; return the runs of those that differ in their ids alone, each with its demand."""
-        for i, task in enumerate(tasks):
-            if not isinstance(task, Task):
-                raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-        ids = [task.id for task in tasks]
+        if not all(map(is_, map(type, tasks), repeat(Task))):
+            for i, task in enumerate(tasks):
+                if not isinstance(task, Task):
+                    raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
+        ids = list(map(_id_of, tasks))
         if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
             seen = set(self.tasks)
             for id in ids:
@@ -87,7 +91,7 @@ class TaskEvents(MachineEvents):
         """Add tasks that differ in their ids alone."""
         group = self._group(job, tasks[0], demand)
         duration = inf if tasks[0].duration is None else tasks[0].duration
-        ids = [task.id for task in tasks]
+        ids = list(map(_id_of, tasks))
         if tasks[0].retries is not None:
             attempts = Attempts(tasks[0].retries, tasks[0].backoff)
             self.attempts.update(dict.fromkeys(ids, attempts))
@@ -96,11 +100,9 @@ class TaskEvents(MachineEvents):
     def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
         """Let new tasks of a group wait."""
         job, indices = group.job, self._indices.take_some(len(ids))
-        records = added(ids, group, indices, self._turn, time, duration)
-        self._turn += len(records)
         self.by_index += [None] * (self._indices.count - len(self.by_index))
-        for index, record in zip(indices, records, strict=True):
-            self.by_index[index] = record
+        records = added(ids, group, indices, self._turn, time, duration, self.by_index)
+        self._turn += len(records)
         self.tasks.update(zip(ids, records, strict=True))
         job.tasks.extend(records)
         job.most = max(job.most, len(job.tasks))
@@ -133,24 +135,24 @@ class TaskEvents(MachineEvents):
         task.run = self.runs
 
     def _running(self, task: Hashable) -> TaskRecord:
-        record = self.task(task)
+        record = found(self.tasks, task, UnknownTaskError, "task")
         if record.row < 0:
             raise InputError(f"task {task!r} waits, it does not run")
         return record
 
     def _task_completed(self, event: ev.TaskCompleted) -> list[ev.EndedRun]:
-        if self._stale(event):
+        if event.run is not None and self._stale(event):
             return []
-        stopped = self._stop_told(event)
+        stopped = self._stop_told(event) if self.stopping else None
         if stopped is not None:  # it was done before it was stopped
             self._let_go([stopped], event.time)
             if event.task in self.tasks and self.tasks[event.task].run == stopped:
                 self._remove(self.tasks[event.task])
             return []
         record = self._running(event.task)
-        over = self.runs_of((record,), event)
+        over = ev.EndedRun(record.id, record.run, self.by_row[record.row].id, "TaskCompleted")
         self._remove(record)
-        return over
+        return [over]
 
     def _task_failed(self, event: ev.TaskFailed) -> list[ev.EndedRun]:
         if self._stale(event):
@@ -215,7 +217,8 @@ class TaskEvents(MachineEvents):
         task.gone = True
         job = task.group.job
         del self.tasks[task.id]
-        self.attempts.pop(task.id, None)
+        if self.attempts:
+            self.attempts.pop(task.id, None)
         job.tasks.remove([task])
         self.by_index[task.index] = None
         self._indices.give(task.index)
