@@ -429,6 +429,24 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
+def test_equal_demands_are_written_as_they_were_given() -> None:
+    """The text of one demand is not that of another one that is equal to it."""
+    demands = [
+        {"cpu": 1},
+        {"cpu": 1.0},
+        {"cpu": 1},
+        {"cpu": np.int64(1)},
+        {"cpu": 1.0, "mem": 2},
+        {"mem": 2, "cpu": 1.0},
+        [1, 2],
+        {},
+    ]
+    tasks = [fs.Task(i, demand) for i, demand in enumerate(demands)]
+    for order in (tasks, tasks[::-1], [one for one in tasks for _ in range(2)]):
+        event = fs.JobSubmitted("j", order)
+        assert words(event).encode() == encode(spelt(event))
+
+
 @given(value=VALUES)
 def test_words_are_the_text_of_plain_values(value) -> None:
     """What is refused is refused alike."""

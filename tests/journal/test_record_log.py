@@ -42,6 +42,13 @@ def test_what_is_appended_is_read(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == MAGIC + framed(BODIES)[0]
 
 
+def test_records_in_pieces_are_the_same_records() -> None:
+    pieces = [[memoryview(body)[:1], memoryview(body)[1:], b""] for body in BODIES]
+    data, chain = framed(BODIES)
+    assert framed(pieces) == (data, chain)
+    assert framed(pieces, front=MAGIC) == (MAGIC + data, chain)
+
+
 def test_every_prefix_is_a_torn_tail() -> None:
     data = MAGIC + framed(BODIES)[0]
     ends = [len(MAGIC + framed(BODIES[:k])[0]) for k in range(len(BODIES) + 1)]

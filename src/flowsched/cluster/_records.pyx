@@ -26,6 +26,8 @@ from libc.stdint cimport int32_t, int64_t
 from collections import namedtuple
 from math import inf
 
+from numpy import empty, int64
+
 from flowsched.cluster.model import Machine
 
 __all__ = ["Before", "Chain", "MachineRecord", "Placement", "TaskRecord"]
@@ -125,24 +127,27 @@ cdef class TaskRecord:
 
     @staticmethod
     def __columns__(list tasks not None):
-        """Return the values of all slots, by name, each as a list over the tasks: for images."""
+        """Return the values of all slots, by name, each as a list over the tasks, or as an array of whole numbers: for images."""
         cdef TaskRecord task
-        cdef list ids = [], groups = [], indices = [], turns = [], since = [], rows = []
-        cdef list devices = [], began = [], gone = [], preempted = [], durations = [], runs = []
+        cdef list ids = [], groups = [], since = [], devices = [], began = [], gone = [], preempted = [], durations = []
+        cdef Py_ssize_t i = 0
+        numbers = empty((4, len(tasks)), int64)
+        cdef int64_t* at = <int64_t*> <size_t> numbers.ctypes.data
+        cdef Py_ssize_t count = len(tasks)
         for task in tasks:
+            if i == count:
+                break
+            at[i], at[count + i], at[2 * count + i], at[3 * count + i] = task.index, task.turn, task.row, task.run
+            i += 1
             ids.append(task.id)
             groups.append(task.group)
-            indices.append(task.index)
-            turns.append(task.turn)
             since.append(task.since)
-            rows.append(task.row)
             devices.append(task.devices)
             began.append(task.began)
             gone.append(True if task.gone else False)
             preempted.append(task.preempted)
             durations.append(task.duration)
-            runs.append(task.run)
-        told = ids, groups, indices, turns, since, rows, devices, began, gone, preempted, durations, runs
+        told = ids, groups, numbers[0], numbers[1], since, numbers[2], devices, began, gone, preempted, durations, numbers[3]
         return dict(zip(TaskRecord.__slots__, told))
 
     @property

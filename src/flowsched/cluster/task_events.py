@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from itertools import pairwise, repeat
 from math import inf
-from operator import attrgetter, is_
+from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,6 @@ from flowsched.cluster.views import found
 from flowsched.exceptions import DuplicateIdError, InputError, UnknownIdError, UnknownTaskError
 
 __all__ = ["TaskEvents"]
-
-_id_of = attrgetter("id")
 
 
 class TaskEvents(MachineEvents):
@@ -75,7 +73,7 @@ class TaskEvents(MachineEvents):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):
                     raise InputError(f"job {job!r}: tasks[{i}]: a Task expected, got {quoted(task)}")
-        ids = list(map(_id_of, tasks))
+        ids = [task.id for task in tasks]
         if len(set(ids)) < len(ids) or not self.tasks.keys().isdisjoint(ids):
             seen = set(self.tasks)
             for id in ids:
@@ -91,7 +89,7 @@ class TaskEvents(MachineEvents):
         """Add tasks that differ in their ids alone."""
         group = self._group(job, tasks[0], demand)
         duration = inf if tasks[0].duration is None else tasks[0].duration
-        ids = list(map(_id_of, tasks))
+        ids = [task.id for task in tasks]
         if tasks[0].retries is not None:
             attempts = Attempts(tasks[0].retries, tasks[0].backoff)
             self.attempts.update(dict.fromkeys(ids, attempts))

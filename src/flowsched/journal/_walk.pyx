@@ -70,7 +70,7 @@ cdef class Walk:
     cdef dict kinds             # class -> its place in `instances`
     cdef list instances         # by class, its objects
     cdef dict containers        # kind -> containers of this kind
-    cdef list floats, frozen, texts, numbers, arrays, chunks    # those of the graph
+    cdef list floats, frozen, lengths, parts_of, texts, numbers, arrays, chunks     # those of the graph
 
     def __init__(self, graph, instead):
         cdef long long index = 0
@@ -89,6 +89,7 @@ cdef class Walk:
         for kind in tables.MAKERS:
             self.containers[kind] = []
         self.floats, self.frozen, self.texts = graph.floats, graph.frozen, graph.strings
+        self.lengths, self.parts_of = graph.lengths, graph.parts
         self.numbers, self.arrays, self.chunks = graph.integers, graph.arrays, graph.chunks
 
     def take(self, root):
@@ -168,6 +169,10 @@ cdef class Walk:
             assert getattr(thing, "__dict__", {}).keys() <= told, f"{type(thing).__name__}: not all have the same attributes {names}"
         values = {} if bulk is None else bulk(things)
         for k, name in enumerate(names):
+            if type(values.get(name)) is np.ndarray:
+                array = values[name]
+                columns[k].append(self.whole(array, array << 8 | SMALL))
+                continue
             array = np.empty(len(things), np.int64)
             column = array
             last, code = None, CONSTANT     # neighbours often have the same object
@@ -178,6 +183,12 @@ cdef class Walk:
                     last, code = value, self.code(value)
                 column[i] = code
             columns[k].append(array)
+
+    cdef object whole(self, numbers, codes):
+        """The codes of whole numbers, which are given for small ones."""
+        for i in np.flatnonzero(numbers >> SMALL_BITS).tolist():
+            codes[i] = self.code(int(numbers[i]))
+        return codes
 
     cdef long long code(self, value) except -1:
         cdef long long small
@@ -211,7 +222,7 @@ cdef class Walk:
         known = self.seen.get(key)
         if known is not None:
             return known
-        known = self.given.get(key)
+        known = None if kind is tuple else self.given.get(key)
         if known is None:
             known = self.fresh(value, kind)
         self.seen[key] = known
@@ -262,7 +273,9 @@ cdef class Walk:
                 codes.append(self.code(value))
         finally:
             Py_LeaveRecursiveCall()
-        self.frozen.append((tag, codes))
+        self.parts_of.extend(codes)
+        self.lengths.append(len(codes))
+        self.frozen.append(tag)
         return <long long> (len(self.frozen) - 1) << 8 | FROZEN
 
     cdef long long instance(self, value, kind) except -1:

@@ -32,6 +32,7 @@ __all__ = ["delta_words", "round_numbers", "words"]
 cdef dict known = {}        # class of events or tasks -> its Fields
 cdef object proxy = MappingProxyType
 cdef object quoted = encode_basestring_ascii
+cdef object missing = MISSING
 
 cdef enum:
     BITS = 63               # integers of more bits are `plain`'s
@@ -102,6 +103,9 @@ cdef class Fields:
     cdef tuple names        # of the fields
     cdef tuple defaults     # of each; MISSING where it has none
     cdef str front          # what an object begins with
+    cdef bint frozen        # a `Task` has made its demand one that cannot change; equal ones are one object
+    cdef object demand      # the last one, and its text
+    cdef str of_demand
 
     def __init__(self, kind):
         cdef list names = [], defaults = []
@@ -111,20 +115,30 @@ cdef class Fields:
             defaults.append(field.default if field.default_factory is MISSING else field.default_factory())
         self.names, self.defaults = tuple(names), tuple(defaults)
         self.front = "" if task else f'"kind":"{kind.__name__}"'
+        self.frozen, self.demand = kind is Task, missing
 
     cdef str write(self, value, int deep):
         cdef list parts = [self.front] if self.front else []
         cdef Py_ssize_t i
         for i in range(len(self.names)):
-            setting = getattr(value, self.names[i])
-            if setting is not self.defaults[i] and not same(setting, self.defaults[i]):
-                parts.append(f'"{self.names[i]}":{told(setting, deep)}')
+            name, default = self.names[i], self.defaults[i]
+            setting = getattr(value, name)
+            if setting is default or default is not missing and same(setting, default):
+                continue
+            if setting is self.demand:
+                text = self.of_demand
+            else:
+                text = told(setting, deep)
+                if self.frozen and name == "demand" and type(setting) is proxy:
+                    self.demand, self.of_demand = setting, text
+            parts.append(f'"{name}":{text}')
         return f"{{{','.join(parts)}}}"
 
 
 cdef bint same(setting, default):
     """Whether the two are equal, and are read back alike."""
-    alike = type(setting) is type(default) or (isinstance(setting, Mapping) and isinstance(default, Mapping))
+    kind = type(setting)
+    alike = kind is type(default) or kind is not list and kind is not str and isinstance(setting, Mapping) and isinstance(default, Mapping)
     return alike and setting == default
 
 

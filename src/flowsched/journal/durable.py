@@ -30,7 +30,7 @@ from flowsched.journal.codec import encode
 from flowsched.journal.engine import Engine, adapter_of, checked, header_of
 from flowsched.journal.export import lines, written
 from flowsched.journal.journal import Journal
-from flowsched.journal.record_log import MAGIC, framed
+from flowsched.journal.record_log import MAGIC, Body, framed
 from flowsched.journal.recovery import attach
 from flowsched.journal.rerun import Recovery
 from flowsched.journal.snapshot import clone, pack
@@ -291,12 +291,12 @@ class Durable(Generic[E]):
         settings of its parts, and by the accounts that share providers keep.
         """
         with self._calls:
-            return MAGIC + framed((header_of(self.engine).body(), self._state_record(portable=False)))[0]
+            return framed((header_of(self.engine).body(), self._state_record(portable=False)), front=MAGIC)[0]
 
     def journal_bytes(self) -> bytes:
         """Return a journal that begins with the state, as `compact` writes it: every later version goes on from it."""
         with self._calls:
-            return MAGIC + framed((header_of(self.engine).body(), self._state_record()))[0]
+            return framed((header_of(self.engine).body(), self._state_record()), front=MAGIC)[0]
 
     def export(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the state down in lines of JSON that every later version reads; see `flowsched.journal.export`.
@@ -329,9 +329,9 @@ class Durable(Generic[E]):
             self._check_ready()
             self.journal.restart(self._state_record, self.policy)
 
-    def _state_record(self, portable: bool = True) -> bytes:
-        """Return the record of the state: lines that every version reads, if `portable`, and a warm image."""
+    def _state_record(self, portable: bool = True) -> Body:
+        """Return the record of the state in pieces: lines that every version reads, if `portable`, and a warm image."""
         extras = adapter_of(self.engine).extras
         told = b"".join(lines(self.engine)) if portable else b""
         front = encode([extras.form, describe(self.policy), len(told)])
-        return b"".join((b"S", front, b"\n", told, pack(self.engine.state(), extras)))
+        return [b"S", front, b"\n", told, *pack(self.engine.state(), extras)]

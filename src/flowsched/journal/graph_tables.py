@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Graph", "Schema", "stateful"]
+__all__ = ["Graph", "Piece", "Schema", "stateful"]
 
 Codes = NDArray[np.int64]
+Piece = bytes | memoryview
 
 # The kinds of codes.
 CONSTANT, STR, INT, FLOAT, BYTES, ARRAY, GIVEN, FOREIGN, FROZEN, LIST, DICT, SET, DEQUE, ORDERED, SMALL = range(15)
@@ -104,8 +105,8 @@ class Graph:
         codes of all objects of this class.
     strings, integers, floats, chunks, arrays : sequence
         The values of these kinds; chunks are bytes.
-    frozen : list of (tag, list of int)
-        Immutable containers: which one, and the codes of its parts.
+    frozen, lengths, parts : list
+        Immutable containers: which one each is, how many parts it has, and the codes of the parts of all, one after the other.
     mutable : dict of int to list of list of int
         By kind of mutable containers, the codes of the parts of each.
     bounds : list of int
@@ -126,38 +127,42 @@ class Graph:
     floats: Sequence[float] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     arrays: list[NDArray[Any]] = field(default_factory=list)
-    frozen: list[tuple[Any, list[int]]] = field(default_factory=list)
+    frozen: list[Any] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    parts: list[int] = field(default_factory=list)
     mutable: dict[int, list[list[int]]] = field(default_factory=lambda: {kind: [] for kind in MAKERS})
     bounds: list[int] = field(default_factory=list)
     made: dict[type, Sequence[Any]] = field(default_factory=dict)
 
     def write(self) -> bytes:
         """Return the graph as bytes; see `read`."""
+        return b"".join(self.pieces())
+
+    def pieces(self) -> list[Piece]:
+        """Return `write` in pieces, which are to be joined before anything changes: most are views of arrays."""
         arrays: list[NDArray[Any]] = [*self.arrays, np.array(self.floats, np.float64)]
 
-        def rows(lists: Iterable[list[int]]) -> None:
-            lists = list(lists)
+        def rows(lists: Sequence[list[int]]) -> None:
             lengths = np.fromiter(map(len, lists), np.int64, len(lists))
             arrays.extend((lengths, np.fromiter(chain.from_iterable(lists), np.int64, int(lengths.sum()))))
 
-        rows(codes for _, codes in self.frozen)
+        called = {
+            tag: tag if isinstance(tag, int) else [self.schema.name_of(tag[0]), tag[1]] for tag in set(self.frozen)
+        }
+        arrays += (np.array(self.lengths, np.int64), np.array(self.parts, np.int64))
         for lists in self.mutable.values():
             rows(lists)
         for columns in self.columns:
-            arrays += [np.array(column) for column in columns]
+            arrays += columns
         shapes = [[array.dtype.str[1:], *array.shape] for array in arrays]
         head = {
             "root": self.root, "classes": [self.schema.name_of(kind) for kind in self.classes], "names": self.names,
             "strings": self.strings, "integers": self.integers, "chunks": [chunk.hex() for chunk in self.chunks],
-            "given": list(self.given),
-            "frozen": [tag if isinstance(tag, int) else [self.schema.name_of(tag[0]), tag[1]] for tag, _ in self.frozen],
-            "bounds": self.bounds, "own": len(self.arrays), "arrays": shapes,
+            "given": list(self.given), "frozen": list(map(called.__getitem__, self.frozen)), "bounds": self.bounds,
+            "own": len(self.arrays), "arrays": shapes,
         }  # fmt: skip
         text = json.dumps(head, separators=(",", ":")).encode("ascii")
-        blob = [
-            np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).tobytes() for array in arrays
-        ]
-        return b"".join([len(text).to_bytes(8, "little"), text, *blob])
+        return [len(text).to_bytes(8, "little"), text, *map(_bytes_of, arrays)]
 
     @classmethod
     def read(cls, image: bytes | memoryview, schema: Schema, given: Mapping[str, Any]) -> Graph:
@@ -183,8 +188,10 @@ class Graph:
             raise TypeError("a table of strings or of integers has something else")
         graph.chunks = [bytes.fromhex(chunk) for chunk in head["chunks"]]
         called: dict[Any, type] = {**schema.by_name, **schema.numbered}
-        tags = [tag if isinstance(tag, int) else (called[tag[0]], tag[1]) for tag in head["frozen"]]
-        graph.frozen = list(zip(tags, _rows(rest), strict=True))
+        graph.frozen = [tag if isinstance(tag, int) else (called[tag[0]], tag[1]) for tag in head["frozen"]]
+        graph.lengths, graph.parts = _lengths_and_codes(rest)
+        if len(graph.lengths) != len(graph.frozen):
+            raise ValueError("the lengths of a table are not those of its entries")
         for kind in graph.mutable:
             graph.mutable[kind] = _rows(rest)
         graph.bounds = head["bounds"]
@@ -198,6 +205,11 @@ class Graph:
             graph.columns.append([next(rest) for _ in range(1 if names is None else len(names) + (not names))])
         rest.end()
         return graph
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
+    return plain.reshape(-1).view(np.uint8).data
 
 
 def bounded(value: Any, most: int) -> int:
@@ -247,9 +259,21 @@ class _Rest:
             raise ValueError("there are more arrays than are told")
 
 
-def _rows(arrays: _Rest) -> list[list[int]]:
+def _lengths_and_codes(arrays: _Rest) -> tuple[list[int], list[int]]:
     lengths, codes = vector(next(arrays), "i8"), vector(next(arrays), "i8").tolist()
     if (len(lengths) and (lengths.min() < 0 or lengths.max() > len(codes))) or lengths.sum() != len(codes):
         raise ValueError("the lengths of a table do not add up")
-    ends = np.cumsum(lengths).tolist()
-    return [codes[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    return lengths.tolist(), codes
+
+
+def _rows(arrays: _Rest) -> list[list[int]]:
+    lengths, codes = _lengths_and_codes(arrays)
+    return list(slices(lengths, codes))
+
+
+def slices(lengths: list[int], codes: list[int]) -> Iterator[list[int]]:
+    """Yield pieces of these lengths, one after the other."""
+    end = 0
+    for length in lengths:
+        start, end = end, end + length
+        yield codes[start:end]

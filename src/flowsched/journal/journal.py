@@ -40,7 +40,7 @@ from flowsched.cluster.events import EndedRun, Event
 from flowsched.exceptions import FlowschedError, InputError, JournalError
 from flowsched.journal._words import delta_words, round_numbers, words
 from flowsched.journal.codec import encode
-from flowsched.journal.record_log import Log
+from flowsched.journal.record_log import Body, Log
 from flowsched.journal.records import Header
 from flowsched.journal.snapshot import Extras, pack_accounts
 from flowsched.policy import Fairness, Policy
@@ -258,7 +258,7 @@ class Journal:
         for number, fairness in fairnesses.items():
             self._know(fairness, number)
 
-    def restart(self, state: Callable[[], bytes], policy: Policy) -> None:
+    def restart(self, state: Callable[[], Body], policy: Policy) -> None:
         """Replace the journal by one that begins with a state; rounds made so far can no longer be committed."""
         assert self._header is not None
         record = state()
@@ -301,9 +301,7 @@ class Journal:
 
     def _append(self, sync: bool, *bodies: bytes) -> None:
         start = time.perf_counter()
-        self.log.append(*bodies)
-        if sync:
-            self.log.sync()
+        self.log.append(*bodies, sync=sync)
         self.seconds += time.perf_counter() - start
 
 

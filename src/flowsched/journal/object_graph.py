@@ -43,6 +43,7 @@ from flowsched.journal.graph_tables import (
     Graph,
     Schema,
     bounded,
+    slices,
     vector,
 )
 
@@ -102,7 +103,7 @@ class _Making:
             graph.made[cls] = tables[FIRST_CLASS + i] = [new(cls) for _ in range(lengths.pop())]
         frozen: list[Any] = []
         tables[FROZEN] = frozen
-        for tag, codes in graph.frozen:
+        for tag, codes in zip(graph.frozen, slices(graph.lengths, graph.parts), strict=True):
             frozen.append(_immutable(tag, self._values(codes)))
         states: list[tuple[Any, Any]] = []
         for i, (names, columns) in enumerate(zip(graph.names, graph.columns, strict=True)):

@@ -29,7 +29,7 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -38,10 +38,13 @@ from zlib import crc32
 
 from flowsched.exceptions import CorruptJournalError, InputError, JournalError, JournalMismatchError
 
-__all__ = ["MAGIC", "Log", "Reader", "framed", "reading"]
+__all__ = ["MAGIC", "Body", "Log", "Reader", "framed", "reading"]
 
 MAGIC = b"flowsched log 2\n"
 _OLDER = b"flowsched log 1\n"
+
+Body = bytes | Sequence[bytes | memoryview]
+"""A record's, or pieces of one: a state is large, and is copied once."""
 
 _PAIR = struct.Struct("<II")
 _HEAD = struct.Struct("<III")
@@ -54,14 +57,21 @@ _TORN = (
 )
 
 
-def framed(bodies: Iterable[bytes], chain: int = 0) -> tuple[bytes, int]:
-    """Return records with these bodies, and the checksum of the last one; `chain` is that of the record before."""
-    parts: list[bytes] = []
+def framed(bodies: Iterable[Body], chain: int = 0, front: bytes = b"") -> tuple[bytes, int]:
+    """Return `front` and records with these bodies, and the checksum of the last one; `chain` is that of the record before."""
+    parts: list[bytes | memoryview] = [front]
     for body in bodies:
-        if len(body) > _LONGEST:
-            raise JournalError(f"a record of {len(body)} bytes is too long; the limit is {_LONGEST}")
-        chain = crc32(body, chain)
-        parts += (_HEAD.pack(len(body), chain, crc32(_PAIR.pack(len(body), chain))), body)
+        if isinstance(body, bytes):
+            length, chain = len(body), crc32(body, chain)
+        else:
+            length = sum(map(len, body))
+            for piece in body:
+                chain = crc32(piece, chain)
+        if length > _LONGEST:
+            raise JournalError(f"a record of {length} bytes is too long; the limit is {_LONGEST}")
+        pair = _PAIR.pack(length, chain)
+        parts += (pair, crc32(pair).to_bytes(4, "little"))
+        parts += (body,) if isinstance(body, bytes) else body
     return b"".join(parts), chain
 
 
@@ -237,8 +247,14 @@ class Log:
         if self._failed:
             raise JournalError(self._failed, str(self.path), self.size)
 
-    def append(self, *bodies: bytes) -> None:
+    def append(self, *bodies: bytes, sync: bool = False) -> None:
         """Write records at once; they survive the end of the process.  Callers `check` before they act.
+
+        Parameters
+        ----------
+        *bodies : bytes
+        sync : bool
+            See `sync`.
 
         Raises
         ------
@@ -248,30 +264,35 @@ class Log:
         data, chain = framed(bodies, self._chain)
         self._check_open()
         self._write(data, chain)
+        if sync:
+            self._wait()
 
     def sync(self) -> None:
         """Wait until what was written survives the end of the machine, too."""
         self._check_open()
+        self._wait()
+
+    def _wait(self) -> None:
         try:
             _sync(self._fd)
         except OSError as error:
             self._fail("synced", error)
 
-    def restart(self, *bodies: bytes) -> None:
+    def restart(self, *bodies: Body) -> None:
         """Replace all records by these, as a whole or not at all."""
         self.check()
-        data, chain = framed(bodies)
+        data, chain = framed(bodies, front=MAGIC)
         beside = self.path.with_name(self.path.name + ".new")
         beside.unlink(missing_ok=True)
         fd = self._opened(beside)
         try:
             identity = _identity(fd)
-            _write(fd, MAGIC + data)
+            _write(fd, data)
             _sync(fd)
             self._failed = _TORN
             os.replace(beside, self.path)
             old, self._fd = self._fd, fd
-            self._file, self._chain, self.size = identity, chain, len(MAGIC) + len(data)
+            self._file, self._chain, self.size = identity, chain, len(data)
             self._failed = ""
         except BaseException as error:
             if self._failed and not self._replaced(fd):

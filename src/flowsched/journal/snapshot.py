@@ -61,7 +61,7 @@ from flowsched.cluster import (
 from flowsched.cluster.audit import audit
 from flowsched.exceptions import FlowschedError, InputError
 from flowsched.journal.accounts import completed
-from flowsched.journal.graph_tables import Graph, Schema, stateful
+from flowsched.journal.graph_tables import Graph, Piece, Schema, stateful
 from flowsched.journal.object_graph import graph_of, objects_of
 from flowsched.network.flow_network import FlowNetwork
 from flowsched.policy import Fairness, Policy, providers
@@ -214,8 +214,8 @@ PLAIN = Extras()
 """Of a scheduler without an adapter."""
 
 
-def pack(state: State, extras: Extras = PLAIN) -> bytes:
-    """Return the state as bytes.
+def pack(state: State, extras: Extras = PLAIN) -> list[Piece]:
+    """Return the state as bytes, in pieces that are to be joined before anything changes.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def unpack(image: bytes, policy: Policy, extras: Extras = PLAIN) -> State:
 
 def pack_accounts(policy: Policy, warm_state: Any = None, extras: Extras = PLAIN) -> bytes:
     """Return the accounts that a policy's providers keep, with an adapter's warm state; nothing if there is neither."""
-    return _written(warm_state, policy, extras) if _keepers(policy) or warm_state is not None else b""
+    return b"".join(_written(warm_state, policy, extras)) if _keepers(policy) or warm_state is not None else b""
 
 
 def unpack_accounts(image: bytes, policy: Policy, extras: Extras = PLAIN) -> Any:
@@ -296,9 +296,9 @@ def _taken(state: Any, policy: Policy, extras: Extras, foreign: list[Any] | None
     return graph_of((state, accounts), extras.schema, _given(policy), foreign, instead)
 
 
-def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> bytes:
+def _written(state: Any, policy: Policy, extras: Extras = PLAIN) -> list[Piece]:
     with _uncollected():
-        return _taken(state, policy, extras, None).write()
+        return _taken(state, policy, extras, None).pieces()
 
 
 def _read(kind: type[_T], image: bytes, policy: Policy, extras: Extras) -> _T:
