@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -34,7 +33,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 
-__all__ = ["fill"]
+__all__ = ["fill", "start_all"]
 
 Ints = NDArray[np.int64]
 
@@ -127,7 +126,7 @@ def fill(
     """
     inventory = classes.cluster.inventory
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-        _start_all(proposals[0], start)
+        start_all(proposals[0], start)
         return
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
@@ -166,13 +165,18 @@ def fill(
             _Offer(queue, 1).start(row, 1, start)
 
 
-def _start_all(proposal: ClassFlow, start: Start) -> None:
-    """Start the tasks of a proposal on the machines in their order."""
-    tasks = [task for group, units in proposal.groups for task in group.waiting[:units]]
-    if len(proposal.groups) > 1:
+def start_all(proposal: ClassFlow, start: Start) -> None:
+    """Start the tasks of a proposal, none of them near their data, on the machines in their order."""
+    groups, rows = proposal.groups, proposal.rows
+    if len(groups) == 1:
+        tasks = groups[0][0].waiting[: groups[0][1]]
+    else:
+        tasks = [task for group, units in groups for task in group.waiting[:units]]
         tasks.sort(key=attrgetter("turn"))
+    if proposal.displacing:
+        rows = [*rows, *((row, 1) for row in proposal.displacing)]
     first = 0
-    for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
+    for row, units in rows:
         if first == len(tasks):
             break
         first += start(tasks[first : first + units], row)
