@@ -371,22 +371,27 @@ class Builder:
         found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
         if not found:
             return []
-        fair, bucket, waiting = self.policy.fairness is not None, self.groups.bucket, self.cluster.waiting
-        queues = [None if not fair and _is_alone(waiting[classes[i]]) else self.queues.of(classes[i]) for i in found]
+        fair, waiting, of = self.policy.fairness is not None, self.cluster.waiting, self.queues.of
+        queues = [None if not fair and _is_alone(waiting[classes[i]]) else of(classes[i]) for i in found]
         others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
+        nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
         proposals = []
         for queue, class_id in zip(queues, found, strict=True):
             cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
-            if fair or (queue is not None and not queue.plain):
-                assert queue is not None
+            if queue is not None and (fair or not queue.plain):
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
             else:  # what enters its machines left its groups
-                count = sum([units for _, units in there]) + len(made)
+                count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
+                count += len(made)
                 groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
-            age = max([bucket(entry[0], self.policy, scope.urged) for entry in (groups + pairs if pairs else groups)])
+            age = -1
+            for group, *_ in groups + pairs if pairs else groups:
+                bucket = eldest if group in urged else nodes[group].bucket
+                if bucket > age:
+                    age = bucket
             proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age)))
         if len(proposals) == 1:
             return proposals

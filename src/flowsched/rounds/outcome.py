@@ -26,7 +26,17 @@ _new, _set = object.__new__, object.__setattr__
 class Outcome:
     """Parts of a round as they are collected."""
 
-    __slots__ = ("devices", "gangs", "migrates", "migrations", "placements", "places", "preemptions", "preempts", "turns")
+    __slots__ = (
+        "devices",
+        "gangs",
+        "migrates",
+        "migrations",
+        "placements",
+        "places",
+        "preemptions",
+        "preempts",
+        "turns",
+    )
 
     def __init__(self) -> None:
         self.placements: dict[Hashable, Hashable] = {}

@@ -136,11 +136,14 @@ def fill(
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
             sent.append((row, _Offer(_Queue(proposal, group.waiting[first : first + units]), units)))
-        tasks: list[TaskRecord] = []
-        for group, units in proposal.groups:
-            first = taken.get(group.serial, 0)
-            tasks += group.waiting[first : first + units]
-        if len(proposal.groups) > 1:
+        if len(proposal.groups) == 1 and not taken:
+            ((group, units),) = proposal.groups
+            tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
+        else:
+            tasks = []
+            for group, units in proposal.groups:
+                first = taken.get(group.serial, 0)
+                tasks += group.waiting[first : first + units]
             tasks.sort(key=attrgetter("turn"))
         queue = _Queue(proposal, tasks)
         for row, units in proposal.rows:
@@ -169,7 +172,8 @@ def start_all(proposal: ClassFlow, start: Start) -> None:
     """Start the tasks of a proposal, none of them near their data, on the machines in their order."""
     groups, rows = proposal.groups, proposal.rows
     if len(groups) == 1:
-        tasks = groups[0][0].waiting[: groups[0][1]]
+        ((group, units),) = groups
+        tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
     else:
         tasks = [task for group, units in groups for task in group.waiting[:units]]
         tasks.sort(key=attrgetter("turn"))
