@@ -321,7 +321,7 @@ class Builder:
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
         jobs = self.groups.without_node(groups)
-        classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
+        classes = self.racks.without_node(groups)
         g, j = len(groups), len(jobs)
         nodes = self.batch.new_nodes(g + j + len(classes))
         of_groups, of_jobs = nodes[:g], nodes[g : g + j]

@@ -211,7 +211,8 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
             class_id = offer.queue.index
             units[class_id] = units.get(class_id, 0) + offer.units
     index = np.array(list(units), np.int64)
-    asked = (inventory.demand[index] * np.array(list(units.values()))[:, None]).sum(axis=0)
+    demand = inventory.demand[index]
+    asked = np.array(list(units.values())) @ demand
     if preempts:
         running = inventory.tasks.class_id[inventory.tasks.row >= 0]
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
@@ -219,7 +220,7 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     free = inventory.free[: inventory.rows]
     # Few machines have that much where much waits, and no others have room.
     known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
-    if known and (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
+    if known and (asked > _pairs.spacious(inventory, demand.min(axis=0))).any():
         return True
     free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
@@ -236,7 +237,7 @@ class _Rooms:
     rows : list of int
         Their machines.
     at_row : dict of int to list of int
-        By machine, the offers that may start a task.
+        By machine, the offers that may start a task; none is empty.
     least : ndarray of float64
         Part of the machine that is left of the resource of which least is left; negative where the task may not start.
     room : ndarray of float64
@@ -276,7 +277,9 @@ class _Rooms:
         if same:
             some = np.array(same)
             self.least[some], self.room[some] = least, _ = self._look(some, row)
-            self.at_row[row] = some[least >= 0].tolist()
+            self.at_row[row] = same = some[least >= 0].tolist()
+        if not same:
+            del self.at_row[row]
 
     def _next(self, same: list[int]) -> int:
         """Return, of the first few in line on a machine, the one that leaves the best room."""
@@ -301,7 +304,7 @@ def _fill_together(
             line.append((offer.queue.standing, begin, end))
             begin = end
     heapify(line)
-    while line:
+    while line and rooms.at_row:
         standing, begin, end = line[0]
         queue = rooms.offers[begin].queue
         at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())
