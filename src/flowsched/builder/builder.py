@@ -22,7 +22,7 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
@@ -38,7 +38,7 @@ from flowsched.builder.groups import GroupNodes
 from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
-from flowsched.builder.queues import ClassQueue, Queues, is_plain
+from flowsched.builder.queues import ClassQueue, Queues, is_alone, is_plain
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
@@ -372,7 +372,7 @@ class Builder:
         if not found:
             return []
         fair, waiting, of = self.policy.fairness is not None, self.cluster.waiting, self.queues.of
-        queues = [None if not fair and _is_alone(waiting[classes[i]]) else of(classes[i]) for i in found]
+        queues = [None if not fair and is_alone(waiting[classes[i]]) else of(classes[i]) for i in found]
         others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
@@ -473,14 +473,6 @@ class Builder:
 
 def _line(proposal: ClassFlow) -> tuple[tuple[int, int], float, int]:
     return proposal.standing, -proposal.size, proposal.rank
-
-
-def _is_alone(groups: Collection[Group]) -> bool:
-    """Return True for one plain group, the tasks of which are in line by themselves."""
-    if len(groups) > 1:
-        return False
-    (group,) = groups
-    return is_plain(group)
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

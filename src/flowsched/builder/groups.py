@@ -118,14 +118,15 @@ class GroupNodes:
         nodes, wait, run : sequence of int
             Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
         """
-        levels = self._levels
+        levels, costs, new = self._levels, self._level_cost, False
         for i, group in enumerate(groups):
             self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
             self._serials[group.serial] = group
             self._groups_of[group.job] += 1
             priority = group.cls.priority
             levels[priority] = levels.get(priority, 0) + 1
-        return not self._levels.keys() <= self._level_cost.keys()
+            new |= priority not in costs
+        return new
 
     def forget(self, group: Group) -> tuple[int, int | None]:
         """Forget a group; return its node and, if the job goes with it, that of the job, for removal."""

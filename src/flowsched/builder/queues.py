@@ -9,7 +9,7 @@ they have changed since the last look.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
@@ -23,7 +23,7 @@ from flowsched.cluster._records import ids_of
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.cluster.state import Cluster
 
-__all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_plain"]
+__all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_alone", "is_plain"]
 
 Ints = NDArray[np.int64]
 
@@ -239,3 +239,11 @@ class Queues:
 def is_plain(group: Group) -> bool:
     """Return True for a group without data and gang: its tasks cost the flow the same as others of its class and age."""
     return not group.data and group.job.job.gang is None
+
+
+def is_alone(groups: Collection[Group]) -> bool:
+    """Return True for one plain group: its tasks are in line without a queue."""
+    if len(groups) > 1:
+        return False
+    (group,) = groups
+    return is_plain(group)

@@ -12,7 +12,8 @@ task that waits beyond H costs P.  What runs already is never stopped by a bound
 every bound can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with
 little most.
 
-Nodes and arcs stay when the policy changes: what it does not use has capacity 0.
+Nodes and arcs stay when the policy changes: what it does not use has capacity 0.  Jobs that come while there are no
+shares are counted once there are.
 """
 
 from __future__ import annotations
