@@ -206,3 +206,26 @@ def test_a_limit_below_what_runs_already_stops_nobody_and_no_round(limits: fs.Li
         sched.policy = fs.Policy(fairness=fs.Fairness(share, "user", limits={"a": limits, "b": limits}))
         rnd = sched.schedule(1.0)
         assert not rnd.deltas and sum(share.running for share in rnd.shares.values()) == 8
+
+
+def test_jobs_that_came_without_shares_claim_theirs_under_the_next_policy() -> None:
+    """Their arcs have an owner all the time, and what they get is what they would have got from the beginning."""
+    equal = fs.Policy(fairness=fs.Fairness(fs.MaxMin()))
+    scheds = [fs.Scheduler(policy, resources=("cpu",)) for policy in (fs.Policy(), equal)]
+    for sched in scheds:
+        sched.apply(fs.MachineAdded("m", {"cpu": 4}))
+        sched.apply(*(fs.JobSubmitted(j, [fs.Task((j, i), {"cpu": 1}) for i in range(4)]) for j in ("a", "b", "c")))
+        sched.schedule(0.0)
+        sched.builder.check_ids()
+        sched.apply(fs.JobRemoved("a"))
+        sched.schedule(1.0)
+        sched.builder.check_ids()
+        sched.policy = equal
+        rnd = sched.schedule(2.0)
+        sched.builder.check_ids()
+        assert {job: rnd.shares[job].entitled for job in rnd.shares} == {"b": 2, "c": 2}
+        assert sorted(task[0] for task in rnd.placements) == ["b", "b", "c", "c"]
+        sched.policy = fs.Policy()
+        sched.apply(fs.JobSubmitted("d", [fs.Task("d", {"cpu": 1})]), fs.JobRemoved("b"))
+        assert not sched.schedule(3.0).shares
+        sched.builder.check_ids()

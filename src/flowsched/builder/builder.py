@@ -38,7 +38,7 @@ from flowsched.builder.groups import GroupNodes
 from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
-from flowsched.builder.queues import ClassQueue, Queues, is_plain
+from flowsched.builder.queues import ClassQueue, Queues, is_alone, is_plain
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
@@ -91,13 +91,13 @@ class Builder:
         self.classes = ClassArcs(cluster, self.batch, self.machines, self.racks)
         self.reservations = Reservations(cluster, self.classes)
         self.locality = LocalityArcs(cluster, self.batch, self.racks, self.classes)
-        self.running = RunningArcs(cluster, self.batch, self.machines)
         self.groups = GroupNodes(cluster, self.batch)
+        self.running = RunningArcs(cluster, self.batch, self.machines, self.groups)
         self.shares = Shares(cluster, self.batch, self.machines.sink)
         self.left_out: dict[Group, None] = {}
         self._gangs: dict[Group, None] = {}
         """Groups of gangs that have a node."""
-        self._sent = 0
+        self._sent = self._rows = 0
         self._policies = 0
         self._known: tuple[int, int, int, int] | None = None
         self.attach(policy)
@@ -140,7 +140,8 @@ class Builder:
         )
 
     def _note_state(self) -> None:
-        self._known = self._state()
+        if self.left_out:
+            self._known = self._state()
 
     def _state(self) -> tuple[int, int, int, int]:
         """Return numbers that differ after an event, a commit, the end of a rest, and with another policy."""
@@ -180,10 +181,9 @@ class Builder:
 
     def gangs(self) -> list[JobRecord]:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
-        jobs: dict[JobRecord, None] = {}
-        for group in (*self._gangs, *self.cluster.touched):
-            if group.job.job.gang is not None and group.waiting:
-                jobs[group.job] = None
+        touched = self.cluster.touched
+        groups = (*self._gangs, *touched) if self._gangs else touched
+        jobs = dict.fromkeys([group.job for group in groups if group.job.job.gang is not None and group.waiting])
         return sorted(jobs, key=attrgetter("serial")) if jobs else []
 
     @property
@@ -209,15 +209,18 @@ class Builder:
             quotas.look(chain(changes.removed, touched))
         self._forget(changes)
         rows = self.cluster.inventory.rows  # with those of machines that came and went since the last update
-        if rows > self.machines.room:
+        if rows > self._rows:
+            self._rows = rows
             self.machines.grow(rows=rows)
-        if rows > self.classes.room:
             self.classes.grow(rows=rows)
         if changes.machines:
             self.locality.machines_change((), changes.machines)
             self._add_machines(list(changes.machines))
-        # Sorted, so that the order in which tasks were named does not show in the network.
-        self._add_groups(sorted([group for group in touched if group not in known], key=_rank), scope)
+        new = [group for group in touched if group not in known]
+        if new:
+            if len(new) > 1:  # so that the order in which tasks were named does not show in the network
+                new.sort(key=_rank)
+            self._add_groups(new, scope)
         stirred = touched if quotas is None else chain(touched, quotas.restated())
         self.groups.update(stirred, now, self.policy, scope.withheld, scope.urged, quotas)
         if self.groups.supply != self._sent:
@@ -234,12 +237,14 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        self.waiting = [cls.index for cls in self._ranks()]
+        self.waiting = [cls.index for cls in self._ranks()] if self.cluster.waiting else []
         self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
         if quotas is not None and self.policy.fairness is not None and scope.round_shares.stale:
             scope.limit_claims(quotas)
+        if self.policy.fairness is None and not self.shares.in_use:
+            return
         jobs = (group.job for group in chain(touched, changes.removed))
         self.shares.update(jobs, self.policy, self.classes.with_room, scope.round_shares)
 
@@ -315,30 +320,26 @@ class Builder:
         self.machines.add(np.array([row for row in rows if not self.machines.knows(row)], np.int64))
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
-        if not groups:
-            return
-        jobs = self.groups.without_node([group.job for group in groups])
-        classes = [index for index in {g.cls.index: None for g in groups} if self.racks.aggregator(index) is None]
+        jobs = self.groups.without_node(groups)
+        classes = self.racks.without_node(groups)
         g, j = len(groups), len(jobs)
         nodes = self.batch.new_nodes(g + j + len(classes))
-        self.groups.add_jobs(jobs, nodes[g : g + j])
+        of_groups, of_jobs = nodes[:g], nodes[g : g + j]
+        self.groups.add_jobs(jobs, of_jobs)
         if classes:
             self.racks.add_classes(classes, nodes[g + j :])
             self.classes.grow(classes=max(classes) + 1)
-        for group in groups:
-            if group.job.job.gang is not None:
-                self._gangs[group] = None
+        self._gangs.update([(group, None) for group in groups if group.job.job.gang is not None])
         with_data = [group for group in groups if group.data]
         if with_data:
             self.locality.add(with_data)
-        tails = [*nodes[g : g + j], *nodes[:g], *nodes[:g]]
+        job_nodes = self.groups.job_nodes
         heads = [self.machines.sink] * j
-        heads += [self.groups.job_node(group.job) for group in groups]
+        heads += [job_nodes[group.job] for group in groups]
         heads += [self._entry(group) for group in groups]
-        arcs = self.batch.new_arcs(tails, heads, [INF] * (j + g) + [0] * g, 0)
-        self.shares.add(jobs, nodes[g : g + j], arcs[:j])
-        self.running.add(groups, nodes[:g])
-        if self.groups.add(groups, nodes[:g], arcs[j : j + g], arcs[j + g :]):
+        arcs = self.batch.new_arcs(of_jobs + of_groups + of_groups, heads, [INF] * (j + g) + [0] * g, 0)
+        self.shares.add(jobs, of_jobs, arcs[:j])
+        if self.groups.add(groups, of_groups, arcs[j : j + g], arcs[j + g :]):
             self.groups.relevel(self.policy, scope.urged)
 
     def _entry(self, group: Group) -> int:
@@ -347,9 +348,7 @@ class Builder:
             entry = self.locality.entry(group)
             assert entry is not None
             return entry
-        aggregator = self.racks.aggregator(group.cls.index)
-        assert aggregator is not None
-        return aggregator
+        return self.racks.aggregator_of(group.cls.index)
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
@@ -363,31 +362,37 @@ class Builder:
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
         """
         classes = {cls.index: cls for cls in self.cluster.waiting}
-        near = self.locality.flows()
+        near = self.locality.flows() if self.locality.in_use else {}
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
         rows = self.classes.flows(classes, entered, changed)
         displacing: dict[int, list[int]] = {}
         for class_id, row in scope.evictions.flows():
             displacing.setdefault(class_id, []).append(row)
-        found = list(dict.fromkeys(chain(rows, displacing)))
+        found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
         if not found:
             return []
-        queues = [self.queues.of(classes[class_id]) for class_id in found]
-        fair, bucket = self.policy.fairness is not None, self.groups.bucket
-        others = [queue for queue in queues if fair or not queue.plain]
+        fair, waiting, of = self.policy.fairness is not None, self.cluster.waiting, self.queues.of
+        queues = [None if not fair and is_alone(waiting[classes[i]]) else of(classes[i]) for i in found]
+        others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
+        nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
         proposals = []
         for queue, class_id in zip(queues, found, strict=True):
-            there, made = rows.get(class_id, []), displacing.get(class_id, [])
+            cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
-            if queue.plain and not fair:  # what enters its machines left its groups
-                groups = queue.oldest(sum([units for _, units in there]) + len(made))
-            else:
+            if queue is not None and (fair or not queue.plain):
                 groups = self._oldest(queue, anywhere[class_id])
                 pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            ages = [bucket(group, self.policy, scope.urged) for group, _ in groups]
-            ages += [bucket(group, self.policy, scope.urged) for group, *_ in pairs]
-            proposals.append(ClassFlow(queue.cls, groups, there, pairs, made, (queue.cls.priority, -max(ages))))
+            else:  # what enters its machines left its groups
+                count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
+                count += len(made)
+                groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
+            age = -1
+            for group, *_ in groups + pairs if pairs else groups:
+                bucket = eldest if group in urged else nodes[group].bucket
+                if bucket > age:
+                    age = bucket
+            proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age)))
         if len(proposals) == 1:
             return proposals
         sizes = self.cluster.inventory.sizes(np.array(found, np.int64))

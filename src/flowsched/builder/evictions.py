@@ -79,7 +79,8 @@ class EvictionArcs:
 
     def restart(self) -> None:
         """Remove all offers, and forget refusals."""
-        self.withdraw()
+        if self._arcs:
+            self.withdraw()
         if not self.refused:
             return
         limits = self.classes.cluster.inventory.limits

@@ -73,6 +73,8 @@ class GroupNodes:
     supply : int
         Sum of the supplies of all groups.
     nodes : dict of Group to GroupNode
+    job_nodes : dict of JobRecord to int
+        Nodes of exactly the jobs of these groups.
     patient : dict of Group
         Groups whose oldest waiting task has reached the age bucket `WaitCost.reserve`.
     """
@@ -83,8 +85,7 @@ class GroupNodes:
         self.supply = 0
         self.patient: dict[Group, None] = {}
         self.nodes: dict[Group, GroupNode] = {}
-        self._jobs: dict[JobRecord, int] = {}
-        """Nodes of exactly the jobs of these groups."""
+        self.job_nodes: dict[JobRecord, int] = {}
         self._groups_of: dict[JobRecord, int] = {}
         """The number of groups of each job."""
         self._levels: dict[int, int] = {}
@@ -98,20 +99,15 @@ class GroupNodes:
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
-    def without_node(self, jobs: Sequence[JobRecord]) -> list[JobRecord]:
-        """Return the jobs that are new."""
-        known = self._jobs
-        return [job for job in dict.fromkeys(jobs) if job not in known]
+    def without_node(self, groups: Sequence[Group]) -> list[JobRecord]:
+        """Return the jobs of groups that are new."""
+        known = self.job_nodes
+        return list(dict.fromkeys([group.job for group in groups if group.job not in known]))
 
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
-        self._jobs.update(zip(jobs, nodes, strict=True))
-        for job in jobs:
-            self._groups_of[job] = 0
-
-    def job_node(self, job: JobRecord) -> int:
-        """Return the node of a job."""
-        return self._jobs[job]
+        for i, job in enumerate(jobs):
+            self.job_nodes[job], self._groups_of[job] = nodes[i], 0
 
     def add(self, groups: Sequence[Group], nodes: Sequence[int], wait: Sequence[int], run: Sequence[int]) -> bool:
         """Add new groups; return True if one has a priority without a cost, so that `relevel` must follow.
@@ -122,12 +118,15 @@ class GroupNodes:
         nodes, wait, run : sequence of int
             Their nodes, the arcs to the jobs' nodes, and those to aggregators or entries.
         """
+        levels, costs, new = self._levels, self._level_cost, False
         for i, group in enumerate(groups):
             self.nodes[group] = GroupNode(nodes[i], wait[i], run[i])
             self._serials[group.serial] = group
             self._groups_of[group.job] += 1
-            self._levels[group.cls.priority] = self._levels.get(group.cls.priority, 0) + 1
-        return not self._levels.keys() <= self._level_cost.keys()
+            priority = group.cls.priority
+            levels[priority] = levels.get(priority, 0) + 1
+            new |= priority not in costs
+        return new
 
     def forget(self, group: Group) -> tuple[int, int | None]:
         """Forget a group; return its node and, if the job goes with it, that of the job, for removal."""
@@ -143,7 +142,7 @@ class GroupNodes:
         if self._groups_of[group.job]:
             return node.node, None
         del self._groups_of[group.job]
-        return node.node, self._jobs.pop(group.job)
+        return node.node, self.job_nodes.pop(group.job)
 
     # -- costs of waiting ---------------------------------------------------------------------------------------
 
@@ -210,22 +209,26 @@ class GroupNodes:
         quotas: QuotaAccounts | None = None,
     ) -> None:
         """Bring groups up to date, and those whose oldest waiting task has left its age bucket."""
-        nodes, set_supply, set_capacity = self.nodes, self.batch.set_supply, self.batch.set_capacity
-        for group in chain(touched, self._aged(now)):
+        nodes, batch, due = self.nodes, self.batch, self._due
+        for group in chain(touched, self._aged(now)) if due and due[0][0] <= now else touched:
             node, tasks, waiting = nodes[group], group.tasks, len(group.waiting)
             if tasks != node.supply:
                 self.supply += tasks - node.supply
                 node.supply = tasks
-                set_supply(node.node, tasks)
-            if waiting or node.bucket or node.due < inf:  # else it is as without any that waits
+                batch.set_supply(node.node, tasks)
+            if waiting:
                 self._set_age(group, node, now, policy, urged)
-            if group in withheld:
-                waiting = 0
-            elif quotas is not None and waiting:
-                waiting = min(waiting, quotas.most(group))
+                if group in withheld:
+                    waiting = 0
+                elif quotas is not None:
+                    waiting = min(waiting, quotas.most(group))
+            elif node.bucket:
+                self._set_age(group, node, now, policy, urged)
+            else:
+                node.due = inf
             if waiting != node.waiting:
                 node.waiting = waiting
-                set_capacity(node.run, waiting)
+                batch.set_capacity(node.run, waiting)
 
     def _aged(self, now: float) -> Iterator[Group]:
         while self._due and self._due[0][0] <= now:
@@ -242,8 +245,9 @@ class GroupNodes:
     def _set_age(self, group: Group, node: GroupNode, now: float, policy: Policy, urged: Collection[Group]) -> None:
         """Set the cost of waiting by the time that the oldest task has waited."""
         bucket, due = 0, inf
-        if group.waiting:
-            since = group.waiting[0].since
+        waiting = group.waiting
+        if waiting:
+            since = waiting[0].since
             bucket, due = policy.waiting.bucket_and_due(now if since is None else since, now)
         if bucket != node.bucket:
             node.bucket = bucket
@@ -258,10 +262,13 @@ class GroupNodes:
             ):
                 self.patient[group] = None
         if due != node.due:
-            self._set_due(node, due, group)
+            node.due = due
+            if due < inf:
+                heapq.heappush(self._due, (due, group.serial))
 
     def _set_cost(self, group: Group, node: GroupNode, policy: Policy, urged: Collection[Group]) -> None:
-        cost = self._level_cost[group.cls.priority] + policy.wait(self.bucket(group, policy, urged))
+        bucket = policy.waiting.buckets if group in urged else node.bucket
+        cost = self._level_cost[group.cls.priority] + policy.scale.wait(bucket)
         if cost != node.cost:
             node.cost = cost
             self.batch.set_cost(node.wait, cost)
@@ -320,7 +327,7 @@ class GroupNodes:
             Returns the node by which a group's tasks start.
         """
         nodes = np.array([node.node for node in self.nodes.values()], np.int64)
-        jobs = np.array([self._jobs[group.job] for group in self.nodes], np.int64)
+        jobs = np.array([self.job_nodes[group.job] for group in self.nodes], np.int64)
         yield np.array([node.wait for node in self.nodes.values()], np.int64), nodes, jobs
         heads = np.array([entry(group) for group in self.nodes], np.int64)
         yield np.array([node.run for node in self.nodes.values()], np.int64), nodes, heads

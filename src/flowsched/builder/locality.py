@@ -138,6 +138,11 @@ class LocalityArcs:
         self._cut_off(touched)
         self._stale.update(touched)
 
+    @property
+    def in_use(self) -> bool:
+        """True if a group has data."""
+        return bool(self._entries)
+
     def forget_costs(self) -> None:
         """Renew all arcs in the next update."""
         self._stale.update(dict.fromkeys(self._entries))

@@ -9,7 +9,7 @@ they have changed since the last look.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
@@ -23,7 +23,7 @@ from flowsched.cluster._records import ids_of
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.cluster.state import Cluster
 
-__all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_plain"]
+__all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_alone", "is_plain"]
 
 Ints = NDArray[np.int64]
 
@@ -69,6 +69,8 @@ class ClassQueue:
     ----------
     changed : dict of Group to bool
         See `Transitions.queues`; all else here is as of the last `refresh`.
+    plain : bool
+        True if all groups are, see `is_plain`.
     """
 
     def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
@@ -81,6 +83,7 @@ class ClassQueue:
         """By slot: waiting tasks, 0 for an empty slot; the turn of the first; the two arcs of the group's node."""
         self._ids: list[tuple[Hashable, ...] | None] = []
         """Tasks by block; None where a group of the block has changed."""
+        self.plain = True
         self._odd: dict[Group, None] = {}
         """Groups that are not plain."""
         self._order: list[int] | None = None
@@ -116,6 +119,7 @@ class ClassQueue:
             self._ids.append(None)
         if not is_plain(group):
             self._odd[group] = None
+            self.plain = False
         return slot
 
     def _leave(self, group: Group, slot: int) -> None:
@@ -123,6 +127,7 @@ class ClassQueue:
         self._slots[slot] = self._ids[slot // _BLOCK] = None
         self._sizes[slot] = 0
         self._odd.pop(group, None)
+        self.plain = not self._odd
 
     def _close_ranks(self) -> None:
         """Give up the empty slots."""
@@ -144,11 +149,6 @@ class ClassQueue:
         if len(self._slot_of) == len(self._slots):
             return slice(None)
         return np.flatnonzero(np.frombuffer(self._sizes, np.int64))
-
-    @property
-    def plain(self) -> bool:
-        """True if all groups are, see `is_plain`."""
-        return not self._odd
 
     @property
     def groups(self) -> list[Group]:
@@ -232,9 +232,18 @@ class Queues:
 
     def all(self) -> list[ClassQueue]:
         """Return the queues of all classes."""
-        return list(map(self.of, self.cluster.waiting))
+        known, of = self.cluster.queues.get, self.of
+        return [queue if (queue := known(cls)) and not queue.changed else of(cls) for cls in self.cluster.waiting]
 
 
 def is_plain(group: Group) -> bool:
     """Return True for a group without data and gang: its tasks cost the flow the same as others of its class and age."""
     return not group.data and group.job.job.gang is None
+
+
+def is_alone(groups: Collection[Group]) -> bool:
+    """Return True for one plain group: its tasks are in line without a queue."""
+    if len(groups) > 1:
+        return False
+    (group,) = groups
+    return is_plain(group)

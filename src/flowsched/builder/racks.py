@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
+from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
 from flowsched.policy import Policy
@@ -130,6 +131,11 @@ class RackArcs(Columns):
     def aggregator(self, class_id: int) -> int | None:
         """Return the node of the class's aggregator, if it has one."""
         return self._aggregators.get(class_id)
+
+    def without_node(self, groups: Sequence[Group]) -> list[int]:
+        """Return the classes of groups that have no aggregator."""
+        known = self._aggregators
+        return list(dict.fromkeys([group.cls.index for group in groups if group.cls.index not in known]))
 
     def aggregator_of(self, class_id: int) -> int:
         """Return the node of the aggregator of a class that has one."""

@@ -125,7 +125,7 @@ class Reservations(Columns):
 
     def terms(self) -> list[tuple[TaskClass, int, float]]:
         """Return what is kept: class, row and until when."""
-        return [(cls, hold.row, hold.until) for cls, hold in self._holds.items()]
+        return [(cls, hold.row, hold.until) for cls, hold in self._holds.items()] if self._holds else []
 
     def due(self, now: float) -> float:
         """Return when a machine will have been kept for long enough, of those for which that is to come."""
@@ -148,7 +148,7 @@ class Reservations(Columns):
 
     def update(
         self,
-        patient: Iterable[Group],
+        patient: Collection[Group],
         now: float,
         backfill: Literal["easy", "conservative"] | None = None,
         withheld: Collection[Group] = (),
@@ -157,7 +157,7 @@ class Reservations(Columns):
 
         Parameters
         ----------
-        patient : iterable of Group
+        patient : collection of Group
             Groups with a task that has waited for long.
         now : float
         backfill : "easy", "conservative" or None
@@ -165,8 +165,9 @@ class Reservations(Columns):
         withheld : collection of Group
             Groups of which no task may start.
         """
-        self._granted.clear()
-        groups = [group for group in patient if group.waiting]
+        if self._granted:
+            self._granted.clear()
+        groups = [group for group in patient if group.waiting] if patient else []
         inventory = self.cluster.inventory
         estimates = backfill is not None and inventory.tasks.estimated > 0 and inventory.rule is None
         if not groups and not self._holds and not estimates:

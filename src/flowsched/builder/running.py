@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
+from flowsched.builder.groups import GroupNodes
 from flowsched.builder.machines import MachineArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
 from flowsched.cluster.records import Group
@@ -40,6 +41,7 @@ class RunningArcs(Columns):
     cluster : Cluster
     batch : NetworkBatch
     machines : MachineArcs
+    groups : GroupNodes
     """
 
     _arc: Ints = column("arcs")
@@ -58,13 +60,14 @@ class RunningArcs(Columns):
     _bucket_view: memoryview = view("_bucket")
     _due_view: Any = view("_due")
 
-    def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs) -> None:
+    def __init__(self, cluster: Cluster, batch: NetworkBatch, machines: MachineArcs, groups: GroupNodes) -> None:
         super().__init__()
         self.cluster = cluster
         self.batch = batch
         self.machines = machines
-        self._of: dict[Group, tuple[int, dict[int, int]]] = {}
-        """Node of each group, and the indices of its arcs by row."""
+        self.groups = groups
+        self._of: dict[Group, dict[int, int]] = {}
+        """Indices of the arcs of each group of which a task has run, by row."""
         self._indices = IdPool()
         self._next = inf
         """No later than the least of `_due`."""
@@ -112,29 +115,24 @@ class RunningArcs(Columns):
         for index in np.flatnonzero(self._due < inf).tolist():
             self._note_end(index, self._due_view[index])
 
-    def add(self, groups: Sequence[Group], nodes: Sequence[int]) -> None:
-        """Add new groups, with their nodes."""
-        for group, node in zip(groups, nodes, strict=True):
-            self._of[group] = node, {}
-
     def forget(self, group: Group) -> None:
         """Forget a group, and its arcs, which go with its node."""
-        self._free(list(self._of.pop(group)[1].values()))
+        self._free(list(self._of.pop(group, {}).values()))
 
     def forget_machines(self, group: Group, rows: Iterable[int]) -> None:
         """Forget the group's arcs to machines that go, which go with these."""
-        at = self._of[group][1] if group in self._of else {}
+        at = self._of.get(group, {})
         self._free([at.pop(row) for row in rows if row in at])
 
     def _free(self, indices: list[int]) -> None:
-        if indices:
-            self._due[indices] = inf
-            for index in indices:
-                self._indices.give(index)
+        due = self._due_view
+        for index in indices:
+            due[index] = inf
+            self._indices.give(index)
 
     def forget_costs(self) -> None:
         """Send all costs again in the next update."""
-        known = [index for _, at in self._of.values() for index in at.values()]
+        known = [index for at in self._of.values() for index in at.values()]
         self._bucket[known] = -1
         for index in known:
             self._note_end(index, -inf)
@@ -152,14 +150,16 @@ class RunningArcs(Columns):
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
         limits, set_capacity = self.cluster.inventory.limits, self.batch.set_capacity
-        running, start = self._running_view, self._since_view
+        running, start, of, nodes = self._running_view, self._since_view, self._of, self.groups.nodes
         new: list[tuple[int, int, int, int, float]] = []
         old: list[int] = []
         aged: list[int] = []
         for group, rows in touched.items():
             if not rows:
                 continue
-            node, at = self._of[group]
+            at = of.get(group)
+            if at is None:
+                at = of[group] = {}
             on = group.on
             for row in rows:
                 began, index = on.get(row), at.get(row)
@@ -170,7 +170,7 @@ class RunningArcs(Columns):
                 since = (max(began) if len(began) > 1 else began[0]) if limits(row) else inf
                 if index is None:
                     index = at[row] = self._indices.take()
-                    new.append((index, node, row, len(began), since))
+                    new.append((index, nodes[group].node, row, len(began), since))
                     continue
                 if running[index] != len(began):
                     running[index] = len(began)
@@ -179,7 +179,7 @@ class RunningArcs(Columns):
                     start[index] = since
                     aged.append(index)
         if old:
-            self.batch.remove_arcs(self._arc[old])
+            self.batch.remove_arcs([self._arc_view[index] for index in old])
             self._free(old)
         if now >= self._next:
             aged = sorted({*aged, *self._ended(now)})
@@ -198,7 +198,8 @@ class RunningArcs(Columns):
                 arcs.append(self._arc_view[index])
                 costs.append(cost)
             self._note_end(index, due)
-            self._next = min(self._next, due)
+            if due < self._next:
+                self._next = due
         self.batch.set_costs(arcs, costs)
 
     def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
@@ -217,7 +218,8 @@ class RunningArcs(Columns):
             age = ages.get(since)
             if age is None:
                 age = ages[since] = _age(since, policy, now)
-                self._next = min(self._next, age[1])
+                if age[1] < self._next:
+                    self._next = age[1]
             running[index], start[index], buckets[index] = count, since, age[0]
             self._note_end(index, age[1])
             tails.append(node)
@@ -230,7 +232,8 @@ class RunningArcs(Columns):
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
-        known = [(index, node, row) for node, at in self._of.values() for row, index in at.items()]
+        nodes = self.groups.nodes
+        known = [(index, nodes[group].node, row) for group, at in self._of.items() for row, index in at.items()]
         index, node, row = np.array(known, np.int64).reshape(-1, 3).T
         yield self._arc[index], node, self.machines.node[row]
 
@@ -238,4 +241,4 @@ class RunningArcs(Columns):
 def _age(since: float, policy: Policy, now: float) -> tuple[int, float, int]:
     """Return the age bucket of a run, when it ends, and the cost of a place there."""
     bucket, due = policy.waiting.bucket_and_due(since, now)
-    return bucket, due, -policy.stay(bucket)
+    return bucket, due, -policy.scale.stay(bucket)

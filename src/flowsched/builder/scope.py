@@ -164,10 +164,13 @@ class RoundScope:
 
     def restore(self) -> None:
         """Undo everything, but for groups that are left out until there are news."""
-        self._unlimit_claims()
-        for group in [group for group in self.withheld if group not in self._left_out]:
-            self.release(group)
-        urged, self.urged = self.urged, {}
-        for group in urged:
-            self._groups.reprice(group, self.policy, self.urged)
+        if self._limited:
+            self._unlimit_claims()
+        if self.withheld:
+            for group in [group for group in self.withheld if group not in self._left_out]:
+                self.release(group)
+        if self.urged:
+            urged, self.urged = self.urged, {}
+            for group in urged:
+                self._groups.reprice(group, self.policy, self.urged)
         self.evictions.restart()

@@ -12,7 +12,8 @@ task that waits beyond H costs P.  What runs already is never stopped by a bound
 every bound can be met.  A ladder has no bounds; there the tasks that wait first cost least, those that leave one with
 little most.
 
-Nodes and arcs stay when the policy changes: what it does not use has capacity 0.
+Nodes and arcs stay when the policy changes: what it does not use has capacity 0.  Jobs that come while there are no
+shares are counted once there are.
 """
 
 from __future__ import annotations
@@ -91,6 +92,9 @@ class Shares(Columns):
         self._policy: Policy | None = None
         self._stale: dict[JobRecord, None] = {}
         """Jobs that the next update counts again."""
+        self._sink = sink
+        self._apart: dict[JobRecord, tuple[int, int]] = {}
+        """Nodes and arcs to the sink of jobs that have come while no claimant had a share."""
         self._claims: Claims | None = None
         self._share: Ints = np.zeros(0, np.int64)
         """Entitlement of each claimant, by its number, and so for the next three."""
@@ -105,19 +109,22 @@ class Shares(Columns):
 
     def add(self, jobs: Sequence[JobRecord], nodes: Sequence[int], arcs: Sequence[int]) -> None:
         """Add new jobs, with their nodes and the arcs from these to the sink."""
-        if not jobs:
-            return
-        self._claimants.add(jobs, nodes, arcs)
+        for i, job in enumerate(jobs):
+            self._apart[job] = nodes[i], arcs[i]
+
+    def _let_claim(self) -> None:
+        """Let the jobs that have come claim shares."""
+        jobs, self._apart = self._apart, {}
+        self._claimants.add(list(jobs), [node for node, _ in jobs.values()], [arc for _, arc in jobs.values()])
         if self._claimants.room > len(self._within):
             self._counts.grow(jobs=self._claimants.room)
             self.grow(jobs=self._claimants.room)
-        for job in jobs:
-            self._stale[job] = None
+        self._stale.update(dict.fromkeys(jobs))
 
     def forget(self, job: JobRecord) -> list[int]:
         """Forget a job; return the nodes that go with it, for removal."""
         self._stale.pop(job, None)
-        return self._claimants.forget(job)
+        return [] if self._apart.pop(job, None) is not None else self._claimants.forget(job)
 
     def waive(self, group: Group, claiming: int = 0) -> None:
         """Let no more than so many waiting tasks of a group claim a share, so that others get their part."""
@@ -142,7 +149,7 @@ class Shares(Columns):
             claimants that run less than their share.  They stand aside, so that others get what they cannot use.
         state : RoundShares
         """
-        if not self._gradual or self._claims is None or self._fairness is None:
+        if self._fairness is None or self._claims is None or not self._gradual:
             return False
         if not proposed:
             running = self._claimants.total(self._counts.tasks - self._counts.waiting)
@@ -176,6 +183,8 @@ class Shares(Columns):
         state : RoundShares
         """
         fairness = policy.fairness
+        if self._apart:
+            self._let_claim()
         if fairness is not self._fairness:
             self._switch(fairness)
             state.stale = True
@@ -201,6 +210,11 @@ class Shares(Columns):
             state.stale = False
         if changed:
             self._bound(fairness, policy)
+
+    @property
+    def in_use(self) -> bool:
+        """True if there were shares at the last update."""
+        return self._fairness is not None
 
     def excess(self, changed: Iterable[JobRecord]) -> list[tuple[list[JobRecord], int]]:
         """Return claimants that run more tasks than they may, as jobs, each with the surplus.
@@ -302,7 +316,9 @@ class Shares(Columns):
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""
-        return self._claimants.kept_arcs()
+        apart = np.array(list(self._apart.values()), np.int64).reshape(-1, 2)
+        yield apart[:, 1], apart[:, 0], np.full(len(apart), self._sink)
+        yield from self._claimants.kept_arcs()
 
     def _note_full(self, fairness: Fairness, full: NDArray[np.bool_]) -> None:
         jobs = self._claimants.jobs()

@@ -26,7 +26,7 @@ from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
 from flowsched.rounds.fair_order import Route, progressive_fill
-from flowsched.rounds.packing import fill
+from flowsched.rounds.packing import fill, start_all
 from flowsched.rounds.preemption import candidates, victims
 
 __all__ = ["AdmissionCheck"]
@@ -68,7 +68,10 @@ class AdmissionCheck:
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
-        step, positions = self.builder.policy.step, self.builder.shares.positions()
+        step, fairness = self.builder.policy.step, self.builder.policy.fairness
+        if not proposals and fairness is None:
+            return False
+        positions = None if fairness is None else self.builder.shares.positions()
         attempt = _Attempt(self)
         again = step < 1 and bool(proposals)
         if self.quotas is not None:
@@ -80,6 +83,8 @@ class AdmissionCheck:
         if positions is not None and len(proposals) > 1:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
+        elif len(proposals) == 1 and not proposals[0].near:  # no machine is contested
+            start_all(proposals[0], attempt.start_here)
         else:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
@@ -99,9 +104,6 @@ class AdmissionCheck:
         """
         if self.builder.policy.fairness is not None:
             yield from ([proposal] for proposal in proposals)
-            return
-        if len(proposals) == 1:
-            yield proposals
             return
         for _, alike in groupby(proposals, attrgetter("standing")):
             yield list(alike)
@@ -209,11 +211,13 @@ class AdmissionCheck:
         again : bool
             True if the flow must be looked at again.
         """
-        done, again = 0, False
+        done, again, spare = 0, False, self.cluster.inventory.spare
         while done < len(tasks):
-            alike = self._start_alike(tasks, done, row)
+            room = spare(row, tasks[done].group.cls.index, len(tasks) - done)
+            alike = untouched(tasks, done, room, self.transaction.before) if room else None
             if alike:
-                done += alike
+                self.transaction.start(alike, row, ())
+                done += len(alike)
                 continue
             outcome = self._start(tasks[done], row)
             if outcome is None:
@@ -222,15 +226,6 @@ class AdmissionCheck:
             done += 1
             again |= outcome
         return done, again
-
-    def _start_alike(self, tasks: Sequence[TaskRecord], first: int, row: int) -> int:
-        """Start the tasks at the front that can be taken together; return their number."""
-        group = tasks[first].group
-        room = self.cluster.inventory.spare(row, group.cls.index, len(tasks) - first)
-        alike = untouched(tasks, first, room, self.transaction.before) if room else []
-        if alike:
-            self.transaction.start(alike, row, ())
-        return len(alike)
 
     def _start(self, task: TaskRecord, row: int) -> bool | None:
         """Try one task on one machine: return None if it is refused, else True if others had to stop."""
@@ -283,12 +278,13 @@ class AdmissionCheck:
         """At the end, restore victims of tasks that do not start after all, where no other task is in the way."""
         if self.quotas is not None:
             self.quotas.look()
+        if not self.evicted_for:
+            return
         noted = list(self.evicted_for)
         for task in dict.fromkeys(self.evicted_for.values()):
             if task.place is None or not self._moved(task):
                 self._restore_victims(task)
-        if noted:
-            self.keep_shares((), noted)
+        self.keep_shares((), noted)
 
     def _restore_victims(self, task: TaskRecord) -> list[TaskRecord]:
         """Restore the victims of a task where no other task is in the way; return the others."""
@@ -319,9 +315,9 @@ class AdmissionCheck:
 
     def make_room(self) -> bool:
         """Open arcs where evicting worse tasks could make room for waiting classes; return True if there are any."""
-        builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
-        if policy.preemption is None or not self.cluster.waiting:
+        if not self.cluster.waiting or self.builder.policy.preemption is None:
             return False
+        builder, policy, evictions = self.builder, self.builder.policy, self.scope.evictions
         worst = self.cluster.inventory.worst_running()
         waiting = sorted(self.cluster.waiting, key=attrgetter("rank"))
         better = [

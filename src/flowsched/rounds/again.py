@@ -12,6 +12,8 @@ that a round in between leaves cluster and network as they are.  Three things sa
 
 from __future__ import annotations
 
+from math import inf
+
 from flowsched.builder.builder import Builder
 from flowsched.builder.scope import RoundScope
 
@@ -45,7 +47,7 @@ class Stillness:
         if cut or builder.cluster.inventory.rule is not None:  # a fit rule may go by the time
             return now
         if waiting == len(builder.cluster.resting):
-            return builder.cluster.back_at
+            return builder.cluster.back_at if waiting else inf
         moved = builder.cluster.touched or builder.reservations.terms() != self._terms
         if moved or (builder.policy.fairness is not None and builder.batch.count != self._changes):
             return now

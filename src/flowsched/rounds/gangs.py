@@ -52,8 +52,10 @@ class Gangs:
         self.check = check
         self._urged: dict[JobRecord, None] = {}
         self._aside: dict[JobRecord, None] = {}
-        self.out: dict[JobRecord, None] = dict.fromkeys(group.job for group in builder.left_out)
+        self.out: dict[JobRecord, None] = dict.fromkeys([group.job for group in builder.left_out])
         self._looked = False
+        if not builder.gangs():
+            return
         suitability = builder.cluster.inventory.suitability
         if builder.cluster.inventory.rule is None:  # by which more may fit than tasks ask for
             self._leave_out_where_short(

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -46,11 +47,13 @@ from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import outcome
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats
+from flowsched.rounds.values import Round, RoundStats, Share
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
 __all__ = ["make_round"]
+
+_NO_SHARES: Mapping[Hashable, Share] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -122,8 +125,10 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
                 check.restore_unneeded()
                 withheld = withhold(check)
                 out = outcome(check)
-                told = builder.shares.report(task.group.job for task in transaction.before)
-                shares = None if told is None else ShareReport(*told)
+                shares = None
+                if builder.shares.in_use or builder.shares.limit:
+                    told = builder.shares.report([task.group.job for task in transaction.before])
+                    shares = None if told is None else ShareReport(*told)
                 waiting = verdicts.waiting(had_room, clock.late, gangs.out, withheld)
             finally:
                 transaction.rollback()
@@ -148,7 +153,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
         gap=clock.gap,
         cost=clock.cost,
     )
-    return out.round(now, waiting, stats, shares or MappingProxyType({}), again_at), cut
+    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
@@ -158,8 +163,9 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
     offered = proposed = False
     while True:
         start = time.perf_counter()
-        builder.update(cluster.changes(scope.now), scope)
-        had_room.update(builder.classes.with_room(builder.waiting))
+        builder.update(cluster.changes(), scope)  # `make_round` has told the time
+        if builder.waiting:
+            had_room.update(builder.classes.with_room(builder.waiting))
         updated = time.perf_counter()
         clock.update += updated - start
         again = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 
 from flowsched.cluster._records import moved
 from flowsched.rounds.admission import AdmissionCheck
@@ -21,20 +20,34 @@ from flowsched.rounds.values import (
 
 __all__ = ["Outcome", "outcome"]
 
+_new, _set = object.__new__, object.__setattr__
 
-@dataclass(slots=True)
+
 class Outcome:
     """Parts of a round as they are collected."""
 
-    placements: dict[Hashable, Hashable] = field(default_factory=dict)
-    preemptions: dict[Hashable, Preemption] = field(default_factory=dict)
-    migrations: dict[Hashable, tuple[Hashable, Hashable]] = field(default_factory=dict)
-    devices: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    turns: dict[Hashable, int] = field(default_factory=dict)
-    gangs: dict[Hashable, int] = field(default_factory=dict)
-    preempts: list[Delta] = field(default_factory=list)
-    migrates: list[Delta] = field(default_factory=list)
-    places: list[Delta] = field(default_factory=list)
+    __slots__ = (
+        "devices",
+        "gangs",
+        "migrates",
+        "migrations",
+        "placements",
+        "places",
+        "preemptions",
+        "preempts",
+        "turns",
+    )
+
+    def __init__(self) -> None:
+        self.placements: dict[Hashable, Hashable] = {}
+        self.preemptions: dict[Hashable, Preemption] = {}
+        self.migrations: dict[Hashable, tuple[Hashable, Hashable]] = {}
+        self.devices: dict[Hashable, tuple[int, ...]] = {}
+        self.turns: dict[Hashable, int] = {}
+        self.gangs: dict[Hashable, int] = {}
+        self.preempts: list[Delta] = []
+        self.migrates: list[Delta] = []
+        self.places: list[Delta] = []
 
     def round(
         self,
@@ -45,12 +58,12 @@ class Outcome:
         again_at: float,
     ) -> Round:
         """Return all of it as one value."""
-        made: Round = object.__new__(Round)  # as its ``__init__`` does, at once
-        made.__dict__.update(
-            now=now, placements=self.placements, preemptions=self.preemptions, migrations=self.migrations, devices=self.devices,
-            waiting=waiting, deltas=(*self.preempts, *self.migrates, *self.places), stats=stats, shares=shares, turns=self.turns,
-            gangs=self.gangs, again_at=again_at,
-        )  # fmt: skip
+        made: Round = _new(Round)  # as its ``__init__`` does, at once
+        _set(made, "__dict__", {
+            "now": now, "placements": self.placements, "preemptions": self.preemptions, "migrations": self.migrations,
+            "devices": self.devices, "waiting": waiting, "deltas": (*self.preempts, *self.migrates, *self.places), "stats": stats,
+            "shares": shares, "turns": self.turns, "gangs": self.gangs, "again_at": again_at,
+        })  # fmt: skip
         return made
 
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -34,7 +33,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 
-__all__ = ["fill"]
+__all__ = ["fill", "start_all"]
 
 Ints = NDArray[np.int64]
 
@@ -127,7 +126,7 @@ def fill(
     """
     inventory = classes.cluster.inventory
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-        _start_all(proposals[0], start)
+        start_all(proposals[0], start)
         return
     sent: list[tuple[int, _Offer]] = []
     displacing: list[tuple[_Queue, list[int]]] = []
@@ -137,11 +136,14 @@ def fill(
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
             sent.append((row, _Offer(_Queue(proposal, group.waiting[first : first + units]), units)))
-        tasks: list[TaskRecord] = []
-        for group, units in proposal.groups:
-            first = taken.get(group.serial, 0)
-            tasks += group.waiting[first : first + units]
-        if len(proposal.groups) > 1:
+        if len(proposal.groups) == 1 and not taken:
+            ((group, units),) = proposal.groups
+            tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
+        else:
+            tasks = []
+            for group, units in proposal.groups:
+                first = taken.get(group.serial, 0)
+                tasks += group.waiting[first : first + units]
             tasks.sort(key=attrgetter("turn"))
         queue = _Queue(proposal, tasks)
         for row, units in proposal.rows:
@@ -166,13 +168,19 @@ def fill(
             _Offer(queue, 1).start(row, 1, start)
 
 
-def _start_all(proposal: ClassFlow, start: Start) -> None:
-    """Start the tasks of a proposal on the machines in their order."""
-    tasks = [task for group, units in proposal.groups for task in group.waiting[:units]]
-    if len(proposal.groups) > 1:
+def start_all(proposal: ClassFlow, start: Start) -> None:
+    """Start the tasks of a proposal, none of them near their data, on the machines in their order."""
+    groups, rows = proposal.groups, proposal.rows
+    if len(groups) == 1:
+        ((group, units),) = groups
+        tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
+    else:
+        tasks = [task for group, units in groups for task in group.waiting[:units]]
         tasks.sort(key=attrgetter("turn"))
+    if proposal.displacing:
+        rows = [*rows, *((row, 1) for row in proposal.displacing)]
     first = 0
-    for row, units in chain(proposal.rows, ((row, 1) for row in proposal.displacing)):
+    for row, units in rows:
         if first == len(tasks):
             break
         first += start(tasks[first : first + units], row)
@@ -203,7 +211,8 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
             class_id = offer.queue.index
             units[class_id] = units.get(class_id, 0) + offer.units
     index = np.array(list(units), np.int64)
-    asked = (inventory.demand[index] * np.array(list(units.values()))[:, None]).sum(axis=0)
+    demand = inventory.demand[index]
+    asked = np.array(list(units.values())) @ demand
     if preempts:
         running = inventory.tasks.class_id[inventory.tasks.row >= 0]
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
@@ -211,7 +220,7 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     free = inventory.free[: inventory.rows]
     # Few machines have that much where much waits, and no others have room.
     known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
-    if known and (asked > _pairs.spacious(inventory, inventory.demand[index].min(axis=0))).any():
+    if known and (asked > _pairs.spacious(inventory, demand.min(axis=0))).any():
         return True
     free = free[classes.offers(index).any(axis=0)].sum(axis=0)
     return bool((asked > free).any())
@@ -228,7 +237,7 @@ class _Rooms:
     rows : list of int
         Their machines.
     at_row : dict of int to list of int
-        By machine, the offers that may start a task.
+        By machine, the offers that may start a task; none is empty.
     least : ndarray of float64
         Part of the machine that is left of the resource of which least is left; negative where the task may not start.
     room : ndarray of float64
@@ -268,7 +277,9 @@ class _Rooms:
         if same:
             some = np.array(same)
             self.least[some], self.room[some] = least, _ = self._look(some, row)
-            self.at_row[row] = some[least >= 0].tolist()
+            self.at_row[row] = same = some[least >= 0].tolist()
+        if not same:
+            del self.at_row[row]
 
     def _next(self, same: list[int]) -> int:
         """Return, of the first few in line on a machine, the one that leaves the best room."""
@@ -293,7 +304,7 @@ def _fill_together(
             line.append((offer.queue.standing, begin, end))
             begin = end
     heapify(line)
-    while line:
+    while line and rooms.at_row:
         standing, begin, end = line[0]
         queue = rooms.offers[begin].queue
         at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())

@@ -223,10 +223,10 @@ class Verdicts:
         withheld : collection of hashable
             Tasks that start when runs have stopped.
         """
+        rest = self._rest(withheld) if withheld or self.cluster.resting else []
+        if not self.cluster.waiting:
+            return Waiting(rest, sum([len(ids) for ids, _, _ in rest]))
         queues = self.builder.queues.all()
-        rest = self._rest(withheld)
-        if not queues:
-            return Waiting(rest)
         roomy = [queue.cls.index in had_room for queue in queues]
         outbid = [i for i in range(len(queues)) if late or roomy[i]]
         scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
