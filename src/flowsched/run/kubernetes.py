@@ -24,11 +24,11 @@ from uuid import uuid4
 from flowsched.boundary.validate import number
 from flowsched.cluster.events import JobSubmitted, MachineAdded
 from flowsched.exceptions import FlowschedError
-from flowsched.run.adapter import Adapter, recorded
+from flowsched.run.adapter import Adapter, Held, recorded
+from flowsched.run.command import Command, outcome
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
+from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.local import Command, outcome
 from flowsched.run.pods import DRIVER, RECORD, SCHEDULER, is_over, made, ready
 from flowsched.run.pods import machine as as_machine
 from flowsched.run.pods import task as as_task
@@ -41,18 +41,14 @@ _LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preem
 """How reasons begin with which the node's kubelet, not the pod itself, ended it."""
 
 
-@dataclass(eq=False, slots=True)
-class _Pod:
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Pod(Held):
     """A run, and the path of its pod."""
 
-    run: Run
     path: str
-    stopped: bool = False
-    begun: bool = False
-    over: bool = False
 
 
-class KubernetesExecutor(Adapter):
+class KubernetesExecutor(Adapter[_Pod]):
     """Runs pods; a payload is a pod as the API has it (a dict), a `Command`, or the path of a pod that waits.
 
     Parameters
@@ -87,7 +83,6 @@ class KubernetesExecutor(Adapter):
         self._resources, self._client, self._image = tuple(resources), client, image
         self._space, self._name = f"/api/v1/namespaces/{namespace}/pods", name or f"driver-{uuid4().hex[:12]}"
         self._lost, self._life = number("lost", lost, 0), uuid4().hex[:12]
-        self._pods: dict[int, _Pod] = {}
         self._by_path: dict[str, _Pod] = {}
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
@@ -113,8 +108,8 @@ class KubernetesExecutor(Adapter):
                 self.later(self._delete(path))
                 continue
             run, _ = recorded(about["annotations"][RECORD])
-            self._pods[run.number] = self._by_path[path] = _Pod(run, path)
-        runs = [pod.run for pod in self._pods.values()]
+            self.held[run.number] = self._by_path[path] = _Pod(run, path=path)
+        runs = [pod.run for pod in self.held.values()]
         self._settle()
         for path, known in self._by_path.items():
             self._see(known, self._seen["pods"][path])
@@ -126,25 +121,20 @@ class KubernetesExecutor(Adapter):
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         if isinstance(run.payload, str) and run.payload.startswith("/api/"):
-            pod, body = _Pod(run, run.payload), None
+            pod, body = _Pod(run, path=run.payload), None
         else:
             name = f"{self._name}-{self._life}-{run.number}"
-            pod, body = _Pod(run, f"{self._space}/{name}"), made(run, name, self._name, self._image)
-        self._pods[run.number] = self._by_path[pod.path] = pod
+            pod, body = _Pod(run, path=f"{self._space}/{name}"), made(run, name, self._name, self._image)
+        self.held[run.number] = self._by_path[pod.path] = pod
         self.later(self._begin(pod, body))
 
-    def stop(self, run: Run) -> None:
-        """See `Executor.stop`."""
-        pod = self._pods.get(run.number)
-        if pod is None or pod.over:
-            self.tell(Stopped(run.number))
-        else:
-            pod.stopped = True
-            self.later(self._delete(pod.path))
+    def halt(self, held: _Pod) -> None:
+        """See `Adapter.halt`."""
+        self.later(self._delete(held.path))
 
     def release(self, run: Run) -> None:
         """See `Executor.release`; a pod that was made here is deleted."""
-        pod = self._pods.pop(run.number, None)
+        pod = self.held.pop(run.number, None)
         if pod is not None:
             pod.stopped = True
             del self._by_path[pod.path]
@@ -212,9 +202,7 @@ class KubernetesExecutor(Adapter):
                 if error.status != 409 or (await self._ask("GET", pod.path))["spec"].get("nodeName") != run.machine:
                     raise
         except KubernetesError as error:
-            if not pod.over:
-                pod.over = True
-                self.tell(Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
+            self.finish(pod, Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
 
     async def _delete(self, path: str) -> None:
         """Delete a pod; one that is not there is over."""
@@ -263,18 +251,16 @@ class KubernetesExecutor(Adapter):
 
     def _gone(self, path: str) -> None:
         pod = self._by_path.get(path)
-        if pod is not None and not pod.over:
-            pod.over = True
-            self.tell(Stopped(pod.run.number))
+        if pod is not None:
+            self.finish(pod, Stopped(pod.run.number))
 
     def _see(self, pod: _Pod, one: Mapping[str, Any]) -> None:
         """Take note of the state of a run's pod."""
         status, number = one.get("status", {}), pod.run.number
         if pod.over:
             return
-        if status.get("phase") == "Running" and not pod.begun:
-            pod.begun = True
-            self.tell(Started(number))
+        if status.get("phase") == "Running":
+            self.begin(pod)
         if not is_over(one):
             return
         pod.over = True

@@ -12,9 +12,8 @@ from typing import Any
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import Task
 from flowsched.run.adapter import record
+from flowsched.run.command import Command, script
 from flowsched.run.executor import Run
-from flowsched.run.local import Command
-from flowsched.run.shell import script
 
 __all__ = ["DRIVER", "RECORD", "SCHEDULER", "is_over", "machine", "made", "ready", "task"]
 

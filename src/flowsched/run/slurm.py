@@ -25,10 +25,9 @@ from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import FlowschedError
-from flowsched.run.adapter import Adapter, Folder
-from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
-from flowsched.run.local import outcome
-from flowsched.run.shell import script
+from flowsched.run.adapter import Adapter, Folder, Held
+from flowsched.run.command import outcome, script
+from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 __all__ = ["SlurmError", "SlurmExecutor"]
 
@@ -47,21 +46,17 @@ class SlurmError(FlowschedError):
     """Slurm refused a request, or ended a job for a reason of its own."""
 
 
-@dataclass(eq=False, slots=True)
-class _Job:
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Job(Held):
     """A run, and its job's id, "" until that is submitted.
 
     The record of the run is there from the submission until `release`.
     """
 
-    run: Run
     id: str = ""
-    stopped: bool = False
-    begun: bool = False
-    over: bool = False
 
 
-class SlurmExecutor(Adapter):
+class SlurmExecutor(Adapter[_Job]):
     """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
 
     A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
@@ -92,7 +87,6 @@ class SlurmExecutor(Adapter):
         self._resources, self._poll = tuple(resources), number("poll", poll, 0.01)
         self._part = [f"--partition={partition}"] if partition else []
         self._folder = Folder(folder, sync=True)
-        self._jobs: dict[int, _Job] = {}
         self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
         self._pending: dict[str, list[str]] = {"release": [], "cancel": []}
 
@@ -107,8 +101,8 @@ class SlurmExecutor(Adapter):
         for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
             path.unlink()
         for run, record in records:
-            self._jobs[run.number] = _Job(run, record["job"])
-        runs = [job.run for job in self._jobs.values()]
+            self.held[run.number] = _Job(run, id=record["job"])
+        runs = [job.run for job in self.held.values()]
         await self._look()
         self.later(
             self.follow(self._look, self._poll, SlurmError)
@@ -118,22 +112,17 @@ class SlurmExecutor(Adapter):
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         text = "#!/bin/sh\n" + script(run)
-        job = self._jobs[run.number] = _Job(run)
+        job = self.held[run.number] = _Job(run)
         self.later(self._submit(job, text))
 
-    def stop(self, run: Run) -> None:
-        """See `Executor.stop`."""
-        job = self._jobs.get(run.number)
-        if job is None or job.over:
-            self.tell(Stopped(run.number))
-            return
-        job.stopped = True
-        if job.id:
-            self._soon("cancel", job.id)
+    def halt(self, held: _Job) -> None:
+        """See `Adapter.halt`."""
+        if held.id:
+            self._soon("cancel", held.id)
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
-        job = self._jobs.pop(run.number, None)
+        job = self.held.pop(run.number, None)
         if job is not None:
             job.stopped = True  # one of a node that is gone may not be submitted yet
             self._folder.remove(run)
@@ -141,7 +130,7 @@ class SlurmExecutor(Adapter):
     async def close(self) -> None:
         """See `Executor.close`."""
         await self.end_acts()
-        self._jobs.clear()
+        self.held.clear()
         self._folder.close()
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -162,13 +151,13 @@ class SlurmExecutor(Adapter):
                         job.id = (await _call(words, text)).strip().partition(";")[0]
                     except SlurmError as error:
                         if not re.search("contact|timed out|[Cc]onnect|Zero Bytes", str(error)):
-                            self._over(job, Failed(run.number, error))
+                            self.finish(job, Failed(run.number, error))
                             return
                         await asyncio.sleep(self._poll)  # the controller does not answer now
         finally:
             self._submitting -= 1
         if not job.id:
-            self._over(job, Stopped(run.number))
+            self.finish(job, Stopped(run.number))
         elif job.stopped:
             self._soon("cancel", job.id)
         else:
@@ -194,7 +183,7 @@ class SlurmExecutor(Adapter):
 
         The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
         """
-        asked = [job for job in self._jobs.values() if job.id and not job.over]
+        asked = [job for job in self.held.values() if job.id and not job.over]
         nodes, unused = await self._ask_nodes()
         answer = await _call(
             ["squeue", "-h", "-t", "all", "-n", self._name, "-O", "JobID:|,State:|,exit_code:|,Reason:|"]
@@ -207,11 +196,11 @@ class SlurmExecutor(Adapter):
             if not job.over:
                 self._see(job, *there.get(job.id, ("GONE", "0", "None")), job.run.machine in unused)
         if not self._submitting:
-            ids = {job.id for job in self._jobs.values()}
+            ids = {job.id for job in self.held.values()}
             for id, (_, _, reason) in there.items():
                 if reason == "JobHeldUser" and id not in ids:
                     self._soon("cancel", id)  # of a submission that was cut off
-        used = {job.run.machine for job in self._jobs.values() if not job.over}
+        used = {job.run.machine for job in self.held.values() if not job.over}
         self.show({**{node: None for node in self.machines if node in used}, **nodes})
 
     def _see(self, job: _Job, state: str, code: str, reason: str, unused: bool) -> None:
@@ -222,23 +211,18 @@ class SlurmExecutor(Adapter):
                 self._soon("release", job.id)
             elif unused:
                 self._soon("cancel", job.id)
-        elif state == "RUNNING" and not job.begun:
-            job.begun = True
-            self.tell(Started(number))
+        elif state == "RUNNING":
+            self.begin(job)
         elif state == "COMPLETED":
-            self._over(job, Ended(number, 0))
+            self.finish(job, Ended(number, 0))
         elif state == "CANCELLED":
-            self._over(job, Stopped(number))
+            self.finish(job, Stopped(number))
         elif state == "FAILED" and int(code):
             status = os.waitstatus_to_exitcode(int(code))
-            self._over(job, outcome(job.run, status if status > 0 else 128 - status, False))
+            self.finish(job, outcome(job.run, status if status > 0 else 128 - status, False))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
-            self._over(job, Failed(number, error, lost=state in _LOST))
-
-    def _over(self, job: _Job, told: Told) -> None:
-        job.over = True
-        self.tell(told)
+            self.finish(job, Failed(number, error, lost=state in _LOST))
 
     async def _ask_nodes(self) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
         """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
