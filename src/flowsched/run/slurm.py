@@ -14,36 +14,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 from uuid import uuid4
 
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded
-from flowsched.exceptions import FlowschedError
+from flowsched.run import slurmctl
 from flowsched.run.adapter import Adapter, Folder, Held
 from flowsched.run.command import outcome, script
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.slurmctl import NoAnswerError, SlurmError
 
 __all__ = ["SlurmError", "SlurmExecutor"]
 
 _AT_ONCE = 8
 """Submissions under way at a time."""
 
-_USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
-"""States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
-
 _LOST = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "GONE"}
 
 _FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
-
-
-class SlurmError(FlowschedError):
-    """Slurm refused a request, or ended a job for a reason of its own."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -138,22 +129,17 @@ class SlurmExecutor(Adapter[_Job]):
     async def _submit(self, job: _Job, text: str) -> None:
         """Submit a job, put it on record, and release it."""
         run = job.run
-        words = ["sbatch", "--hold", "--parsable", "--no-requeue", "--nodes=1", f"--nodelist={run.machine}"]
-        words += [f"--job-name={self._name}", f"--comment={run.task!r}"[:200], "--output=/dev/null", *self._part]
-        for amount, option in (("cpu", "--cpus-per-task="), ("mem", "--mem="), ("gpu", "--gres=gpu:")):
-            if run.demand.get(amount):
-                words.append(f"{option}{ceil(run.demand[amount])}")
         self._submitting += 1
         try:
             async with self._turn:
                 while not job.stopped and not job.id:
                     try:
-                        job.id = (await _call(words, text)).strip().partition(";")[0]
+                        job.id = await slurmctl.submit(run, text, self._name, self._part)
+                    except NoAnswerError:
+                        await asyncio.sleep(self._poll)
                     except SlurmError as error:
-                        if not re.search("contact|timed out|[Cc]onnect|Zero Bytes", str(error)):
-                            self.finish(job, Failed(run.number, error))
-                            return
-                        await asyncio.sleep(self._poll)  # the controller does not answer now
+                        self.finish(job, Failed(run.number, error))
+                        return
         finally:
             self._submitting -= 1
         if not job.id:
@@ -174,7 +160,7 @@ class SlurmExecutor(Adapter[_Job]):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await _call(["scontrol", "release", ",".join(ids)] if act == "release" else ["scancel", *ids])
+            await (slurmctl.release if act == "release" else slurmctl.cancel)(ids)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -184,17 +170,11 @@ class SlurmExecutor(Adapter[_Job]):
         The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
         """
         asked = [job for job in self.held.values() if job.id and not job.over]
-        nodes, unused = await self._ask_nodes()
-        answer = await _call(
-            ["squeue", "-h", "-t", "all", "-n", self._name, "-O", "JobID:|,State:|,exit_code:|,Reason:|"]
-        )
-        there = {}
-        for line in answer.splitlines():
-            id, state, code, reason, _ = line.strip().split("|")
-            there[id] = state, code, reason
+        nodes, unused = await slurmctl.nodes(self._resources, self._part)
+        there = await slurmctl.jobs(self._name)
         for job in asked:
             if not job.over:
-                self._see(job, *there.get(job.id, ("GONE", "0", "None")), job.run.machine in unused)
+                self._see(job, *there.get(job.id, ("GONE", 0, "None")), job.run.machine in unused)
         if not self._submitting:
             ids = {job.id for job in self.held.values()}
             for id, (_, _, reason) in there.items():
@@ -203,7 +183,7 @@ class SlurmExecutor(Adapter[_Job]):
         used = {job.run.machine for job in self.held.values() if not job.over}
         self.show({**{node: None for node in self.machines if node in used}, **nodes})
 
-    def _see(self, job: _Job, state: str, code: str, reason: str, unused: bool) -> None:
+    def _see(self, job: _Job, state: str, code: int, reason: str, unused: bool) -> None:
         """Take note of the state of a job."""
         number = job.run.number
         if state == "PENDING" and not job.stopped:
@@ -217,41 +197,9 @@ class SlurmExecutor(Adapter[_Job]):
             self.finish(job, Ended(number, 0))
         elif state == "CANCELLED":
             self.finish(job, Stopped(number))
-        elif state == "FAILED" and int(code):
-            status = os.waitstatus_to_exitcode(int(code))
+        elif state == "FAILED" and code:
+            status = os.waitstatus_to_exitcode(code)
             self.finish(job, outcome(job.run, status if status > 0 else 128 - status, False))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
             self.finish(job, Failed(number, error, lost=state in _LOST))
-
-    async def _ask_nodes(self) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
-        """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
-        nodes: dict[Hashable, MachineAdded] = {}
-        unused: set[Hashable] = set()
-        for line in (await _call(["sinfo", "-h", "-N", "-o", "%N|%c|%m|%G|%T", *self._part])).splitlines():
-            name, cpus, memory, gres, state = line.strip().split("|")
-            if state.rstrip("~#!%$@+-^") in _USABLE:
-                gpus = sum(map(int, re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres)))
-                has = {"cpu": int(cpus), "mem": int(memory), "gpu": gpus}
-                nodes[name] = MachineAdded(name, {name: has[name] for name in self._resources if has.get(name)})
-            elif state.startswith(("down", "drain", "fail", "inval")):
-                unused.add(name)
-        return nodes, unused
-
-
-async def _call(words: Sequence[str], text: str = "") -> str:
-    """Return what a command of Slurm writes; SlurmError if it fails."""
-    try:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
-    except (OSError, ValueError) as error:
-        raise SlurmError(f"{words[0]}: {error}") from None
-    try:
-        out, err = await process.communicate(text.encode())
-    except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        raise
-    if process.returncode:
-        raise SlurmError(f"{words[0]}: {err.decode(errors='replace').strip()}")
-    return out.decode(errors="replace")
