@@ -232,6 +232,9 @@ def test_other_mistakes(jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for extra, place in (("dask", "dask://here:1"), ("ssh", "ssh:here"), ("kubernetes", "kubernetes:busybox")):
         assert f"pip install 'flowsched[{extra}]'" in invoke("run", jobs, "--on", place).stderr
     assert invoke("run", jobs, "--policy", "best").exit_code == 2
+    result = invoke("run", jobs, "--cgroup", ".")
+    assert result.exit_code == 2 and "cgroup: a control group of version 2 expected" in result.stderr
+    assert "--cgroup: of this machine" in invoke("run", jobs, "--on", "slurm", "--cgroup", ".").stderr
     assert invoke("run", jobs, "--state", "s", "--quiet").exit_code == 0
     jobs.write_text(GOOD + "\n")
     result = invoke("run", jobs, "--state", "s")

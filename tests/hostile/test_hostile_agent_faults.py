@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from agents import SLEEP, UNIT, is_running, launch, one_core, run, settle, shared, wait_until
 
+from flowsched.boundary import control_groups
 from flowsched.exceptions import InputError
 from flowsched.hrm import Container, Outcome, ResourceUnit
-from flowsched.hrm.agent import cgroups
 from flowsched.hrm.agent.cgroups import Cgroups
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
@@ -107,7 +107,7 @@ def test_a_fault_while_starting_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     out = tmp_path / "out"
     groups = Cgroups(tmp_path)
     (tmp_path / "cgroup.subtree_control").write_text("")
-    monkeypatch.setattr(cgroups, "_remove", lambda group: shutil.rmtree(group, ignore_errors=True))
+    monkeypatch.setattr(control_groups, "remove", lambda group: shutil.rmtree(group, ignore_errors=True))
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")

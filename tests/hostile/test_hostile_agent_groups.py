@@ -18,21 +18,21 @@ from effort import effort
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.boundary import control_groups
 from flowsched.exceptions import InputError
 from flowsched.hrm import Container, Outcome, ResourceUnit
-from flowsched.hrm.agent import cgroups
-from flowsched.hrm.agent.cgroups import Cgroups, group_name
+from flowsched.hrm.agent.cgroups import Cgroups
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="the agent runs on Linux only")
 
 from flowsched.hrm.agent import Agent, Ended
 
 EVIL = ["..", ".", "", "/", "a/../..", "cgroup.procs", "cgroup.kill", "memory.max", "%", "%h", "%2E%2E", "a%2Fb", "a/b", "\0",
-        "\ud800", "x" * 10_000, "x" * 10_001, "é" * 300, "%" * 200, group_name("x" * 10_000), "C", "c", " c", "c\n"]  # fmt: skip
+        "\ud800", "x" * 10_000, "x" * 10_001, "é" * 300, "%" * 200, control_groups.name("x" * 10_000), "C", "c", " c", "c\n"]  # fmt: skip
 
 
 def check_names(ids: Sequence[str]) -> None:
-    names = [group_name(id) for id in ids]
+    names = [control_groups.name(id) for id in ids]
     assert len(set(names)) == len(set(ids))
     for each in names:
         assert 0 < len(each) <= 200 and set(each) <= set(string.ascii_letters + string.digits + "%_-"), each
@@ -48,7 +48,7 @@ def test_no_two_ids_have_one_group_name(ids: list[str]) -> None:
 
 
 def test_a_container_reaches_its_own_group_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroups, "_remove", shutil.rmtree)  # the kernel's files vanish with their group
+    monkeypatch.setattr(control_groups, "remove", shutil.rmtree)  # the kernel's files vanish with their group
     root = tmp_path / "root"
     groups, unit = Cgroups(root), ResourceUnit("..", "m", vcore=1)
     files = ["cgroup.kill", "cgroup.procs", "cgroup.freeze", "cgroup.subtree_control"]
@@ -72,7 +72,7 @@ def test_a_container_reaches_its_own_group_and_nothing_else(tmp_path: Path, monk
     # What another one has left is ended when the unit is prepared again.
     groups.enter(unit, "left", 12345)
     killed = []
-    monkeypatch.setattr(cgroups, "_remove", lambda group: (killed.append((group / "cgroup.kill").read_text()), shutil.rmtree(group)))  # fmt: skip
+    monkeypatch.setattr(control_groups, "remove", lambda group: (killed.append((group / "cgroup.kill").read_text()), shutil.rmtree(group)))  # fmt: skip
     del groups  # an agent that is dropped gives up its units, too
     gc.collect()
     Cgroups(root).prepare(unit)

@@ -71,7 +71,7 @@ def test_nothing_is_lost_or_run_twice_when_processes_are_killed(tmp_path: Path) 
             one.start(*who)
         store = Store(f"sqlite:///{tmp_path}/state.db")
         for turn in range(kills):
-            if turn % (kills // files) == 0:
+            if turn % -(-kills // files) == 0:  # rounded up, so that there are so many
                 submit(one, turn, tasks, mem=rng.choice([10, 400]))
             if rng.random() < 0.7:
                 one.await_work(*PARTS)

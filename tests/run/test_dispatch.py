@@ -84,10 +84,16 @@ class World:
         assert len(started) == dispatch.active
         assert {r.number for r in dispatch.running()} <= started
         busy = {active.run.machine for active in dispatch.runs.by_number.values() if not active.counted}
-        roomless = set()
+        roomless, held_back = set(), set()
+        waits = lambda run: run.machine in busy or run.task in dispatch.runs.stopping  # noqa: E731
+        gangs = {one.run.gang for one in dispatch.runs.held.values() if waits(one.run)} - {None}
         for active in dispatch.runs.by_number.values():
             machine = active.run.machine
-            if active.since == math.inf and machine not in busy and active.run.task not in dispatch.runs.stopping:
+            if active.held and active.run.gang in gangs:
+                held_back.add(machine)
+            if machine in held_back and machine not in busy:  # for the others of a gang
+                assert active.since == math.inf
+            elif active.since == math.inf and machine not in busy and active.run.task not in dispatch.runs.stopping:
                 # It waits for room, or for its turn; only an executor that holds it back was told of it.
                 taken = dispatch.ahead._rooms[machine].taken[0] / 1e6
                 assert machine in roomless or taken + self.demand[active.run.task] > self.executor.machines[machine]
@@ -241,6 +247,32 @@ def test_a_task_that_makes_way_is_stopped_before_the_other_starts() -> None:
     world.hear(world.executor.end(world.runs_of(urgent[0])[0], "ended"))
     world.round()
     assert all(world.runs_of(task) for task in low)
+    world.finish()
+
+
+@pytest.mark.parametrize("going", ["stopped", "machine gone"])
+def test_a_gang_starts_at_once_when_the_last_of_its_machines_is_free(going: str) -> None:
+    """It would hold the room where there is some, and wait in vain, if it began there before."""
+    world = World(fs.Policy(preemption=fs.PreemptionCost()))
+    world.machine("m0", 2)
+    world.submit(1, 2, priority=5)
+    world.round()
+    world.machine("m1", 2)
+    gang = world.submit(2, 2, priority=0, gang=2)
+    world.round()
+    placement = world.dispatch.scheduler.cluster.placement
+    assert {placement(task) for task in gang} == {"m0", "m1"}
+    assert not any(world.runs_of(task) for task in gang)
+    (number,) = world.executor.asked
+    if going == "stopped":
+        world.hear(world.executor.end(number, "stopped"))
+        runs = [world.executor.running[world.runs_of(task)[0]] for task in gang]
+        assert [run.gang for run in runs] == [2, 2]
+        assert {run.number for run in world.executor.starts[-2:]} == {run.number for run in runs}
+    else:  # the scheduler leaves the other one where it is, and nothing has to stop for that
+        world.executor.lose("m0")
+        world.hear(fs.MachineRemoved("m0"))
+        assert [placement(task) for task in gang if world.runs_of(task)] == ["m1"]
     world.finish()
 
 

@@ -153,3 +153,61 @@ def test_a_node_that_dies_gets_no_task_again(cluster: Cluster, nodes: list[Any])
             print(Counter(done), driver.stats)
 
     asyncio.run(main())
+
+
+def meet(folder: str, me: int, count: int, dies: bool = False) -> tuple[str, str]:
+    """Wait for the others of a gang, which are under way on their nodes; return the actor and its node."""
+    with open(f"{folder}/{me}", "a") as file:
+        file.write("began\n")
+    while len(os.listdir(folder)) < count:
+        time.sleep(0.01)
+    if dies and len(open(f"{folder}/{me}").readlines()) == 1:  # noqa: SIM115
+        os.kill(os.getpid(), signal.SIGKILL)
+    context = ray.get_runtime_context()
+    return str(context.get_actor_id()), str(context.get_node_id())
+
+
+def test_a_gang_is_actors_that_begin_together(cluster: Cluster, nodes: list[Any], tmp_path: Any) -> None:
+    """On the nodes decided; one that has died has been lost, also with its node."""
+    up: list[set[Any]] = []
+
+    class Watched(Noted):
+        async def _start_gang(self, gang: Any) -> None:
+            up.append({call.run.number for call in self._gangs[gang]})
+            await super()._start_gang(gang)
+
+    async def main() -> None:
+        scheduler = fs.Scheduler(fs.Policy(preemption=fs.PreemptionCost()), resources=("cpu",))
+        executor = Watched(resources=("cpu",))
+        async with Driver(scheduler, executor) as driver:
+            while sum(machine.capacity["cpu"] > 0 for machine in machines(scheduler)) < 3:
+                await asyncio.sleep(0.1)
+            low = driver.submit(job("low", 1, priority=5), {"low0": partial(where, 60.0)})
+            while not driver.running():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            for name, dies in (("gang", False), ("dead", True)):
+                os.mkdir(tmp_path / name)
+                gang = job(name, 3, {"cpu": 2}, priority=0, gang=3)
+                calls = {f"{name}{i}": partial(meet, str(tmp_path / name), i, 3, dies and i == 1) for i in range(3)}
+                ends = await asyncio.gather(*driver.submit(gang, calls).values())
+                decided = {run.task: run.machine for _, run in executor.starts}
+                assert [node for _, node in ends] == [decided[task] for task in calls]
+                assert len({actor for actor, _ in ends}) == 3 and "None" not in {actor for actor, _ in ends}
+                assert driver.stats.get("lost", 0) == int(dies)
+            assert [len(each) for each in up] == [3, 3, 1]
+            low["low0"].cancel()
+            pair = driver.submit(
+                job("pair", 2, {"cpu": 2}, gang=2), dict.fromkeys(("pair0", "pair1"), partial(where, 4.0))
+            )
+            while len([run for run in driver.running() if run.gang == "pair"]) < 2:
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1.0)
+            dead = next(run.machine for run in driver.running() if run.task == "pair0")
+            (node,) = (node for node in nodes if node.node_id == dead)
+            await asyncio.to_thread(cluster.remove_node, node, False)
+            assert dead not in await asyncio.gather(*pair.values())
+            assert driver.stats["lost"] == 2
+            await driver.drained()
+
+    asyncio.run(main())

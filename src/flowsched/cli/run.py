@@ -30,10 +30,10 @@ from flowsched.journal.journal import Journal
 from flowsched.policy import Policy
 from flowsched.rounds.values import ReasonCode
 from flowsched.run import Driver, Executor, LocalExecutor, TaskCancelledError, capacity_here
+from flowsched.run.command import Command
 from flowsched.run.dask import DaskExecutor
 from flowsched.run.jobs import RESOURCES, JobFile, read_jobs
 from flowsched.run.kubernetes import KubernetesExecutor
-from flowsched.run.local import Command
 from flowsched.run.ray import RayExecutor
 from flowsched.run.slurm import SlurmExecutor
 from flowsched.run.ssh import SSHExecutor
@@ -83,8 +83,16 @@ _FAILED = 1
     metavar="DIR",
     help="Keep a journal there: the same command goes on where it was interrupted or killed.",
 )
+@click.option(
+    "--cgroup",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Limit the tasks of this machine to their demand, in subgroups of this control group.",
+)
 @click.option("--quiet", is_flag=True, help="Print errors only.")
-def run(file: Path, on: str, policy: str, output: Path | None, state: Path | None, quiet: bool) -> None:
+def run(
+    file: Path, on: str, policy: str, output: Path | None, state: Path | None, cgroup: Path | None, quiet: bool
+) -> None:
     """Run the jobs of FILE, each task where and when the scheduler says.
 
     FILE has TOML:
@@ -120,7 +128,7 @@ def run(file: Path, on: str, policy: str, output: Path | None, state: Path | Non
     output = Path(f"{file.stem}.out") if output is None else output
     try:
         jobs = read_jobs(file, output)
-        session = _Session(jobs, on, policy, state, endings.Words(quiet))
+        session = _Session(jobs, on, policy, state, cgroup, endings.Words(quiet))
         output.mkdir(parents=True, exist_ok=True)
         if state is not None:
             session.begin(file.read_bytes(), state)
@@ -151,7 +159,9 @@ class _Session:
         Tasks that ran when it was interrupted.
     """
 
-    def __init__(self, jobs: JobFile, on: str, policy: str, state: Path | None, words: endings.Words) -> None:
+    def __init__(
+        self, jobs: JobFile, on: str, policy: str, state: Path | None, cgroup: Path | None, words: endings.Words
+    ) -> None:
         self.ends: dict[Hashable, str] = {}
         self.interrupted = self.stopped = 0
         self._jobs, self._words, self._state = jobs, words, state
@@ -160,7 +170,7 @@ class _Session:
         self._ended: IO[str] | None = None
         self._driver: Driver | None = None
         self._stop = asyncio.Event()
-        self._executor = self._executor_of(on)
+        self._executor = self._executor_of(on, cgroup)
         self._policy = Policy.named(policy)
 
     @property
@@ -168,10 +178,12 @@ class _Session:
         """A task failed for good."""
         return any(self.ends.values())
 
-    def _executor_of(self, on: str) -> Executor:
+    def _executor_of(self, on: str, cgroup: Path | None) -> Executor:
         if on == "local":
             capacity = capacity_here() if self._jobs.machine is None else self._jobs.machine
-            return LocalExecutor(capacity, machine="local", folder=self.folder)
+            return LocalExecutor(capacity, machine="local", folder=self.folder, cgroup=cgroup)
+        if cgroup is not None:
+            raise BadInput(f"--cgroup: of this machine, so without --on {on}")
         for kind, (forms, package, make) in _CLUSTERS.items():
             for form in forms.split(", "):
                 start = re.match("[a-z]+(:(//)?)?", form)

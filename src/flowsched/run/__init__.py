@@ -6,9 +6,10 @@ calls on a Ray cluster, `flowsched.run.ssh.SSHExecutor` commands on other hosts,
 of Slurm, `flowsched.run.kubernetes.KubernetesExecutor` pods.
 """
 
+from flowsched.run.command import Command, ExitStatusError
 from flowsched.run.driver import Driver
 from flowsched.run.executor import Ended, Executor, Failed, Holding, Run, Started, Stopped, Told
-from flowsched.run.local import Command, ExitStatusError, LocalExecutor, capacity_here
+from flowsched.run.local import LocalExecutor, capacity_here
 from flowsched.run.work import TaskCancelledError, TaskLostError
 
 __all__ = [

@@ -1,7 +1,7 @@
 """What executors have in common, for those here and for your own.
 
-`Adapter` keeps the acts that are under way and the machines that the driver knows.  Where runs outlive the driver, `record`
-is what has to be kept of each, and `Folder` a place for it.
+`Adapter` keeps the acts that are under way, the runs, and the machines that the driver knows.  Where runs outlive the
+driver, `record` is what has to be kept of each, and `Folder` a place for it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flowsched.cluster.events import (
     MachineAdded,
@@ -26,20 +27,44 @@ from flowsched.cluster.events import (
 )
 from flowsched.exceptions import InputError
 from flowsched.hrm.agent.folder_lock import FolderLock
-from flowsched.run.executor import Run, Told
+from flowsched.run.executor import Run, Started, Stopped, Told
 
-__all__ = ["Adapter", "Folder", "record", "recorded"]
+__all__ = ["Adapter", "Folder", "Held", "record", "recorded"]
 
 
-class Adapter:
+@dataclass(eq=False, slots=True)
+class Held:
+    """A run from its start to its release.
+
+    Parameters
+    ----------
+    run : Run
+    stopped : bool
+        The driver has asked for its stop.
+    begun, over : bool
+        The driver was told of its start, of its end.
+    """
+
+    run: Run
+    stopped: bool = False
+    begun: bool = False
+    over: bool = False
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Adapter(Generic[H]):
     """Base of executors.
 
-    A subclass sets `tell` in `open`, has `start`, `stop` and `release`, and calls `end_acts` in `close`.
+    A subclass sets `tell` in `open`, has `start`, `halt` and `release`, and calls `end_acts` in `close`.
 
     Attributes
     ----------
     tell : callable
         The driver's.
+    held : dict of int to Held
+        The runs by number.
     machines : dict of id to MachineAdded or None
         Those that the driver knows; None for one that is drained.
     """
@@ -47,8 +72,34 @@ class Adapter:
     tell: Callable[[Told], None]
 
     def __init__(self) -> None:
+        self.held: dict[int, H] = {}
         self.machines: dict[Hashable, MachineAdded | None] = {}
         self._acts: set[asyncio.Task[None]] = set()
+
+    def stop(self, run: Run) -> None:
+        """See `Executor.stop`."""
+        held = self.held.get(run.number)
+        if held is None or held.over:
+            self.tell(Stopped(run.number))
+        else:
+            self.halt(held)
+            held.stopped = True
+
+    def halt(self, held: H) -> None:
+        """Stop a run that is not over; it is asked for again, with `held.stopped` set, where it takes long."""
+        raise NotImplementedError
+
+    def begin(self, held: Held) -> None:
+        """Tell that a run has begun, once."""
+        if not held.begun:
+            held.begun = True
+            self.tell(Started(held.run.number))
+
+    def finish(self, held: Held, told: Told) -> None:
+        """Tell the end of a run, once."""
+        if not held.over:
+            held.over = True
+            self.tell(told)
 
     def later(self, act: Coroutine[Any, Any, None]) -> None:
         """Do something beside what is under way, until `end_acts`."""

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError
-from flowsched.run.adapter import Adapter
+from flowsched.run.adapter import Adapter, Held
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _TOGETHER = 0.005
 """Least time between two fetches of results, in seconds: one costs two messages, however many results it fetches."""
 
 
-class DaskExecutor(Adapter):
+class DaskExecutor(Adapter[Held]):
     """Runs calls on Dask workers; a payload is a callable without parameters, such as a `functools.partial`.
 
     Runs of a driver that died end with its client, so a successor starts them again.

@@ -5,7 +5,8 @@ A run that has not ended is in one of these states:
 * *counted*: the scheduler has its task on its machine.
 * *stopping*: the scheduler has taken the machine from it (preemption, migration), and the executor has not told of its end.
 * *held*: counted, and not started yet.  A run of the same task or one on the same machine is stopping, and the round may
-  have given its room away; or its machine has no room yet, see `flowsched.run.ahead`.
+  have given its room away; or so it is for another run of its gang; or its machine has no room yet, see
+  `flowsched.run.ahead`.
 
 Invariants, whatever is told and in which order:
 
@@ -305,7 +306,9 @@ class Dispatcher:
                     self.dirty = True
                     continue
                 amounts = self.ahead.amounts(demand)
-                run = Run(number + self._skipped, delta.task, delta.machine, delta.devices, payload, amounts)
+                job = self.scheduler.cluster.tasks[delta.task].group.job.job
+                gang = None if job.gang is None else job.id
+                run = Run(number + self._skipped, delta.task, delta.machine, delta.devices, payload, amounts, gang)
                 self.runs.add(Active(run, work, number, demand, held=True, waits=self.ahead.holds(run)))
         self.runs.advance_held()
         self._again_at = max(round.again_at, now + QUIET)

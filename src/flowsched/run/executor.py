@@ -3,6 +3,7 @@
 Rules of every executor:
 
 * A run is named by its number, which no other run has.  A task that starts again has a new run.
+* The runs of a gang that a round has placed are started in one turn of the loop, once nothing has to stop for any of them.
 * `start` and `stop` return at once; what comes of them is told later.  Any number of answers may come late, twice or never.
 * Each run that was started ends with one of `Ended`, `Failed` and `Stopped`.  Nothing of it is left on the machine by then.
 * The end of a run is kept until `release`.  A driver that dies before has its successor told of it.
@@ -34,6 +35,8 @@ class Run:
         What is to be executed.  The scheduler never sees it.  None in a run that an executor reports.
     demand : mapping of str to float
         What the scheduler has reserved for it, by resource.  Empty in a run that an executor reports.
+    gang : hashable
+        The job, where that is a gang (`Job.gang`), else None; also in a run that an executor reports.
     """
 
     number: int
@@ -42,6 +45,7 @@ class Run:
     devices: tuple[int, ...] = ()
     payload: Any = None
     demand: Mapping[str, float] = field(default_factory=dict)
+    gang: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from flowsched.exceptions import InputError
 from flowsched.hrm.containers import Container, sense
 from flowsched.hrm.ids import name as name_of
 from flowsched.hrm.units import AMOUNTS
-from flowsched.run.local import Command
+from flowsched.run.command import Command
 
 __all__ = ["JobFile", "JobOfFile", "read_containers", "read_jobs"]
 

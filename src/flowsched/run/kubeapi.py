@@ -5,12 +5,14 @@ Only the credentials, the settings and the connections of the official client ar
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from flowsched.exceptions import FlowschedError
 
@@ -19,6 +21,8 @@ __all__ = ["Api", "KubernetesError", "allowed"]
 LOGGER = logging.getLogger("flowsched")
 
 Changes = dict[str, dict[str, Any] | None]
+
+T = TypeVar("T")
 
 
 class KubernetesError(FlowschedError):
@@ -39,7 +43,7 @@ class KubernetesError(FlowschedError):
 
 
 class Api:
-    """Requests to an API server, through a client of the official package; all of them block.
+    """Requests to an API server, through a client of the official package; they block, but for `call` and `ask`.
 
     Parameters
     ----------
@@ -59,6 +63,7 @@ class Api:
                 raise KubernetesError(f"Kubernetes: {error}") from None
             client = package.ApiClient()
         self._client = client
+        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
         self._closed = threading.Event()
         self._watches: dict[str, Any] = {}
 
@@ -68,6 +73,21 @@ class Api:
         for watch in list(self._watches.values()):
             with suppress(Exception):
                 watch.shutdown()
+        self._threads.shutdown(wait=False)
+
+    async def call(self, request: Callable[..., T], *arguments: Any) -> T:
+        """Return the answer to a request, which is made in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, request, *arguments)
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Return the answer to a request as JSON has it; the request is repeated until there is one."""
+        while True:
+            try:
+                return json.loads(await self.call(self.request, method, path, body))
+            except KubernetesError as error:
+                if error.status and error.status != 429 and error.status < 500:
+                    raise
+            await asyncio.sleep(1.0)
 
     def request(self, method: str, path: str, body: Any = None) -> bytes:
         answer = self._open(method, path, body)

@@ -10,49 +10,39 @@ Nodes and pods are watched.  A watch that is too old (410 Gone) begins again wit
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import threading
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import JobSubmitted, MachineAdded
-from flowsched.exceptions import FlowschedError
-from flowsched.run.adapter import Adapter, recorded
+from flowsched.cluster.events import MachineAdded
+from flowsched.run.adapter import Adapter, Held, recorded
+from flowsched.run.command import Command
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
+from flowsched.run.executor import Failed, Run, Stopped, Told
 from flowsched.run.kubeapi import Api, Changes, KubernetesError, allowed
-from flowsched.run.local import Command, outcome
-from flowsched.run.pods import DRIVER, RECORD, SCHEDULER, is_over, made, ready
+from flowsched.run.podfeed import Feed
+from flowsched.run.pods import DRIVER, RECORD, binding, is_over, made, ready, verdict
 from flowsched.run.pods import machine as as_machine
-from flowsched.run.pods import task as as_task
 
 __all__ = ["KubernetesError", "KubernetesExecutor"]
 
 LOGGER = logging.getLogger("flowsched")
 
-_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
-"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
 
-
-@dataclass(eq=False, slots=True)
-class _Pod:
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Pod(Held):
     """A run, and the path of its pod."""
 
-    run: Run
     path: str
-    stopped: bool = False
-    begun: bool = False
-    over: bool = False
 
 
-class KubernetesExecutor(Adapter):
+class KubernetesExecutor(Adapter[_Pod]):
     """Runs pods; a payload is a pod as the API has it (a dict), a `Command`, or the path of a pod that waits.
 
     Parameters
@@ -87,23 +77,20 @@ class KubernetesExecutor(Adapter):
         self._resources, self._client, self._image = tuple(resources), client, image
         self._space, self._name = f"/api/v1/namespaces/{namespace}/pods", name or f"driver-{uuid4().hex[:12]}"
         self._lost, self._life = number("lost", lost, 0), uuid4().hex[:12]
-        self._pods: dict[int, _Pod] = {}
         self._by_path: dict[str, _Pod] = {}
         self._seen: dict[str, dict[str, dict[str, Any]]] = {"nodes": {}, "pods": {}}
         self._since: dict[Hashable, float] = {}  # of nodes that are not ready
         self._timers: dict[Hashable, asyncio.TimerHandle] = {}
-        self._driver: Driver | None = None
-        self._fed: set[str] = set()
+        self._feed: Feed | None = None
         self._closed = False
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
         self._api = Api(self._client)
         self.tell, self._loop = tell, asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(8, thread_name_prefix="flowsched-kubernetes")
         versions = {}
         for kind, seen in self._seen.items():
-            objects, versions[kind] = await self._loop.run_in_executor(self._threads, self._api.list, kind)
+            objects, versions[kind] = await self._api.call(self._api.list, kind)
             seen.update(objects)
         for path, pod in self._seen["pods"].items():
             about = pod["metadata"]
@@ -113,8 +100,8 @@ class KubernetesExecutor(Adapter):
                 self.later(self._delete(path))
                 continue
             run, _ = recorded(about["annotations"][RECORD])
-            self._pods[run.number] = self._by_path[path] = _Pod(run, path)
-        runs = [pod.run for pod in self._pods.values()]
+            self.held[run.number] = self._by_path[path] = _Pod(run, path=path)
+        runs = [pod.run for pod in self.held.values()]
         self._settle()
         for path, known in self._by_path.items():
             self._see(known, self._seen["pods"][path])
@@ -126,25 +113,20 @@ class KubernetesExecutor(Adapter):
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         if isinstance(run.payload, str) and run.payload.startswith("/api/"):
-            pod, body = _Pod(run, run.payload), None
+            pod, body = _Pod(run, path=run.payload), None
         else:
             name = f"{self._name}-{self._life}-{run.number}"
-            pod, body = _Pod(run, f"{self._space}/{name}"), made(run, name, self._name, self._image)
-        self._pods[run.number] = self._by_path[pod.path] = pod
+            pod, body = _Pod(run, path=f"{self._space}/{name}"), made(run, name, self._name, self._image)
+        self.held[run.number] = self._by_path[pod.path] = pod
         self.later(self._begin(pod, body))
 
-    def stop(self, run: Run) -> None:
-        """See `Executor.stop`."""
-        pod = self._pods.get(run.number)
-        if pod is None or pod.over:
-            self.tell(Stopped(run.number))
-        else:
-            pod.stopped = True
-            self.later(self._delete(pod.path))
+    def halt(self, held: _Pod) -> None:
+        """See `Adapter.halt`."""
+        self.later(self._delete(held.path))
 
     def release(self, run: Run) -> None:
         """See `Executor.release`; a pod that was made here is deleted."""
-        pod = self._pods.pop(run.number, None)
+        pod = self.held.pop(run.number, None)
         if pod is not None:
             pod.stopped = True
             del self._by_path[pod.path]
@@ -153,13 +135,12 @@ class KubernetesExecutor(Adapter):
 
     async def close(self) -> None:
         """See `Executor.close`."""
-        self._driver = None
+        self._feed = None
         await self.end_acts(5.0)
         self._closed = True
         self._api.close()
         for timer in self._timers.values():
             timer.cancel()
-        self._threads.shutdown(wait=False)
 
     def feed(self, driver: Driver) -> None:
         """Submit to `driver` each pod of the scheduler ``flowsched`` that waits, and that no driver has made.
@@ -169,71 +150,36 @@ class KubernetesExecutor(Adapter):
         first, as in Kubernetes.  A pod that is deleted is cancelled.  Kubernetes has the state, so the scheduler needs no
         journal: the pods that are bound already are left to the cluster when a driver begins.
         """
-        self._driver = driver
-        for path in list(self._seen["pods"]):
-            self._feed(path)
-
-    def _feed(self, path: str) -> None:
-        pod = self._seen["pods"].get(path)
-        if self._driver is None or (pod is not None and path in self._fed):
-            return
-        if pod is None:
-            if path in self._fed:
-                self._fed.remove(path)
-                self._driver.cancel(path)
-            return
-        spec, about = pod["spec"], pod["metadata"]
-        mine = spec.get("schedulerName") == SCHEDULER and DRIVER not in (about.get("labels") or {})
-        if mine and "nodeName" not in spec and "deletionTimestamp" not in about and not is_over(pod):
-            self._fed.add(path)
-            try:
-                job = JobSubmitted(path, [as_task(path, pod, self._resources)], priority=-(spec.get("priority") or 0))
-                self._driver.submit(job, {path: path})
-            except FlowschedError as error:
-                LOGGER.warning("pod %s: %s", path, error)
+        self._feed = Feed(driver, self._resources)
+        for path, pod in list(self._seen["pods"].items()):
+            self._feed.see(path, pod)
 
     # -- requests -----------------------------------------------------------------------------------------------
 
     async def _begin(self, pod: _Pod, body: dict[str, Any] | None) -> None:
         """Create the pod of a run, unless there is one, and bind it."""
-        run, name = pod.run, pod.path.rpartition("/")[2]
-        target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+        run = pod.run
         try:
             if body is not None:
                 with allowed(409):  # by an attempt whose answer was lost
-                    await self._ask("POST", self._space, body)
+                    await self._api.ask("POST", self._space, body)
             if pod.stopped:
                 await self._delete(pod.path)
                 return
             try:
-                await self._ask("POST", f"{pod.path}/binding", binding)
+                await self._api.ask("POST", f"{pod.path}/binding", binding(pod.path, run))
             except KubernetesError as error:
-                if error.status != 409 or (await self._ask("GET", pod.path))["spec"].get("nodeName") != run.machine:
+                if error.status != 409 or (await self._api.ask("GET", pod.path))["spec"].get("nodeName") != run.machine:
                     raise
         except KubernetesError as error:
-            if not pod.over:
-                pod.over = True
-                self.tell(Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
+            self.finish(pod, Failed(run.number, error, lost=error.status in (404, 409) and body is not None))
 
     async def _delete(self, path: str) -> None:
         """Delete a pod; one that is not there is over."""
         with allowed(404):
-            await self._ask("DELETE", path)
+            await self._api.ask("DELETE", path)
             return
         self._gone(path)
-
-    async def _ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the answer to a request, which is repeated until there is one."""
-        while True:
-            try:
-                return json.loads(
-                    await self._loop.run_in_executor(self._threads, self._api.request, method, path, body)
-                )
-            except KubernetesError as error:
-                if error.status and error.status != 429 and error.status < 500:
-                    raise
-            await asyncio.sleep(1.0)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -258,38 +204,25 @@ class KubernetesExecutor(Adapter):
                 self._gone(path)
             elif pod is not None:
                 self._see(pod, one)
-            self._feed(path)
+            if self._feed is not None:
+                self._feed.see(path, one)
         self._soon("settle", 0.02)
 
     def _gone(self, path: str) -> None:
         pod = self._by_path.get(path)
-        if pod is not None and not pod.over:
-            pod.over = True
-            self.tell(Stopped(pod.run.number))
+        if pod is not None:
+            self.finish(pod, Stopped(pod.run.number))
 
     def _see(self, pod: _Pod, one: Mapping[str, Any]) -> None:
         """Take note of the state of a run's pod."""
-        status, number = one.get("status", {}), pod.run.number
         if pod.over:
             return
-        if status.get("phase") == "Running" and not pod.begun:
-            pod.begun = True
-            self.tell(Started(number))
+        if one.get("status", {}).get("phase") == "Running":
+            self.begin(pod)
         if not is_over(one):
             return
         pod.over = True
-        told: Told = Ended(number, 0)
-        if status["phase"] == "Failed":
-            codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
-            bad = [code["exitCode"] for code in codes if code.get("exitCode")]
-            reason = status.get("reason") or ""
-            if bad and not reason:
-                told = outcome(pod.run, bad[0], False)
-            else:
-                error = KubernetesError(
-                    f"task {pod.run.task!r}: its pod failed: {reason} {status.get('message') or ''}"
-                )
-                told = Failed(number, error, lost=reason.startswith(_LOST))
+        told = verdict(pod.run, one)
         payload = pod.run.payload
         if isinstance(payload, Command) and payload.output is not None:
             self.later(self._log(pod.path, payload.output, told))
@@ -299,7 +232,7 @@ class KubernetesExecutor(Adapter):
     async def _log(self, path: str, output: str | os.PathLike[str], told: Told) -> None:
         """Append the log of a pod to a file, and tell its end."""
         try:
-            log = await self._loop.run_in_executor(self._threads, self._api.request, "GET", f"{path}/log")
+            log = await self._api.call(self._api.request, "GET", f"{path}/log")
             with open(output, "ab") as file:
                 file.write(log)
         except (KubernetesError, OSError) as error:

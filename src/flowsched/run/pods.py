@@ -12,16 +12,19 @@ from typing import Any
 from flowsched.cluster.events import MachineAdded
 from flowsched.cluster.model import Task
 from flowsched.run.adapter import record
-from flowsched.run.executor import Run
-from flowsched.run.local import Command
-from flowsched.run.shell import script
+from flowsched.run.command import Command, outcome, script
+from flowsched.run.executor import Ended, Failed, Run, Told
+from flowsched.run.kubeapi import KubernetesError
 
-__all__ = ["DRIVER", "RECORD", "SCHEDULER", "is_over", "machine", "made", "ready", "task"]
+__all__ = ["DRIVER", "RECORD", "SCHEDULER", "binding", "is_over", "machine", "made", "ready", "task", "verdict"]
 
 SCHEDULER = "flowsched"
 
 DRIVER, RECORD = "flowsched/driver", "flowsched/run"
 """The label with the name of the driver that has made a pod, and the annotation with the record of its run."""
+
+_LOST = ("Evicted", "NodeLost", "NodeShutdown", "Terminated", "Shutdown", "Preempting", "NodeAffinity", "OutOf")
+"""How reasons begin with which the node's kubelet, not the pod itself, ended it."""
 
 _NAMES = {"cpu": "cpu", "memory": "mem", "nvidia.com/gpu": "gpu", "pods": "pods"}
 
@@ -111,3 +114,23 @@ def made(run: Run, name: str, driver: str, image: str) -> dict[str, Any]:
     about.setdefault("annotations", {})[RECORD] = record(run)
     pod["spec"]["schedulerName"] = SCHEDULER
     return {"apiVersion": "v1", "kind": "Pod"} | pod
+
+
+def binding(path: str, run: Run) -> dict[str, Any]:
+    """Return what binds the pod of a run to its node."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": run.machine}
+    return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": path.rpartition("/")[2]}, "target": target}
+
+
+def verdict(run: Run, pod: Mapping[str, Any]) -> Told:
+    """Return what is to be told of a run whose pod is over."""
+    status = pod["status"]
+    if status["phase"] != "Failed":
+        return Ended(run.number, 0)
+    codes = [each.get("state", {}).get("terminated", {}) for each in status.get("containerStatuses") or ()]
+    bad = [code["exitCode"] for code in codes if code.get("exitCode")]
+    reason = status.get("reason") or ""
+    if bad and not reason:
+        return outcome(run, bad[0], False)
+    error = KubernetesError(f"task {run.task!r}: its pod failed: {reason} {status.get('message') or ''}")
+    return Failed(run.number, error, lost=reason.startswith(_LOST))

@@ -3,6 +3,9 @@
 A run is a Ray task that is pinned to its node (hard node affinity), asks Ray for what the scheduler has reserved, and is
 never retried by Ray.  A node is a machine.
 
+The runs of a gang are actors.  Those that start at once begin together: no call before all of these actors are up.  So a
+member finds the others there, and one whose actor has died has been lost.
+
 A run may be lost seconds before Ray counts its node as dead.  Until that is known, the node is drained and the loss is not
 told: a task without demand is sent there.  It comes back from a node that lives, and fails on one that is dead.
 """
@@ -11,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from flowsched.boundary.validate import seconds
 from flowsched.cluster.events import MachineAdded, MachineDrained, MachineUpdated
 from flowsched.exceptions import InputError
-from flowsched.run.adapter import Adapter
+from flowsched.run.adapter import Adapter, Held
 from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
 
 __all__ = ["RayExecutor"]
@@ -25,7 +29,15 @@ __all__ = ["RayExecutor"]
 _RAYS = {"cpu": "CPU", "gpu": "GPU", "mem": "memory"}
 
 
-class RayExecutor(Adapter):
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Call(Held):
+    """A run, its task's result, and the actor of a member of a gang."""
+
+    ref: Any = None
+    actor: Any = None
+
+
+class RayExecutor(Adapter[_Call]):
     """Runs calls as Ray tasks; a payload is a callable without parameters, such as a `functools.partial`.
 
     Runs of a driver that died end with its connection, so a successor starts them again.
@@ -49,7 +61,7 @@ class RayExecutor(Adapter):
     ) -> None:
         self._address, self._resources, self._poll = address, tuple(resources), seconds("poll", poll)
         super().__init__()
-        self._refs: dict[int, Any] = {}
+        self._gangs: dict[Hashable, list[_Call]] = {}  # to be started in this turn of the loop
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
@@ -61,8 +73,17 @@ class RayExecutor(Adapter):
                 await self._connect()
             except (OSError, TimeoutError) as error:
                 raise ConnectionError(f"no Ray cluster answers at {self._address!r}") from error
-        # Inner functions travel with their code, so the nodes need no flowsched.
+        # Inner functions and classes travel with their code, so the nodes need no flowsched.
         self._call = ray.remote(max_retries=0)(lambda payload: payload())
+
+        class Member:
+            def up(self) -> None:
+                """Do nothing: the actor is there."""
+
+            def call(self, payload: Callable[[], Any]) -> Any:
+                return payload()
+
+        self._member = ray.remote(max_restarts=0, max_task_retries=0)(Member)
         await self._look()
         # An error says that the cluster's head does not answer now.
         self.later(self.follow(self._look, self._poll, ray.exceptions.RayError, OSError))
@@ -80,68 +101,76 @@ class RayExecutor(Adapter):
         """See `Executor.start`."""
         if not callable(run.payload):
             raise InputError(f"task {run.task!r}: a callable expected, got {run.payload!r}")
-        own = {name: amount for name, amount in run.demand.items() if name not in _RAYS and amount}
-        self._refs[run.number] = ref = self._pinned(
-            run.machine,
-            num_cpus=run.demand.get("cpu", 0),
-            num_gpus=run.demand.get("gpu", 0),
-            memory=int(run.demand.get("mem", 0) * 2**20) or None,
-            resources=own or None,
-            name=str(run.task),
-        ).remote(run.payload)
-        self.later(self._watch(run, ref))
+        call = self.held[run.number] = _Call(run)
+        if run.gang is None:
+            call.ref = self._pinned(self._call, run.machine, name=str(run.task), **_asked(run)).remote(run.payload)
+            self.later(self._watch(call))
+            return
+        call.actor = self._pinned(self._member, run.machine, **_asked(run)).remote()
+        if run.gang not in self._gangs:
+            self.later(self._start_gang(run.gang))
+        self._gangs.setdefault(run.gang, []).append(call)
+
+    async def _start_gang(self, gang: Hashable) -> None:
+        """Begin the calls of members once all of their actors are up, or will never be."""
+        calls = self._gangs.pop(gang)
+        await asyncio.gather(*(call.actor.up.remote() for call in calls), return_exceptions=True)
+        for call in calls:
+            call.ref = call.actor.call.remote(call.run.payload)
+            self.later(self._watch(call))
 
     def holds(self, run: Run) -> bool:
-        """See `Holding.holds`."""
-        return True
+        """See `Holding.holds`; members of a gang begin together, so none may wait at its node."""
+        return run.gang is None
 
-    def stop(self, run: Run) -> None:
-        """See `Executor.stop`."""
-        ref = self._refs.pop(run.number, None)
-        if ref is None:
-            self.tell(Stopped(run.number))
+    def halt(self, held: _Call) -> None:
+        """See `Adapter.halt`."""
+        if held.actor is not None:
+            self._ray.kill(held.actor)
         else:
-            self._ray.cancel(ref, force=True)
+            self._ray.cancel(held.ref, force=True)
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
-        self._refs.pop(run.number, None)
+        call = self.held.pop(run.number, None)
+        if call is not None and call.actor is not None:
+            self._ray.kill(call.actor)
 
     async def close(self) -> None:
         """See `Executor.close`."""
         await self.end_acts()
-        self._refs.clear()
+        self.held.clear()
         if self._mine:
             await asyncio.to_thread(self._ray.shutdown)
 
-    def _pinned(self, node: Hashable, **options: Any) -> Any:
-        return self._call.options(scheduling_strategy=self._affinity(node, soft=False), **options)
+    def _pinned(self, remote: Any, node: Hashable, **options: Any) -> Any:
+        return remote.options(scheduling_strategy=self._affinity(node, soft=False), **options)
 
-    async def _watch(self, run: Run, ref: Any) -> None:
+    async def _watch(self, call: _Call) -> None:
         """Tell the end of a run."""
-        errors = self._ray.exceptions
+        number = call.run.number
         try:
-            self.tell(Ended(run.number, await ref))
-        except errors.RayTaskError as error:
-            self.tell(Failed(run.number, error.cause or error))
+            self.finish(call, Ended(number, await call.ref))
+        except self._ray.exceptions.RayTaskError as error:
+            self.finish(call, Failed(number, error.cause or error))
         except Exception as error:
-            if run.number not in self._refs:
-                self.tell(Stopped(run.number))
+            if call.stopped:
+                self.finish(call, Stopped(number))
             else:
-                await self._lost(run, error)
+                await self._lost(call, error)
 
-    async def _lost(self, run: Run, error: Exception) -> None:
+    async def _lost(self, call: _Call, error: Exception) -> None:
         """Tell that a run was lost, once its node has answered; where it does not, its removal tells."""
-        node = run.machine
+        node = call.run.machine
         self.tell(MachineDrained(node))
         while node in self.machines:
             try:
-                await self._pinned(node, num_cpus=0).remote(int)
+                await self._pinned(self._call, node, num_cpus=0).remote(int)
             except self._ray.exceptions.RayError:
                 await asyncio.sleep(self._poll)
                 continue
             self.tell(MachineUpdated(node))
-            self.tell(Failed(run.number, error, lost=True))
+            self.finish(call, Failed(call.run.number, error, lost=True))
             return
 
     async def _look(self) -> None:
@@ -155,3 +184,16 @@ class RayExecutor(Adapter):
                     capacity["mem"] /= 2**20
                 now[id] = MachineAdded(id, capacity, node["NodeManagerAddress"], node.get("Labels") or {})
         self.show(now)
+
+
+def _asked(run: Run) -> dict[str, Any]:
+    """Return what a run asks Ray for."""
+    demand = run.demand
+    own = {name: amount for name, amount in demand.items() if name not in _RAYS and amount}
+    memory = int(demand.get("mem", 0) * 2**20) or None
+    return {
+        "num_cpus": demand.get("cpu", 0),
+        "num_gpus": demand.get("gpu", 0),
+        "memory": memory,
+        "resources": own or None,
+    }

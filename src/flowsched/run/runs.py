@@ -54,6 +54,7 @@ class Runs:
         self.held: dict[int, Active] = {}
         self.of: dict[Hashable, Active] = {}
         self.stopping: dict[Hashable, Active] = {}
+        self._gangs: dict[Hashable, dict[int, Active]] = {}  # held runs by gang
         self.on: dict[Hashable, dict[int, Active]] = {}
         self.over: list[Run] = []
         self.stats: Counter[str] = Counter()
@@ -69,6 +70,8 @@ class Runs:
             self.of[run.task] = active
         if active.held:
             self.held[run.number] = active
+            if run.gang is not None:
+                self._gangs.setdefault(run.gang, {})[run.number] = active
 
     def forget(self, active: Active) -> None:
         """Leave out a run that the executor does not know."""
@@ -76,7 +79,7 @@ class Runs:
         del self.by_number[run.number], self.on[run.machine][run.number]
         if not self.on[run.machine]:
             del self.on[run.machine]
-        self.held.pop(run.number, None)
+        self._let_go(active)
         for those in (self.of, self.stopping):
             if those.get(run.task) is active:
                 del those[run.task]
@@ -99,14 +102,26 @@ class Runs:
         self.stop(active)
 
     def advance(self, *machines: Hashable) -> None:
-        """Give room on machines to the runs that come next, and start those for which nothing has to stop any more."""
-        for machine in dict.fromkeys(machines):
+        """Give room on machines to the runs that come next, and start those for which nothing has to stop any more.
+
+        A gang begins on all its machines at once.
+        """
+        may: dict[Hashable, bool] = {None: True}
+        todo = list(dict.fromkeys(machines))
+        for machine in todo:  # which grows
             there = list(self.on.get(machine, {}).values())
             if not all(active.counted for active in there):
                 continue
             room = waits = True
             for active in there:
                 run = active.run
+                if active.held and run.gang not in may:
+                    others = self._gangs[run.gang].values()
+                    may[run.gang] = all(map(self._may_begin, others))
+                    if may[run.gang]:
+                        todo += dict.fromkeys(other.run.machine for other in others if other.run.machine not in todo)
+                if active.held and not may[run.gang]:
+                    room = waits = False
                 if active.since == inf and run.number in self.by_number and run.task not in self.stopping:
                     room = room and self._ahead.take(machine, active.demand)
                     if room:
@@ -122,12 +137,25 @@ class Runs:
 
     def _start(self, active: Active) -> None:
         active.held = False
-        del self.held[active.run.number]
+        self._let_go(active)
         self.stats["started"] += 1
         try:
             self._executor.start(active.run)
         except Exception as error:
             self._hear(Failed(active.run.number, error))
+
+    def _let_go(self, active: Active) -> None:
+        """Take note that a run is not held any more."""
+        run = active.run
+        if self.held.pop(run.number, None) is not None and run.gang is not None:
+            del self._gangs[run.gang][run.number]
+            if not self._gangs[run.gang]:
+                del self._gangs[run.gang]
+
+    def _may_begin(self, active: Active) -> bool:
+        """Return True if nothing has to stop for a run."""
+        run = active.run
+        return run.task not in self.stopping and all(other.counted for other in self.on[run.machine].values())
 
     def stop(self, active: Active) -> None:
         """Stop a run; it is stopped again if that is not answered."""

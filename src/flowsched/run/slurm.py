@@ -14,54 +14,40 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import ceil
 from uuid import uuid4
 
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded
-from flowsched.exceptions import FlowschedError
-from flowsched.run.adapter import Adapter, Folder
-from flowsched.run.executor import Ended, Failed, Run, Started, Stopped, Told
-from flowsched.run.local import outcome
-from flowsched.run.shell import script
+from flowsched.run import slurmctl
+from flowsched.run.adapter import Adapter, Folder, Held
+from flowsched.run.command import outcome, script
+from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.slurmctl import NoAnswerError, SlurmError
 
 __all__ = ["SlurmError", "SlurmExecutor"]
 
 _AT_ONCE = 8
 """Submissions under way at a time."""
 
-_USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
-"""States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
-
 _LOST = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "GONE"}
 
 _FAILED = {"DEADLINE", "FAILED", "OUT_OF_MEMORY", "TIMEOUT"}
 
 
-class SlurmError(FlowschedError):
-    """Slurm refused a request, or ended a job for a reason of its own."""
-
-
-@dataclass(eq=False, slots=True)
-class _Job:
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Job(Held):
     """A run, and its job's id, "" until that is submitted.
 
     The record of the run is there from the submission until `release`.
     """
 
-    run: Run
     id: str = ""
-    stopped: bool = False
-    begun: bool = False
-    over: bool = False
 
 
-class SlurmExecutor(Adapter):
+class SlurmExecutor(Adapter[_Job]):
     """Runs commands as jobs of Slurm; a payload is a `Command`, or a command line.
 
     A job asks Slurm for what the scheduler has reserved: ``cpu`` in CPUs, rounded up; ``mem`` in MiB; ``gpu``.  Paths are
@@ -92,7 +78,6 @@ class SlurmExecutor(Adapter):
         self._resources, self._poll = tuple(resources), number("poll", poll, 0.01)
         self._part = [f"--partition={partition}"] if partition else []
         self._folder = Folder(folder, sync=True)
-        self._jobs: dict[int, _Job] = {}
         self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
         self._pending: dict[str, list[str]] = {"release": [], "cancel": []}
 
@@ -107,8 +92,8 @@ class SlurmExecutor(Adapter):
         for path in self._folder.path.glob(".*.tmp"):  # what a driver that was killed had not written whole
             path.unlink()
         for run, record in records:
-            self._jobs[run.number] = _Job(run, record["job"])
-        runs = [job.run for job in self._jobs.values()]
+            self.held[run.number] = _Job(run, id=record["job"])
+        runs = [job.run for job in self.held.values()]
         await self._look()
         self.later(
             self.follow(self._look, self._poll, SlurmError)
@@ -118,22 +103,17 @@ class SlurmExecutor(Adapter):
     def start(self, run: Run) -> None:
         """See `Executor.start`."""
         text = "#!/bin/sh\n" + script(run)
-        job = self._jobs[run.number] = _Job(run)
+        job = self.held[run.number] = _Job(run)
         self.later(self._submit(job, text))
 
-    def stop(self, run: Run) -> None:
-        """See `Executor.stop`."""
-        job = self._jobs.get(run.number)
-        if job is None or job.over:
-            self.tell(Stopped(run.number))
-            return
-        job.stopped = True
-        if job.id:
-            self._soon("cancel", job.id)
+    def halt(self, held: _Job) -> None:
+        """See `Adapter.halt`."""
+        if held.id:
+            self._soon("cancel", held.id)
 
     def release(self, run: Run) -> None:
         """See `Executor.release`."""
-        job = self._jobs.pop(run.number, None)
+        job = self.held.pop(run.number, None)
         if job is not None:
             job.stopped = True  # one of a node that is gone may not be submitted yet
             self._folder.remove(run)
@@ -141,7 +121,7 @@ class SlurmExecutor(Adapter):
     async def close(self) -> None:
         """See `Executor.close`."""
         await self.end_acts()
-        self._jobs.clear()
+        self.held.clear()
         self._folder.close()
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -149,26 +129,21 @@ class SlurmExecutor(Adapter):
     async def _submit(self, job: _Job, text: str) -> None:
         """Submit a job, put it on record, and release it."""
         run = job.run
-        words = ["sbatch", "--hold", "--parsable", "--no-requeue", "--nodes=1", f"--nodelist={run.machine}"]
-        words += [f"--job-name={self._name}", f"--comment={run.task!r}"[:200], "--output=/dev/null", *self._part]
-        for amount, option in (("cpu", "--cpus-per-task="), ("mem", "--mem="), ("gpu", "--gres=gpu:")):
-            if run.demand.get(amount):
-                words.append(f"{option}{ceil(run.demand[amount])}")
         self._submitting += 1
         try:
             async with self._turn:
                 while not job.stopped and not job.id:
                     try:
-                        job.id = (await _call(words, text)).strip().partition(";")[0]
+                        job.id = await slurmctl.submit(run, text, self._name, self._part)
+                    except NoAnswerError:
+                        await asyncio.sleep(self._poll)
                     except SlurmError as error:
-                        if not re.search("contact|timed out|[Cc]onnect|Zero Bytes", str(error)):
-                            self._over(job, Failed(run.number, error))
-                            return
-                        await asyncio.sleep(self._poll)  # the controller does not answer now
+                        self.finish(job, Failed(run.number, error))
+                        return
         finally:
             self._submitting -= 1
         if not job.id:
-            self._over(job, Stopped(run.number))
+            self.finish(job, Stopped(run.number))
         elif job.stopped:
             self._soon("cancel", job.id)
         else:
@@ -185,7 +160,7 @@ class SlurmExecutor(Adapter):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await _call(["scontrol", "release", ",".join(ids)] if act == "release" else ["scancel", *ids])
+            await (slurmctl.release if act == "release" else slurmctl.cancel)(ids)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -194,27 +169,21 @@ class SlurmExecutor(Adapter):
 
         The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
         """
-        asked = [job for job in self._jobs.values() if job.id and not job.over]
-        nodes, unused = await self._ask_nodes()
-        answer = await _call(
-            ["squeue", "-h", "-t", "all", "-n", self._name, "-O", "JobID:|,State:|,exit_code:|,Reason:|"]
-        )
-        there = {}
-        for line in answer.splitlines():
-            id, state, code, reason, _ = line.strip().split("|")
-            there[id] = state, code, reason
+        asked = [job for job in self.held.values() if job.id and not job.over]
+        nodes, unused = await slurmctl.nodes(self._resources, self._part)
+        there = await slurmctl.jobs(self._name)
         for job in asked:
             if not job.over:
-                self._see(job, *there.get(job.id, ("GONE", "0", "None")), job.run.machine in unused)
+                self._see(job, *there.get(job.id, ("GONE", 0, "None")), job.run.machine in unused)
         if not self._submitting:
-            ids = {job.id for job in self._jobs.values()}
+            ids = {job.id for job in self.held.values()}
             for id, (_, _, reason) in there.items():
                 if reason == "JobHeldUser" and id not in ids:
                     self._soon("cancel", id)  # of a submission that was cut off
-        used = {job.run.machine for job in self._jobs.values() if not job.over}
+        used = {job.run.machine for job in self.held.values() if not job.over}
         self.show({**{node: None for node in self.machines if node in used}, **nodes})
 
-    def _see(self, job: _Job, state: str, code: str, reason: str, unused: bool) -> None:
+    def _see(self, job: _Job, state: str, code: int, reason: str, unused: bool) -> None:
         """Take note of the state of a job."""
         number = job.run.number
         if state == "PENDING" and not job.stopped:
@@ -222,52 +191,15 @@ class SlurmExecutor(Adapter):
                 self._soon("release", job.id)
             elif unused:
                 self._soon("cancel", job.id)
-        elif state == "RUNNING" and not job.begun:
-            job.begun = True
-            self.tell(Started(number))
+        elif state == "RUNNING":
+            self.begin(job)
         elif state == "COMPLETED":
-            self._over(job, Ended(number, 0))
+            self.finish(job, Ended(number, 0))
         elif state == "CANCELLED":
-            self._over(job, Stopped(number))
-        elif state == "FAILED" and int(code):
-            status = os.waitstatus_to_exitcode(int(code))
-            self._over(job, outcome(job.run, status if status > 0 else 128 - status, False))
+            self.finish(job, Stopped(number))
+        elif state == "FAILED" and code:
+            status = os.waitstatus_to_exitcode(code)
+            self.finish(job, outcome(job.run, status if status > 0 else 128 - status, False))
         elif state in _FAILED or state in _LOST:
             error = SlurmError(f"task {job.run.task!r}: job {job.id} ended as {state} ({reason})")
-            self._over(job, Failed(number, error, lost=state in _LOST))
-
-    def _over(self, job: _Job, told: Told) -> None:
-        job.over = True
-        self.tell(told)
-
-    async def _ask_nodes(self) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
-        """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
-        nodes: dict[Hashable, MachineAdded] = {}
-        unused: set[Hashable] = set()
-        for line in (await _call(["sinfo", "-h", "-N", "-o", "%N|%c|%m|%G|%T", *self._part])).splitlines():
-            name, cpus, memory, gres, state = line.strip().split("|")
-            if state.rstrip("~#!%$@+-^") in _USABLE:
-                gpus = sum(map(int, re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres)))
-                has = {"cpu": int(cpus), "mem": int(memory), "gpu": gpus}
-                nodes[name] = MachineAdded(name, {name: has[name] for name in self._resources if has.get(name)})
-            elif state.startswith(("down", "drain", "fail", "inval")):
-                unused.add(name)
-        return nodes, unused
-
-
-async def _call(words: Sequence[str], text: str = "") -> str:
-    """Return what a command of Slurm writes; SlurmError if it fails."""
-    try:
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(*words, stdin=pipe, stdout=pipe, stderr=pipe)
-    except (OSError, ValueError) as error:
-        raise SlurmError(f"{words[0]}: {error}") from None
-    try:
-        out, err = await process.communicate(text.encode())
-    except asyncio.CancelledError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        raise
-    if process.returncode:
-        raise SlurmError(f"{words[0]}: {err.decode(errors='replace').strip()}")
-    return out.decode(errors="replace")
+            self.finish(job, Failed(number, error, lost=state in _LOST))

@@ -27,10 +27,9 @@ from flowsched.cluster.events import MachineAdded, MachineRemoved
 from flowsched.exceptions import InputError
 from flowsched.run.adapter import record as to_record
 from flowsched.run.adapter import recorded
+from flowsched.run.command import outcome, script
 from flowsched.run.executor import Run, Stopped, Told
-from flowsched.run.local import outcome
 from flowsched.run.remote import exchange
-from flowsched.run.shell import script
 
 if TYPE_CHECKING:
     from asyncssh import SSHClientConnection

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from flowsched.boundary import control_groups
 from flowsched.exceptions import InputError
-from flowsched.hrm.agent.cgroups import end_group
 from flowsched.hrm.agent.folder_lock import FolderLock
 from flowsched.hrm.agent.processes import Family, boot_id, end
 
@@ -79,7 +79,7 @@ class Custody:
             records = [record for path in folder.glob("*.json") if (record := _read(path))["boot"] == self._boot]
             for record in records:
                 if record["group"]:
-                    end_group(Path(record["group"]))
+                    control_groups.end(Path(record["group"]))
             end([Family(record["pid"], record["start"], record["token"]) for record in records])
             _remove(folder)
         finally:
