@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster import Resources, Task
+from flowsched.cluster import MICRO, Resources, Task
+from flowsched.cluster.model import MOST_DEVICES
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.policy.fragmentation import FragmentationCost
 from flowsched.sim.baselines import Greedy, Order, Shares, fifo
@@ -19,15 +20,37 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-def least_fragmentation(tasks: Iterable[Task]) -> Choice:
-    """Return the choice of FGD (Weng et al., USENIX ATC 2023): where least is spoiled for tasks like these."""
-    cost = FragmentationCost.of(tasks, repeat=0.0)
+def least_fragmentation(tasks: Iterable[Task], names: Sequence[str]) -> Choice:
+    """Return the choice of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023): where least is spoiled for tasks like these.
+
+    It is that of the authors' simulator: a machine's score is the descent of its fragmentation, drawn to (0, 1) by the
+    logistic function, in whole percent.  Of machines with the same score the first is taken; there are many.  Memory
+    does not count, and a task without GPUs has no use of any.
+
+    Parameters
+    ----------
+    tasks : iterable of Task
+        The tasks to be expected; every one counts, not only those of the most frequent 95 %.
+    names : sequence of str
+        The resources.
+    """
+    resources = Resources(tuple(names))
+    cost = FragmentationCost.of((_as_published(task, resources) for task in tasks), repeat=0.0)
 
     def choice(room: Room, cls: TaskClass, columns: Ints) -> Floats:
-        scores: Floats = cost(room.cluster, np.array([cls.index]), room.rows[columns])[0]
-        return scores
+        added = cost.added(room.cluster, np.array([cls.index]), room.rows[columns])[0]
+        return -np.floor(100.0 / (1.0 + np.exp(added)))  # type: ignore[no-any-return]
 
     return choice
+
+
+def _as_published(task: Task, resources: Resources) -> Task:
+    """Return a task that wastes as many GPUs as this one in the measure of FGD: one without GPUs fits nowhere, so all are lost to it."""
+    amounts = resources.demand(f"task {task.id!r}", task.demand) / MICRO
+    demand = {name: float(v) for name, v in zip(resources.names, amounts, strict=True) if name != "mem"}
+    if resources.device is not None and not demand[resources.device]:
+        demand = {resources.device: 2.0 * MOST_DEVICES}
+    return Task(task.id, demand, task.constraints, tolerations=task.tolerations)
 
 
 def at_random(seed: int) -> tuple[Order, Choice]:
