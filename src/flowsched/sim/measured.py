@@ -82,4 +82,6 @@ def measured(
         machines=world.runs.machines(),
         absences=world.runs.absences(),
         queue=recorder.queues(),
+        fragmentation=recorder.fragmentation(end),
+        energy=None if world.power is None else recorder.energy(end, world.power.lost),
     )
