@@ -36,13 +36,15 @@ MEASURES: Mapping[str, str] = {
     "never started": "tasks",
     "preemptions": "",
     "work lost": "s",
+    "input from elsewhere": "share",
     "energy": "J",
     "decision, mean": "s of this computer",
 }
 """What is compared, and in which unit.
 
 Waits are those of `Metrics.wait_of_all`, the slowdown is of tasks that completed, and what is allocated is the mean over the run
-of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`.
+of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
+input from elsewhere `Task.data`: it is the part that is not on the task's machine.
 """
 
 _POINTS = 401
@@ -270,6 +272,7 @@ def _run(job: _Job) -> Outcome:
 
 def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
     wait = metrics.wait_of_all()
+    read = metrics.counts["data_read"]
     fragmented, used = metrics.fragmentation, metrics.energy
     scarce = max(metrics.offered, key=lambda resource: metrics.offered[resource].mean, default=None)
     figures = (
@@ -277,6 +280,7 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
         math.nan if scarce is None else metrics.usage[scarce].mean_overall,
         math.nan if fragmented is None else fragmented.share, float(len(metrics.unstarted)),
         float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]),
+        1 - metrics.counts["data_on_machine"] / read if read else math.nan,
         math.nan if used is None else used.total, metrics.latency().mean,
     )  # fmt: skip
     waits = np.sort(np.r_[metrics.waits, np.full(len(metrics.unstarted), math.inf)])

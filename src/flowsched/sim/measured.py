@@ -70,6 +70,7 @@ def measured(
             "machine_failures": world.failures,
             "task_failures": world.task_failures,
             "lost_seconds": world.lost_seconds,
+            **world.data,
         },
         waits=waits,
         ends=np.array([t.ended for t in states], np.float64),

@@ -109,7 +109,8 @@ class Metrics:
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
-        preemptions, migrations and failures threw away).
+        preemptions, migrations and failures threw away), ``data_read`` (input of tasks, `Task.data`, at every start),
+        ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its rack).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
     unstarted : ndarray of float64

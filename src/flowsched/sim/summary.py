@@ -252,4 +252,7 @@ def _network(metrics: Metrics) -> Table:
         ("work lost", duration(counts["lost_seconds"])),
         ("bounded slowdown (mean, p99)", f"{slow.mean:,.2f}, {slow.p99:,.2f}" if slow.n else "-"),
     )
+    if counts["data_read"]:
+        near = [counts[name] / counts["data_read"] for name in ("data_on_machine", "data_in_rack")]
+        rows = (*rows, ("input on the task's machine, in its rack", f"{_percent(near[0])}, {_percent(near[1])}"))
     return Table("Rounds and network", ("", ""), tuple(rows))

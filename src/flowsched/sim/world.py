@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -99,6 +99,8 @@ class World:
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
         Seconds of work lost.
+    data : dict of str to float
+        Input of tasks at their starts: all, what lies on their machine, and what lies on others in its rack.
     task_failures : int
         Tasks that failed for want of a resource.
     interrupted : bool
@@ -125,6 +127,7 @@ class World:
         self.failures = 0
         self.task_failures = 0
         self.lost_seconds = 0.0
+        self.data = {"data_read": 0.0, "data_on_machine": 0.0, "data_in_rack": 0.0}
         self._workload = workload
         self._resume = resume
         self._happened = happened
@@ -271,11 +274,25 @@ class World:
         task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
         if self.power is not None:
             self.power.begin(task.id, task.machine, self.inventory.demand(task.id))
+        if source := self.inventory.task(task.id).data:
+            self._read(dict(source), task.machine)
         pace = self._pace(task) if task.id in self._workload.run_times else 1.0
         if self._runner is not None:
             self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
         elif math.isfinite(task.left):
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
+
+    def _read(self, source: Mapping[Hashable, float], machine: Hashable) -> None:
+        """Count the input of a task that starts on a machine."""
+        rack = self._rack(machine)
+        self.data["data_read"] += sum(source.values())
+        self.data["data_on_machine"] += source.get(machine, 0.0)
+        near = (amount for other, amount in source.items() if other != machine and self._rack(other) == rack)
+        self.data["data_in_rack"] += sum(near) if rack is not None else 0.0
+
+    def _rack(self, machine: Hashable) -> Hashable | None:
+        state = self.inventory.machine(machine)
+        return None if state is None else state.rack
 
     def _pace(self, task: TaskState) -> float:
         """Return by how much faster than its duration says a task runs on its machine."""
