@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,9 @@ from flowsched.cluster.model import Machine, Task
 from flowsched.exceptions import InputError
 from flowsched.policy import Policy
 from flowsched.scheduler import Scheduler
-from flowsched.sim import Arrival, PowerModel, Simulation, Workload, scheduler
+from flowsched.sim import Arrival, PowerModel, Simulation, Workload, compare, comparison_report, scheduler
+from flowsched.sim.plots import draw
+from flowsched.sim.summary import energy, tables
 
 MODEL = PowerModel(50.0, {"cpu": (1.0, 4.0), "gpu": (30.0, 300.0), "gpu.T4": (10.0, 70.0)})
 GPU = {"T4": (10.0, 70.0), "V100": (30.0, 300.0)}
@@ -186,3 +190,36 @@ def test_power_of_a_rack_is_a_constraint(tasks: list[tuple[int, int, int]]) -> N
         for at in runs["start"]:
             on = (rack == name) & (runs["start"] <= at) & ~(runs["end"] <= at)
             assert 100 * runs["cpu"][on].sum() <= 400
+
+
+def test_tables_and_plots_tell_energy_and_fragmentation() -> None:
+    work = Workload.model(tasks=60, scale=0.01)
+    metrics = Simulation(Scheduler(), work, power=PowerModel.parse("machine=50,gpu=30:300")).run()
+    titles = [table.title for table in tables(metrics)]
+    assert titles[2:4] == ["Fragmentation (means over the run)", "Energy, by machine=50,gpu=30:300"]
+    assert {"Fragmentation", "Power"} <= {plot.title for plot in draw(metrics)}
+    bare = Simulation(Scheduler(), work).run()
+    assert "Power" not in {plot.title for plot in draw(bare)}
+    assert "energy" in metrics._repr_html_()
+
+
+def test_a_comparison_has_energy_and_fragmentation(tmp_path: Path) -> None:
+    work = Workload.model(tasks=60, scale=0.01)
+    found = compare(work, ["fgd", "first-fit"], options={"power": PowerModel.parse("gpu=30:300")})
+    for run in found.outcomes:
+        metrics = Simulation(scheduler(run.scheduler, work), work, power=PowerModel.parse("gpu=30:300")).run()
+        assert metrics.energy is not None
+        assert metrics.fragmentation is not None
+        assert run.figures["energy"] == metrics.energy.total
+        assert run.figures["fragmented, mean"] == metrics.fragmentation.share
+        assert math.isnan(run.figures["input from elsewhere"])
+    assert "kWh" in found.tables()[0].rows[0][list(found.tables()[0].columns).index("energy")]
+    assert "input from elsewhere" not in found.tables()[0].columns
+    found.to_json(tmp_path / "c.json")
+    assert json.loads((tmp_path / "c.json").read_text())["facts"]["power"] == "machine=0,gpu=30:300"
+    assert "Energy" in comparison_report(found)
+
+
+def test_energies_in_words() -> None:
+    words = [energy(joules) for joules in (0.0, 12.0, 3.6e3, 3.6e6, 7.2e9, math.nan)]
+    assert words == ["0 J", "12 J", "0.001 kWh", "1 kWh", "2 MWh", "-"]
