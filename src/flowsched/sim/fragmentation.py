@@ -1,6 +1,7 @@
 """Fragmentation: what is free, and yet of no use to a task drawn from the workload.
 
-The measure is that of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3.  On a machine it is::
+The measure is that of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3, as their simulator has it
+(there a task fits by CPUs and GPUs alone).  On a machine it is::
 
     F = sum over kinds m of tasks of p_m * F(m)                 p_m: part of the workload's tasks that are of kind m
 
