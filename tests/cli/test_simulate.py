@@ -210,6 +210,16 @@ def test_another_scheduler(run: Run, tmp_path: Path) -> None:
         assert refused.exit_code == 2 and words in refused.stderr
 
 
+def test_power(run: Run, tmp_path: Path) -> None:
+    result = run(*MODEL, "--power", "machine=50,gpu=30:300", "--json", tmp_path / "m.json")
+    assert "Energy, by machine=50,gpu=30:300" in result.stdout
+    assert json.loads((tmp_path / "m.json").read_text())["energy_joules"]["total"] > 0
+    for wrong, says in (("gpu=9", "NAME=IDLE:PEAK"), ("tpu=1:2", "unknown resource 'tpu'")):
+        refused = run(*MODEL, "--power", wrong)
+        assert refused.exit_code == 2
+        assert says in refused.stderr
+
+
 def test_schedulers_side_by_side(run: Run, tmp_path: Path) -> None:
     out = ("--json", tmp_path / "c.json", "--csv", tmp_path / "c.csv", "--report", tmp_path / "c.html")
     result = run("batch", "--limit", 60, "--compare", "fifo, easy", "--seeds", 2, "--seed", 5, *out)

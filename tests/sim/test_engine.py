@@ -76,7 +76,7 @@ def test_a_history_told_by_hand() -> None:
     assert metrics.rounds["time"].tolist() == [0, 1, 10, 15]
     assert metrics.counts == {
         "rounds": 4, "placements": 2, "preemptions": 0, "migrations": 0, "conflicts": 0, "machine_failures": 0,
-        "task_failures": 0, "lost_seconds": 0,
+        "task_failures": 0, "lost_seconds": 0, "data_read": 0, "data_on_machine": 0, "data_in_rack": 0,
     }  # fmt: skip
 
 

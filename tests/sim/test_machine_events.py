@@ -67,6 +67,7 @@ def test_json_lines_in_any_order_beside_events_of_the_trace(tmp_path: Path) -> N
     )  # fmt: skip
 
 
+@pytest.mark.skipif(not SAMPLE.is_file(), reason="the Google sample is not in ../shared/data")
 def test_googles_table_of_2011() -> None:
     tasks = (Arrival(0, JobSubmitted("a", (Task("a", {"cpu": 0.5, "mem": 0.1}),)), (5,)),)
     events = with_machine_events(Workload("w", tasks, (), resources=("cpu", "mem")), SAMPLE)

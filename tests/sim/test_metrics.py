@@ -211,7 +211,7 @@ def test_the_report_is_one_sound_file(metrics: Metrics, tmp_path: Path) -> None:
     page = Page()
     page.feed((tmp_path / "r.html").read_text(encoding="utf-8"))
     assert page.open == []
-    assert page.seen.count("img") == 7
+    assert page.seen.count("img") == 8
     assert all(load.startswith("data:image/svg+xml;base64,") for load in page.loads)
 
 

@@ -114,6 +114,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="F",
     help="Tell schedulers run times, too long by a random factor from 1 to F; 1 tells them exactly.",
 )
+@click.option(
+    "--power",
+    metavar="MODEL",
+    help="Watts, for the energy: machine=WATTS and RESOURCE=IDLE:PEAK of a unit, such as machine=50,cpu=1:4,gpu=30:300,gpu.T4=10:70.",
+)
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
@@ -316,6 +321,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
         "on_events": options["interval"] is None,
         "charge_solver": options["charge_solver"],
         "preempted": options["preempted"],
+        "power": None if options["power"] is None else sim.PowerModel.parse(options["power"]),
     }
 
 

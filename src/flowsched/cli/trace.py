@@ -55,6 +55,10 @@ def load(path: str, options: dict[str, Any]) -> sim.Workload:
         raise BadInput(str(error)) from None
 
 
+_WIDE = 9
+"""Columns of figures from which on each word of a header has its line."""
+
+
 def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
     """Print tables, each after a blank line."""
     for table in tables:
@@ -64,13 +68,15 @@ def print_tables(out: endings.Out, tables: Iterable[Table]) -> None:
             title_style="bold",
             box=None,
             pad_edge=False,
+            collapse_padding=len(table.columns) > _WIDE,
             show_header=any(table.columns),
         )
         last = len(table.columns) - 1
         pairs = len(table.columns) == 2
         for i, column in enumerate(table.columns):
             left = i == 0 or pairs or (table.notes and i == last)
-            grid.add_column(column, justify="left" if left else "right", header_style="dim")
+            header = "\n".join(column.split()) if last >= _WIDE else column
+            grid.add_column(header, justify="left" if left else "right", header_style="dim")
         for row in table.rows:
             grid.add_row(*(Text(cell) for cell in row))
         out.print()

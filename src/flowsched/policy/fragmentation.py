@@ -8,7 +8,8 @@ The waste of a machine is the free part of its devices that a random task of the
            = what m asks too much of                else: the devices with less free than m asks of one    ("one more")
            = free - what tasks of kind m alone would fill, until some resource runs out                    ("many more")
 
-"One more" is the measure of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 4).  "Many more" looks
+"One more" is the measure of FGD (Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3), but for tasks that
+ask for no device: there they lose all that is free, here nothing while they fit.  "Many more" looks
 further ahead: a machine whose CPUs suffice for one more task but not for its devices is spoiled already.  `repeat` mixes
 the two; on that paper's trace at saturation 0 allocates 95.1 % of the GPUs, 1 95.5 %, and 0.5 95.7 %.
 
@@ -115,10 +116,14 @@ class FragmentationCost:
 
     def __call__(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
         """Cost in (0, 1), shape (classes, rows); 0.5 where the class does not fit now."""
-        if cluster.resources.device_index < 0:
-            return np.full((len(classes), len(rows)), 0.5)
-        added = self._ledger(cluster).added(cluster.inventory, classes, rows)
+        added = self.added(cluster, classes, rows)
         return 0.5 + 0.5 * added / (1.0 + np.abs(added))
+
+    def added(self, cluster: Cluster, classes: Ints, rows: Ints) -> Floats:
+        """Expected waste that a task of a class adds to a machine, in devices, shape (classes, rows); 0 where it does not fit now."""
+        if cluster.resources.device_index < 0:
+            return np.zeros((len(classes), len(rows)))
+        return self._ledger(cluster).added(cluster.inventory, classes, rows)
 
     def _ledger(self, cluster: Cluster) -> _Ledger:
         ledger = self._ledgers.get(cluster)

@@ -9,8 +9,10 @@ from flowsched.sim.comparison_report import comparison_report, write_comparison
 from flowsched.sim.engine import Simulation
 from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
+from flowsched.sim.fragmentation import Fragmentation
 from flowsched.sim.gavel import max_min_throughput
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
+from flowsched.sim.power import Energy, PowerModel
 from flowsched.sim.report import report, write_report
 from flowsched.sim.schedulers import SCHEDULERS, scheduler
 from flowsched.sim.synthetic import SYNTHETIC, synthetic
@@ -32,12 +34,15 @@ __all__ = [
     "Arrival",
     "AuditError",
     "Comparison",
+    "Energy",
     "Execution",
     "ForeignLoad",
+    "Fragmentation",
     "Load",
     "Metrics",
     "Outcome",
     "Percentiles",
+    "PowerModel",
     "Progress",
     "Schedules",
     "Simulation",

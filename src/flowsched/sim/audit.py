@@ -13,7 +13,7 @@ from flowsched.cluster.model import MICRO, Machine, Resources, Task
 from flowsched.cluster.selectors import keeps_off, meets
 from flowsched.exceptions import FlowschedError
 
-__all__ = ["AuditError", "AuditInventory"]
+__all__ = ["AuditError", "AuditInventory", "MachineState"]
 
 
 class AuditError(FlowschedError, AssertionError):
@@ -21,7 +21,7 @@ class AuditError(FlowschedError, AssertionError):
 
 
 @dataclass(slots=True)
-class _Machine:
+class MachineState:
     """Free amounts of a machine; `tasks` maps each task there to its GPUs."""
 
     machine: Machine
@@ -52,10 +52,11 @@ class AuditInventory:
         self.overcommit = overcommit
         self.used = [0] * len(resources.names)
         self.capacity = [0] * len(resources.names)
-        self._machines: dict[Hashable, _Machine] = {}
+        self._machines: dict[Hashable, MachineState] = {}
         self._demands: dict[Hashable, tuple[Task, list[int]]] = {}  # by task in the system: the task, its demand
         self._where: dict[Hashable, Hashable] = {}  # task in _machines[_where[task]].tasks, for running tasks
         self._device = resources.device_index
+        self._changed: dict[Hashable, None] = {}
 
     def register(self, tasks: Iterable[Task]) -> None:
         """Add tasks, which may be placed from now on."""
@@ -70,6 +71,10 @@ class AuditInventory:
         """Return the machine that a task runs on, None if it does not run."""
         return self._where.get(task)
 
+    def task(self, task: Hashable) -> Task:
+        """Return a task in the system."""
+        return self._demands[task][0]
+
     def demand(self, task: Hashable) -> list[int]:
         """Return the demand of a task."""
         return self._demands[task][1]
@@ -78,7 +83,8 @@ class AuditInventory:
         """Add an empty machine."""
         capacity = self.resources.capacity(f"machine {machine.id!r}", machine.capacity).tolist()
         gpus = [MICRO] * (capacity[self._device] // MICRO if self._device >= 0 else 0)
-        self._machines[machine.id] = _Machine(machine, capacity, list(capacity), gpus, machine.slots, {})
+        self._machines[machine.id] = MachineState(machine, capacity, list(capacity), gpus, machine.slots, {})
+        self._changed[machine.id] = None
         for i, amount in enumerate(capacity):
             self.capacity[i] += amount
 
@@ -100,7 +106,7 @@ class AuditInventory:
             self._put(self._machines[machine.id], task, devices)
         return False
 
-    def _fits(self, old: _Machine, new: _Machine) -> bool:
+    def _fits(self, old: MachineState, new: MachineState) -> bool:
         """Return True if the tasks fit on the changed machine; an overcommitted resource fits if it does not shrink."""
         return all(
             free >= 0 or (self.overcommit and amount >= before)
@@ -113,6 +119,7 @@ class AuditInventory:
         if state is None:
             return []
         tasks = list(state.tasks)
+        self._changed[machine] = None
         for i, amount in enumerate(state.capacity):
             self.capacity[i] -= amount
             self.used[i] -= amount - state.free[i]
@@ -124,6 +131,16 @@ class AuditInventory:
         """Return a machine, None if it is not up."""
         state = self._machines.get(machine)
         return state.machine if state else None
+
+    def state(self, machine: Hashable) -> MachineState | None:
+        """Return what is free on a machine, None if it is not up; it is only to be read."""
+        return self._machines.get(machine)
+
+    def changed(self) -> list[Hashable]:
+        """Return the machines that changed, came or went since this was asked last."""
+        machines = list(self._changed)
+        self._changed.clear()
+        return machines
 
     def capacity_of(self, machine: Hashable) -> list[int]:
         """Return the capacity of a machine that is up."""
@@ -206,7 +223,7 @@ class AuditInventory:
             f"at {now:g} s: machine {machine!r} is above capacity in {what}: {used / MICRO:g} of {capacity / MICRO:g}"
         )
 
-    def _check_devices(self, state: _Machine, task: Hashable, devices: Sequence[int], now: float) -> None:
+    def _check_devices(self, state: MachineState, task: Hashable, devices: Sequence[int], now: float) -> None:
         if self._device < 0:
             return
         amount = self._demands[task][1][self._device]
@@ -217,14 +234,15 @@ class AuditInventory:
                 f"of machine {state.machine.id!r}, but was given {tuple(devices)!r}"
             )
 
-    def _put(self, state: _Machine, task: Hashable, devices: tuple[int, ...]) -> None:
+    def _put(self, state: MachineState, task: Hashable, devices: tuple[int, ...]) -> None:
         self._where[task] = state.machine.id
         state.tasks[task] = devices
         self._move(state, task, devices, 1)
 
-    def _move(self, state: _Machine, task: Hashable, devices: tuple[int, ...], sign: int) -> None:
+    def _move(self, state: MachineState, task: Hashable, devices: tuple[int, ...], sign: int) -> None:
         """Take the task's demand from the machine (sign 1) or give it back (sign -1)."""
         demand = self._demands[task][1]
+        self._changed[state.machine.id] = None
         for i, amount in enumerate(demand):
             state.free[i] -= sign * amount
             self.used[i] += sign * amount

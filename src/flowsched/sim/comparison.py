@@ -18,9 +18,10 @@ from flowsched.boundary.validate import mapping, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.sim.engine import Simulation
 from flowsched.sim.metrics import Metrics
+from flowsched.sim.power import PowerModel
 from flowsched.sim.processes import each_in_a_process
 from flowsched.sim.schedulers import scheduler
-from flowsched.sim.summary import Table, duration
+from flowsched.sim.summary import Table, duration, energy
 from flowsched.sim.workload import Workload
 
 __all__ = ["MEASURES", "Comparison", "Outcome", "Spread", "compare"]
@@ -31,15 +32,19 @@ MEASURES: Mapping[str, str] = {
     "bounded slowdown, mean": "",
     "end": "s",
     "allocated, mean": "share",
+    "fragmented, mean": "share",
     "never started": "tasks",
     "preemptions": "",
     "work lost": "s",
+    "input from elsewhere": "share",
+    "energy": "J",
     "decision, mean": "s of this computer",
 }
 """What is compared, and in which unit.
 
 Waits are those of `Metrics.wait_of_all`, the slowdown is of tasks that completed, and what is allocated is the mean over the run
-of the resource that the workload asks most of.
+of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
+input from elsewhere `Task.data`: it is the part that is not on the task's machine.
 """
 
 _POINTS = 401
@@ -125,7 +130,7 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """Return the means of all measures; with several seeds, also a table for each measure with ranges and differences."""
-        short = [name for name in MEASURES if any(run.figures[name] for run in self.outcomes)]
+        short = [m for m in MEASURES if any(run.figures[m] and not math.isnan(run.figures[m]) for run in self.outcomes)]
         rows = [(name, *(shown(self.spread(name, m).mean, m) for m in short)) for name in self.schedulers]
         title = "Comparison" + (f", means of {len(self.seeds)} seeds" if len(self.seeds) > 1 else "")
         found = [Table(title, ("", *short), rows)]
@@ -245,7 +250,8 @@ def compare(
             said(outcome, len(outcomes), len(jobs))
     place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
     outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
-    return Comparison(names, chosen, tuple(outcomes), {"until": until, **extra})
+    facts = {name: str(value) if isinstance(value, PowerModel) else value for name, value in extra.items()}
+    return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts})
 
 
 _Job = tuple[Workload | Callable[[int], Workload], str, int, float | None, Mapping[str, Any]]
@@ -266,11 +272,16 @@ def _run(job: _Job) -> Outcome:
 
 def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
     wait = metrics.wait_of_all()
+    read = metrics.counts["data_read"]
+    fragmented, used = metrics.fragmentation, metrics.energy
     scarce = max(metrics.offered, key=lambda resource: metrics.offered[resource].mean, default=None)
     figures = (
         wait.mean, wait.p99, metrics.slowdown().mean, float(metrics.facts["end"]),
-        math.nan if scarce is None else metrics.usage[scarce].mean_overall, float(len(metrics.unstarted)),
-        float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]), metrics.latency().mean,
+        math.nan if scarce is None else metrics.usage[scarce].mean_overall,
+        math.nan if fragmented is None else fragmented.share, float(len(metrics.unstarted)),
+        float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]),
+        1 - metrics.counts["data_on_machine"] / read if read else math.nan,
+        math.nan if used is None else used.total, metrics.latency().mean,
     )  # fmt: skip
     waits = np.sort(np.r_[metrics.waits, np.full(len(metrics.unstarted), math.inf)])
     at = np.linspace(0, len(waits) - 1, _POINTS).round().astype(int) if len(waits) else np.zeros(0, int)
@@ -298,6 +309,8 @@ def shown(value: float, measure: str, signed: bool = False) -> str:
         return f"{sign}\N{INFINITY}"
     if unit == "share":
         return f"{sign}{100 * size:.1f} %"
+    if unit == "J":
+        return sign + energy(size)
     if unit.startswith("s"):
         return sign + duration(size)
     return f"{sign}{size:,.0f}" if float(size).is_integer() or size >= 1000 else f"{sign}{size:,.3g}"

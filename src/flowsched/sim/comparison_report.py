@@ -23,13 +23,13 @@ _COLOURS = (
     "#2563c9", "#d9730d", "#16806a", "#8a4fbf", "#b3364f", "#66717e", "#a38a00", "#0f8fb3", "#c94f9b", "#5d7a1f",
 )  # fmt: skip
 _CSS = """
-thead th { padding-left: 16px; }
+thead th { padding-left: 16px; white-space: normal; vertical-align: bottom; }
 .tables td { white-space: nowrap; }
 .tables td.note { white-space: normal; }
 """
 """Rows of many figures."""
 
-_BARS = ("wait, mean", "bounded slowdown, mean", "end", "allocated, mean")
+_BARS = ("wait, mean", "bounded slowdown, mean", "end", "allocated, mean", "fragmented, mean", "energy")
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> None:
@@ -59,7 +59,7 @@ def comparison_report(comparison: Comparison) -> str:
     drawn += [
         (m[0].upper() + m[1:], "mean and range over seeds", "half", _bars(m))
         for m in _BARS
-        if waited or not m.startswith("wait")
+        if (waited or not m.startswith("wait")) and any(run.figures[m] > 0 for run in comparison.outcomes)
     ]
     plots = [
         Plot(name, caption, width, svg(comparison, width, fill))
@@ -126,7 +126,7 @@ def _waits(axes: Axes, comparison: Comparison) -> None:
     axes.set_ylim(0, 104)
     axes.set_xlabel("waiting time")
     axes.set_ylabel("tasks (%)")
-    axes.legend(fontsize=8.5, loc="center right", ncols=2)
+    axes.legend(fontsize=8.5, loc="best", ncols=2)
 
 
 def _bars(measure: str) -> Callable[[Axes, Comparison], None]:

@@ -20,8 +20,10 @@ from flowsched.rounds.values import Commit, Reason, Round, RoundStats
 from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
+from flowsched.sim.fragmentation import meter
 from flowsched.sim.measured import measured
 from flowsched.sim.metrics import Metrics
+from flowsched.sim.power import PowerModel
 from flowsched.sim.presence import in_order
 from flowsched.sim.recorder import Recorder
 from flowsched.sim.values import UNDECIDED, Decision, Progress, Schedules
@@ -66,6 +68,8 @@ class Simulation:
         Passed to every ``schedule``.
     execution : Execution, optional
         True stages of tasks, contention, foreign load; without it every task runs for its duration.
+    power : PowerModel, optional
+        What machines draw; with one, `Metrics.energy` has the energy of the run.
     seed : int
         Recorded in the metrics; the engine itself draws nothing at random.
     facts : mapping, optional
@@ -106,6 +110,7 @@ class Simulation:
         preempted: Literal["restart", "resume"] = "restart",
         time_limit: float | None = None,
         execution: Execution | None = None,
+        power: PowerModel | None = None,
         seed: int = 0,
         facts: Mapping[str, Any] | None = None,
         env: simpy.Environment | None = None,
@@ -114,6 +119,8 @@ class Simulation:
             raise InputError(f"workload: a Workload expected, got {quoted(workload)}")
         if execution is not None and not isinstance(execution, Execution):
             raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
+        if power is not None and not isinstance(power, PowerModel):
+            raise InputError(f"power: a PowerModel or None expected, got {quoted(power)}")
         if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
             raise InputError(
                 f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}"
@@ -141,13 +148,16 @@ class Simulation:
             "charge_solver": bool(charge_solver),
             "preempted": preempted,
             "seed": seed,
+            **({} if power is None else {"power": str(power)}),
             **mapping("facts", {} if facts is None else facts),
         }
         if env is not None and not isinstance(env, simpy.Environment):
             raise InputError(f"env: a simpy.Environment or None expected, got {quoted(env)}")
         self._clock = Clock(env)
-        self._world = World(self._clock, self.workload, preempted == "resume", execution, self._happened)
-        self._recorder = Recorder(self.workload.resources)
+        self._world = World(self._clock, self.workload, preempted == "resume", execution, power, self._happened)
+        self._recorder = Recorder(
+            self.workload.resources, meter(self._world.inventory, self.workload), power is not None
+        )
         self._counts = dict.fromkeys(("placements", "preemptions", "migrations", "conflicts"), 0)
         self._round_at = math.inf
         self._last_round_at = -math.inf
@@ -309,8 +319,9 @@ class Simulation:
 
     def _sample(self) -> None:
         self._end = self._clock.now
-        inventory, count = self._world.inventory, self._world.count
-        self._recorder.sample(self._end, count[RUNNING], count[WAITING], inventory.used, inventory.capacity)
+        inventory, count, power = self._world.inventory, self._world.count, self._world.power
+        milliwatts = () if power is None else (power.idle + power.used, power.idle)
+        self._recorder.sample(self._end, count[RUNNING], count[WAITING], inventory.used, inventory.capacity, milliwatts)
 
     def _next(self) -> float:
         """Return the time of the round for new events."""

@@ -70,6 +70,7 @@ def measured(
             "machine_failures": world.failures,
             "task_failures": world.task_failures,
             "lost_seconds": world.lost_seconds,
+            **world.data,
         },
         waits=waits,
         ends=np.array([t.ended for t in states], np.float64),
@@ -82,4 +83,6 @@ def measured(
         machines=world.runs.machines(),
         absences=world.runs.absences(),
         queue=recorder.queues(),
+        fragmentation=recorder.fragmentation(end),
+        energy=None if world.power is None else recorder.energy(end, world.power.lost),
     )

@@ -19,7 +19,9 @@ from numpy.typing import NDArray
 
 from flowsched.boundary.files import replace
 from flowsched.boundary.validate import number
+from flowsched.sim.fragmentation import Fragmentation
 from flowsched.sim.frames import frame, pairs_html
+from flowsched.sim.power import Energy
 
 if TYPE_CHECKING:
     from flowsched.rounds.values import Reason
@@ -107,7 +109,8 @@ class Metrics:
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
-        preemptions, migrations and failures threw away).
+        preemptions, migrations and failures threw away), ``data_read`` (input of tasks, `Task.data`, at every start),
+        ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its rack).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
     unstarted : ndarray of float64
@@ -140,6 +143,11 @@ class Metrics:
     queue : mapping of str to ndarray
         Waiting tasks by reason code after some of the rounds, at most a thousand, evenly spread: ``time``, and a column
         per code.
+    fragmentation : Fragmentation or None
+        What is free and of no use to a task drawn from the workload, over time; None without tasks or machines.
+    energy : Energy or None
+        Energy of the machines, by the simulation's `PowerModel`; None without one.  ``watts`` and ``watts_idle`` are in
+        `series` then.
     """
 
     facts: Mapping[str, Any]
@@ -161,6 +169,8 @@ class Metrics:
     machines: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     absences: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     queue: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    fragmentation: Fragmentation | None = None
+    energy: Energy | None = None
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {what.replace('_', ' ')}" for what, n in self.tasks.items() if n)
@@ -246,6 +256,10 @@ class Metrics:
             "work lost": f"{self.counts['lost_seconds']:,.0f} s",
             "rounds": f"{self.counts['rounds']:,}",
         }
+        if self.fragmentation is not None:
+            rows[f"{self.fragmentation.resource} fragmented, mean"] = f"{100 * self.fragmentation.share:.1f} %"
+        if self.energy is not None:
+            rows["energy"] = f"{self.energy.kwh:,.3g} kWh"
         return pairs_html(f"Simulation of {self.facts['workload']}", rows)
 
     def latency(self, phase: str = "schedule") -> Percentiles:
@@ -273,6 +287,8 @@ class Metrics:
             "wait_seconds_again": asdict(self.wait_again()),
             "bounded_slowdown": asdict(self.slowdown()),
             "counts": dict(self.counts),
+            "fragmentation": None if (found := self.fragmentation) is None else found.to_dict(series),
+            "energy_joules": None if self.energy is None else asdict(self.energy),
             "network": {k: int(self.rounds[k].max(initial=0)) for k in ("nodes", "arcs")},
             "wall_clock": {"run_seconds": self.wall_seconds, "latency_seconds": seconds},
         }

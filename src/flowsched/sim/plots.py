@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowsched.sim import machine_plots
 from flowsched.sim.metrics import Metrics
-from flowsched.sim.summary import duration, resource_label
+from flowsched.sim.summary import duration, energy, resource_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +75,17 @@ def draw(metrics: Metrics) -> list[Plot]:
     if ran and machine_plots.has_users(metrics):
         everything.append(("Shares", "of each user, stacked", "full", _shares))
     everything.append(("Waiting tasks", "by the reason of the last round", "full", _waiting))
+    if ran and metrics.fragmentation is not None and metrics.fragmentation.lost.any():
+        everything.append(
+            (
+                "Fragmentation",
+                "expected part that a task drawn from the workload cannot use, of what is free",
+                "full",
+                _fragmentation,
+            )
+        )
+    if metrics.energy is not None:
+        everything.append(("Power", "of all machines, by the given model", "full", _power))
     if ran:
         everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
     if ran and machine_plots.is_small(metrics):
@@ -118,6 +129,45 @@ def _usage(axes: Axes, metrics: Metrics) -> None:
     if axes.get_ylim()[1] > 60:
         axes.set_ylim(0, 104)
         axes.set_yticks(range(0, 101, 20))
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _fragmentation(axes: Axes, metrics: Metrics) -> None:
+    found = metrics.fragmentation
+    assert found is not None
+    name, end = resource_label(found.resource), float(metrics.facts["end"])
+    below: Any = 0.0
+    parts = (
+        (found.lost, _COLOURS[1], f"{name} fragmented (mean {100 * found.share:.3g} %)"),
+        (found.free - found.lost, _COLOURS[0], f"{name} free for a task of the workload"),
+    )
+    for amount, colour, label in parts:
+        part = 100 * np.divide(amount, found.capacity, out=np.zeros(len(amount)), where=found.capacity > 0)
+        time, _, mean, _ = _thinned(found.time, part, end)
+        axes.fill_between(time, below, below + mean, step="post", color=colour, alpha=0.75, linewidth=0, label=label)
+        below = below + mean
+    axes.set_ylabel(f"{name} free (%)")
+    axes.set_ylim(0, None)
+    _time_axis(axes, metrics)
+    _legend(axes)
+
+
+def _power(axes: Axes, metrics: Metrics) -> None:
+    used = metrics.energy
+    assert used is not None
+    size, unit = (1000.0, "kW") if used.peak >= 3000 else (1.0, "W")
+    _steps(
+        axes,
+        metrics,
+        metrics.series["watts"] / size,
+        _COLOURS[0],
+        f"all machines (mean {used.mean / size:,.3g} {unit}, {energy(used.total)})",
+    )
+    _steps(axes, metrics, metrics.series["watts_idle"] / size, _COLOURS[5], f"without tasks ({energy(used.idle)})")
+    axes.set_ylabel(unit)
+    axes.set_ylim(0, None)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     _time_axis(axes, metrics)
     _legend(axes)
 

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 from flowsched.cluster.model import MICRO
 from flowsched.rounds.reasons import Waiting
 from flowsched.rounds.values import Reason
+from flowsched.sim.fragmentation import Fragmentation, FragmentationMeter
 from flowsched.sim.metrics import ROUND_COLUMNS, WALL_CLOCK, Usage
+from flowsched.sim.power import Energy
 
 __all__ = ["Recorder", "reason_counts"]
 
@@ -25,14 +27,16 @@ _KEPT = 1000
 class Recorder:
     """Samples of the state, and rows of rounds, as they come."""
 
-    def __init__(self, resources: Sequence[str]) -> None:
+    def __init__(self, resources: Sequence[str], fragmentation: FragmentationMeter | None, power: bool) -> None:
         self.resources = tuple(resources)
+        self._fragmentation = fragmentation
+        self._power = ("watts", "watts_idle") if power else ()
         self._time = array("d")
-        # Running and waiting tasks, then used and present amounts by resource: `_width` numbers for each time.
+        # Running and waiting tasks, then used and present amounts by resource, and milliwatts: `_width` numbers for each time.
         self._states = array("q")
-        self._width = 2 + 2 * len(self.resources)
+        self._width = 2 + 2 * len(self.resources) + len(self._power)
         self._rounds = [array("d") for _ in ROUND_COLUMNS]
-        self._queue: list[tuple[float, Mapping[str, int]]] = []
+        self._queue: list[tuple[float, Mapping[str, int], tuple[float, ...]]] = []
         self._stride = 1
 
     @property
@@ -40,9 +44,17 @@ class Recorder:
         """Number of rounds so far."""
         return min(map(len, self._rounds))
 
-    def sample(self, time: float, running: int, waiting: int, used: Sequence[int], capacity: Sequence[int]) -> None:
+    def sample(
+        self,
+        time: float,
+        running: int,
+        waiting: int,
+        used: Sequence[int],
+        capacity: Sequence[int],
+        milliwatts: Sequence[int] = (),
+    ) -> None:
         """Record the state from `time` on; of several samples at one time the last counts."""
-        state = array("q", (running, waiting, *used, *capacity))
+        state = array("q", (running, waiting, *used, *capacity, *milliwatts))
         if self._time and self._time[-1] == time:
             self._states[-self._width :] = state
         else:
@@ -55,19 +67,38 @@ class Recorder:
             column.append(value)
 
     def queue(self, time: float, waiting: Mapping[Hashable, Reason]) -> None:
-        """Record the waiting tasks by reason code after every k-th round, where k doubles so that a thousand are kept."""
+        """Record waiting tasks by reason code, and fragmentation, after every k-th round; k doubles so that a thousand are kept."""
         if (self.n_rounds - 1) % self._stride:
             return
-        self._queue.append((time, _by_reason(waiting)))
+        fragmented = () if self._fragmentation is None else self._fragmentation.measure()
+        self._queue.append((time, _by_reason(waiting), fragmented))
         if len(self._queue) > _KEPT:
             del self._queue[1::2]
             self._stride *= 2
 
     def queues(self) -> Mapping[str, NDArray[Any]]:
         """Return `Metrics.queue`."""
-        names = dict.fromkeys(code for _, codes in self._queue for code in codes)
-        counts = {name: np.array([codes.get(name, 0) for _, codes in self._queue], np.int64) for name in names}
-        return MappingProxyType({"time": np.array([time for time, _ in self._queue], np.float64), **counts})
+        names = dict.fromkeys(code for _, codes, _ in self._queue for code in codes)
+        counts = {name: np.array([codes.get(name, 0) for _, codes, _ in self._queue], np.int64) for name in names}
+        return MappingProxyType({"time": np.array([time for time, _, _ in self._queue], np.float64), **counts})
+
+    def fragmentation(self, end: float) -> Fragmentation | None:
+        """Return `Metrics.fragmentation`."""
+        if self._fragmentation is None:
+            return None
+        rows = np.array([(time, *fragmented) for time, _, fragmented in self._queue], np.float64).reshape(-1, 4)
+        time, lost, free, capacity = rows.T
+        return Fragmentation(self._fragmentation.resource, time, lost, free, capacity, end)
+
+    def energy(self, end: float, lost: float) -> Energy | None:
+        """Return `Metrics.energy`; `lost` are joules of work that was thrown away."""
+        if not self._power:
+            return None
+        series = self.series()
+        held = np.diff(np.r_[series["time"], max(end, *series["time"][-1:])])
+        total, idle = (float(held @ series[name]) for name in self._power)
+        mean = total / float(held.sum()) if held.any() else 0.0
+        return Energy(total, idle, lost, mean, float(series["watts"].max(initial=0.0)))
 
     def series(self) -> Mapping[str, NDArray[Any]]:
         """Return `Metrics.series`; amounts in the workload's unit."""
@@ -81,6 +112,8 @@ class Recorder:
         for i, name in enumerate(self.resources, 2):
             out[f"used_{name}"] = states[:, i] / MICRO
             out[f"capacity_{name}"] = states[:, i + len(self.resources)] / MICRO
+        for i, name in enumerate(self._power, 2 + 2 * len(self.resources)):
+            out[name] = states[:, i] / 1000
         return MappingProxyType(out)
 
     def rounds(self) -> Mapping[str, NDArray[Any]]:

@@ -109,7 +109,7 @@ def _random(work: Workload, seed: int) -> Greedy:
 
 def _fgd(work: Workload, seed: int) -> Greedy:
     tasks: list[Task] = [task for arrival in work.arrivals for task in arrival.job.tasks]
-    return Greedy(fifo, work.resources, least_fragmentation(tasks) if tasks else first)
+    return Greedy(fifo, work.resources, least_fragmentation(tasks, work.resources) if tasks else first)
 
 
 def _gavel(work: Workload, seed: int) -> Gavel:

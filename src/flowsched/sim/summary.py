@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from flowsched.sim.metrics import Metrics, Percentiles
 
-__all__ = ["Table", "amount", "bounded", "duration", "facts_line", "resource_label", "tables"]
+__all__ = ["Table", "amount", "bounded", "duration", "energy", "facts_line", "resource_label", "tables"]
 
 _CODES = {
     "NO_FIT": "no machine has room now",
@@ -52,7 +52,8 @@ class Table:
 
 def tables(metrics: Metrics) -> list[Table]:
     """Return all tables, in reading order."""
-    return [_tasks(metrics), _usage(metrics), _wait(metrics), _latency(metrics), _network(metrics)]
+    found = [_tasks(metrics), _usage(metrics), _wait(metrics), _latency(metrics), _network(metrics)]
+    return found[:2] + [table for table in (_fragmentation(metrics), _energy(metrics)) if table.rows] + found[2:]
 
 
 def facts_line(metrics: Metrics) -> str:
@@ -164,6 +165,43 @@ def _usage(metrics: Metrics) -> Table:
     )
 
 
+def _fragmentation(metrics: Metrics) -> Table:
+    found, rows = metrics.fragmentation, []
+    if found is not None and len(found.time):
+        whole = float(found.capacity.max())
+        name, unit = resource_label(found.resource), metrics.facts.get("units", {}).get(found.resource, "")
+        rows = [
+            (
+                f"{name}, of no use to a task of the workload",
+                _percent(found.share),
+                "-" if math.isnan(found.rate) else _percent(found.rate),
+                amount(float(found.lost.max()), unit),
+                _percent(float(found.lost[-1]) / whole) if whole else "-",
+            )
+        ]
+    return Table("Fragmentation (means over the run)", ("", "of all", "of what is free", "peak", "at the end"), rows)
+
+
+def _energy(metrics: Metrics) -> Table:
+    found, rows = metrics.energy, list[tuple[str, ...]]()
+    if found is not None:
+        watts = metrics.series["watts_idle"]
+        rows = [
+            ("all machines", energy(found.total), f"{found.mean:,.0f} W", f"{found.peak:,.0f} W"),
+            ("of it without tasks", energy(found.idle), "", f"{watts.max(initial=0.0):,.0f} W"),
+            ("of it for work that was lost", energy(found.lost), "", ""),
+        ]
+    return Table(f"Energy, by {metrics.facts.get('power')}", ("", "energy", "mean", "peak"), rows)
+
+
+def energy(joules: float) -> str:
+    """Return an energy in a suitable unit, to three digits."""
+    if math.isnan(joules):
+        return "-"
+    unit, size = ("MWh", 3.6e9) if joules >= 3.6e9 else ("kWh", 3.6e6)
+    return f"{_three(joules / size)} {unit}" if joules >= 3.6e3 else f"{_three(joules)} J"
+
+
 def _distribution(name: str, values: Percentiles) -> tuple[str, ...]:
     return (name, *(duration(v) for v in (values.p50, values.p90, values.p99, values.max, values.mean)))
 
@@ -214,4 +252,7 @@ def _network(metrics: Metrics) -> Table:
         ("work lost", duration(counts["lost_seconds"])),
         ("bounded slowdown (mean, p99)", f"{slow.mean:,.2f}, {slow.p99:,.2f}" if slow.n else "-"),
     )
+    if counts["data_read"]:
+        near = [counts[name] / counts["data_read"] for name in ("data_on_machine", "data_in_rack")]
+        rows = (*rows, ("input on the task's machine, in its rack", f"{_percent(near[0])}, {_percent(near[1])}"))
     return Table("Rounds and network", ("", ""), tuple(rows))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -29,6 +29,7 @@ from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
+from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
 
@@ -84,6 +85,7 @@ class World:
         A stopped task keeps its progress, or else starts again from nothing.
     execution : Execution or None
         True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
+    power : PowerModel or None
     happened : callable
         Called after every event; the events for the scheduler gather in `pending`.
 
@@ -92,10 +94,13 @@ class World:
     tasks : dict of task to TaskState
         All that have arrived, in order of arrival.
     runs : Runs
+    power : PowerMeter or None
     count : list of int
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
         Seconds of work lost.
+    data : dict of str to float
+        Input of tasks at their starts: all, what lies on their machine, and what lies on others in its rack.
     task_failures : int
         Tasks that failed for want of a resource.
     interrupted : bool
@@ -103,18 +108,26 @@ class World:
     """
 
     def __init__(
-        self, clock: Clock, workload: Workload, resume: bool, execution: Execution | None, happened: Callable[[], None]
+        self,
+        clock: Clock,
+        workload: Workload,
+        resume: bool,
+        execution: Execution | None,
+        power: PowerModel | None,
+        happened: Callable[[], None],
     ) -> None:
         self.clock = clock
         self.inventory = AuditInventory(Resources(workload.resources), overcommit=execution is not None)
         self.tasks: dict[Hashable, TaskState] = {}
         self.runs = Runs(workload.resources)
+        self.power = None if power is None else PowerMeter(power, self.inventory.resources)
         self.count = [workload.n_tasks, 0, 0, 0]
         self.pending: list[Event] = []
         self.interrupted = False
         self.failures = 0
         self.task_failures = 0
         self.lost_seconds = 0.0
+        self.data = {"data_read": 0.0, "data_on_machine": 0.0, "data_in_rack": 0.0}
         self._workload = workload
         self._resume = resume
         self._happened = happened
@@ -213,6 +226,8 @@ class World:
         elif isinstance(event, MachineFailed | MachineRemoved):
             self.failures += isinstance(event, MachineFailed)
             self.runs.away(event.id, self.clock.now)
+            if self.power is not None:
+                self.power.away(event.id)
             for task in self.inventory.remove_machine(event.id):
                 self._stop(self.tasks[task])
             if self._runner is not None:
@@ -223,9 +238,15 @@ class World:
 
     def _add_machine(self, machine: Machine) -> None:
         self.inventory.add_machine(machine)
-        self.runs.there(machine.id, machine.rack, self.inventory.capacity_of(machine.id), self.clock.now)
+        self._there(machine)
         if self._runner is not None:
             self._runner.add_machine(machine)
+
+    def _there(self, machine: Machine) -> None:
+        capacity = self.inventory.capacity_of(machine.id)
+        self.runs.there(machine.id, machine.rack, capacity, self.clock.now)
+        if self.power is not None:
+            self.power.there(machine, capacity)
 
     def _updated(self, event: MachineUpdated) -> Event:
         """Change a machine; if its tasks would not fit any more, it fails and comes back with the new properties."""
@@ -234,7 +255,7 @@ class World:
         changes = {k: v for k in ("capacity", "rack", "labels", "slots") if (v := getattr(event, k)) is not None}
         new = replace(old, **changes)
         if self.inventory.update_machine(new):
-            self.runs.there(new.id, new.rack, self.inventory.capacity_of(new.id), self.clock.now)
+            self._there(new)
             if self._runner is not None:
                 self._runner.update_machine(new)
             return event
@@ -251,11 +272,27 @@ class World:
         if math.isnan(task.first_start):
             task.first_start = now
         task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
+        if self.power is not None:
+            self.power.begin(task.id, task.machine, self.inventory.demand(task.id))
+        if source := self.inventory.task(task.id).data:
+            self._read(dict(source), task.machine)
         pace = self._pace(task) if task.id in self._workload.run_times else 1.0
         if self._runner is not None:
             self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
         elif math.isfinite(task.left):
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
+
+    def _read(self, source: Mapping[Hashable, float], machine: Hashable) -> None:
+        """Count the input of a task that starts on a machine."""
+        rack = self._rack(machine)
+        self.data["data_read"] += sum(source.values())
+        self.data["data_on_machine"] += source.get(machine, 0.0)
+        near = (amount for other, amount in source.items() if other != machine and self._rack(other) == rack)
+        self.data["data_in_rack"] += sum(near) if rack is not None else 0.0
+
+    def _rack(self, machine: Hashable) -> Hashable | None:
+        state = self.inventory.machine(machine)
+        return None if state is None else state.rack
 
     def _pace(self, task: TaskState) -> float:
         """Return by how much faster than its duration says a task runs on its machine."""
@@ -274,6 +311,8 @@ class World:
             task.left = max(task.left - ran * self._paces.get(task.id, 1.0), 0.0)
         else:
             self._lose(task)
+        if self.power is not None:
+            self.power.end(task.id, 0.0 if self._resume else ran)
         task.since = self.clock.now
         self._set_state(task, WAITING)
 
@@ -292,6 +331,8 @@ class World:
         state = self.tasks[task]
         state.ended = self.clock.now
         self.runs.end(state.run, state.ended, runs.COMPLETED)
+        if self.power is not None:
+            self.power.end(task)
         self.inventory.release(task, self.clock.now)
         self.inventory.forget(task)
         self._set_state(state, COMPLETED)
@@ -303,6 +344,8 @@ class World:
         self.task_failures += 1
         self.runs.end(state.run, self.clock.now, FAILED)
         self._lose(state)
+        if self.power is not None:
+            self.power.end(task, self.clock.now - state.started)
         state.since = self.clock.now
         self.inventory.release(task, self.clock.now)
         self._set_state(state, WAITING)

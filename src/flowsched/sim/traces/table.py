@@ -34,8 +34,8 @@ __all__ = ["AMOUNTS", "COLUMNS", "CSV", "EVENTS", "JSONL", "MACHINE_COLUMNS", "R
 COLUMNS = (
     "task", "job", "arrival", "duration", "user", "priority", "gang", "deadline", "estimate", "kind", "apart",
 )  # fmt: skip
-"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``) and run times
-by GPU model (``duration.MODEL``)."""
+"""Columns of tasks beside amounts (``cpu``, ``mem``, ``gpu``, ``demand.NAME``), labels (``constraint.NAME``), run times by
+GPU model (``duration.MODEL``) and input by machine (``data.MACHINE``)."""
 
 MACHINE_COLUMNS = ("machine", "time", "event", "until", "rack", "slots")
 """Columns of machines beside amounts (``cpu``, ``mem``, ``gpu``, ``capacity.NAME``) and labels (``label.NAME``)."""
@@ -85,7 +85,8 @@ class Reader:
             raise row.error("task", f"task {quoted(name)} occurs twice, first in line {self._lines[name]}")
         self._lines[name] = row.line
         models = [column for column in row.filled() if column.startswith("duration.")]
-        demand, constraints = self._columns(row, (*COLUMNS, *models), "demand", "constraint")
+        sources = [column for column in row.filled() if column.startswith("data.")]
+        demand, constraints = self._columns(row, (*COLUMNS, *models, *sources), "demand", "constraint")
         duration = row.number("duration", most=LATEST, endless=not models)
         if models:
             for column in ("duration", *models):
@@ -97,6 +98,8 @@ class Reader:
             details["constraints"] = {label: values.split("|") for label, values in constraints.items()}
         if row.text("kind"):
             details["kind"] = row.text("kind")
+        if sources:
+            details["data"] = {column.partition(".")[2]: row.number(column) for column in sources}
         if row.text("apart"):
             details["apart"] = row.integer("apart", least=1)
         if row.text("estimate"):

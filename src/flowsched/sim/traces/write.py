@@ -116,7 +116,7 @@ def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
             "priority": job.priority or None, "gang": job.gang, "deadline": job.deadline,
         }  # fmt: skip
         for task, duration in zip(job.tasks, arrival.durations, strict=True):
-            for name in ("data", "prefers", "avoids", "apart_in_rack", "tolerations"):
+            for name in ("prefers", "avoids", "apart_in_rack", "tolerations"):
                 if getattr(task, name) != getattr(plain, name):
                     raise InputError(f"task {task.id!r}: {name} has no column")
             row = {
@@ -124,6 +124,7 @@ def _task_rows(workload: Workload) -> Iterator[dict[str, Any]]:
                 "estimate": task.duration, "kind": None if task.kind is None else _id("kind", task.kind), "apart": task.apart,
             }  # fmt: skip
             row |= {f"duration.{_text('GPU model', m)}": t for m, t in workload.run_times.get(task.id, {}).items()}
+            row |= {f"data.{_id('machine', source)}": float(amount) for source, amount in dict(task.data).items()}
             row |= _amounts("demand", task.demand, workload.resources)
             for label, values in task.constraints.items():
                 if not isinstance(values, tuple | list) or not all(isinstance(v, str) and "|" not in v for v in values):

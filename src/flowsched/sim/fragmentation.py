@@ -1,0 +1,217 @@
+"""Fragmentation: what is free, and yet of no use to a task drawn from the workload.
+
+The measure is that of Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3, as their simulator has it
+(there a task fits by CPUs and GPUs alone).  On a machine it is::
+
+    F = sum over kinds m of tasks of p_m * F(m)                 p_m: part of the workload's tasks that are of kind m
+
+    F(m) = all free GPUs                                        if a task of kind m does not fit there, or asks for no GPU
+         = what is free on GPUs with less free than m asks of one    otherwise
+
+A task fits if all resources, slots, labels and taints let it start.  Of a cluster without GPUs, or whose tasks ask for
+none, the same is measured of the resource of which the tasks ask the largest part; then a task that fits loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.events import MachineAdded
+from flowsched.cluster.model import MICRO, Machine, Resources
+from flowsched.cluster.shapes import ShapeKey, unsuited
+from flowsched.policy.fragmentation import FragmentationCost
+from flowsched.sim.audit import AuditInventory, MachineState
+from flowsched.sim.workload import Workload
+
+__all__ = ["Fragmentation", "FragmentationMeter", "meter"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_KINDS = 256
+"""Most kinds of tasks that machines are weighed with; of more, so many are drawn at equal steps."""
+
+_State = tuple[tuple[int, ...], tuple[int, ...], bool, int]
+"""What is free, what is free of each GPU, True if no slot is left, and the number of the weights."""
+
+_BLOCK = 1024
+"""So many machines are weighed at once."""
+
+
+@dataclass(frozen=True)
+class Fragmentation:
+    """Fragmentation over time, after some of the rounds: at most a thousand, evenly spread.
+
+    Attributes
+    ----------
+    resource : str
+        Of which resource: GPUs, or else the scarcest.
+    time, lost, free, capacity : ndarray of float64
+        Each value holds from `time` until the next: what a task drawn from the workload cannot use, what is free, and what
+        there is on machines that are up, in the unit of the resource.
+    end : float
+        End of the run.
+    """
+
+    resource: str
+    time: Floats
+    lost: Floats
+    free: Floats
+    capacity: Floats
+    end: float
+
+    @property
+    def share(self) -> float:
+        """Fragmented part of the capacity, as a mean over time; nan without samples."""
+        return self._mean(self.capacity)
+
+    @property
+    def rate(self) -> float:
+        """Fragmented part of what is free, as a mean over time (the fragmentation rate); nan where nothing is free."""
+        return self._mean(self.free)
+
+    def to_dict(self, series: bool = True) -> dict[str, Any]:
+        """Return everything as values for JSON; without `series` the means alone."""
+        means = {"resource": self.resource, "share": self.share, "rate": self.rate}
+        columns = ("time", "lost", "free", "capacity") if series else ()
+        return means | {name: getattr(self, name).tolist() for name in columns}
+
+    def _mean(self, of: Floats) -> float:
+        held = np.diff(np.r_[self.time, max(self.end, *self.time[-1:])])
+        whole = float(held @ of)
+        return float(held @ self.lost) / whole if whole > 0 else float("nan")
+
+
+def meter(inventory: AuditInventory, workload: Workload) -> FragmentationMeter | None:
+    """Return a meter for a workload; None if it has no tasks, or no machines of which they ask anything."""
+    if not any(len(arrival.durations) for arrival in workload.arrivals):
+        return None
+    found = FragmentationMeter(inventory, workload)
+    return found if found.measures else None
+
+
+class FragmentationMeter:
+    """The fragmentation of an inventory, worked out again only where something changed.
+
+    Parameters
+    ----------
+    inventory : AuditInventory
+    workload : Workload
+        Whose tasks are to be expected.
+    """
+
+    def __init__(self, inventory: AuditInventory, workload: Workload) -> None:
+        self._inventory = inventory
+        self._kinds = _Kinds(inventory.resources, workload)
+        self._lost: dict[Hashable, float] = {}
+        self._known: dict[_State, float] = {}
+
+    @property
+    def measures(self) -> bool:
+        """True if the tasks ask for something that the machines have."""
+        return self._kinds.resource >= 0
+
+    @property
+    def resource(self) -> str:
+        """Name of the resource that is measured."""
+        return self._inventory.resources.names[self._kinds.resource]
+
+    def measure(self) -> tuple[float, float, float]:
+        """Return what is fragmented, what is free, and what there is of the resource now."""
+        changed: dict[_State, list[Hashable]] = {}
+        states = []
+        for name in self._inventory.changed():
+            state = self._inventory.state(name)
+            if state is None:
+                self._lost.pop(name, None)
+                continue
+            full = state.slots is not None and state.slots <= 0
+            key = (tuple(state.free), tuple(state.gpus), full, self._kinds.row(state.machine))
+            if (known := self._known.get(key)) is not None:
+                self._lost[name] = known
+            else:
+                if key not in changed:
+                    states.append(state)
+                changed.setdefault(key, []).append(name)
+        for (key, names), lost in zip(changed.items(), self._kinds.lost(states), strict=True):
+            self._known[key] = lost
+            for name in names:
+                self._lost[name] = lost
+        i = self._kinds.resource
+        capacity = self._inventory.capacity[i]
+        return sum(self._lost.values()), max(capacity - self._inventory.used[i], 0) / MICRO, capacity / MICRO
+
+
+class _Kinds:
+    """The workload's tasks in arrays, one row per kind."""
+
+    def __init__(self, resources: Resources, workload: Workload) -> None:
+        kinds = FragmentationCost.of([t for a in workload.arrivals for t in a.job.tasks]).workload
+        demand = np.array([resources.demand("task", task.demand) for task, _ in kinds])
+        times = np.array([times for _, times in kinds])
+        self.resource = self._measured(resources, workload, demand, times)
+        self.device = self.resource == resources.device_index
+        if len(kinds) > _KINDS:
+            order = np.lexsort((*demand.T, demand[:, self.resource]))
+            steps = (np.arange(_KINDS) + 0.5) / _KINDS * times.sum()
+            chosen = order[np.searchsorted(np.cumsum(times[order]), steps)]
+            kinds, demand, times = [kinds[i] for i in chosen], demand[chosen], np.ones(_KINDS)
+        self.part: Floats = times / times.sum()
+        self.demand: Ints = demand
+        self.asks: Ints = demand[:, self.resource]
+        self.shares, self.share_of = np.unique(np.minimum(self.asks, MICRO), return_inverse=True)
+        self._wants = [(task.constraints, tuple(task.tolerations)) for task, _ in kinds]
+        self._rows: dict[tuple[object, ...], int] = {}
+        self._weights: list[Floats] = []
+
+    @staticmethod
+    def _measured(resources: Resources, workload: Workload, demand: Ints, times: Floats) -> int:
+        added = [event for event in workload.machine_events if isinstance(event, MachineAdded)]
+        there = np.zeros(len(resources.names), np.int64)
+        for capacity in [m.capacity for m in workload.machines] + [event.capacity for event in added]:
+            there += resources.capacity("machine", capacity)
+        asked = np.where(there > 0, (demand * times[:, None]).sum(axis=0), 0.0)
+        gpu = resources.device_index
+        if not asked.any():
+            return -1
+        return gpu if gpu >= 0 and asked[gpu] > 0 else int(np.argmax(asked / np.maximum(there, 1)))
+
+    def row(self, machine: Machine) -> int:
+        """Return the number of the weights for a machine: they depend on its labels and taints."""
+        key = (tuple(machine.labels.items()), tuple(machine.taints))
+        if (row := self._rows.get(key)) is None:
+            shape: ShapeKey = ((), key[0], None, key[1])
+            suits = [not any(unsuited(shape, *wants)) for wants in self._wants]
+            row = self._rows[key] = len(self._weights)
+            self._weights.append(np.where(suits, self.part, 0.0))
+        return row
+
+    def lost(self, states: list[MachineState]) -> list[float]:
+        """Return what is fragmented on machines in these states."""
+        found: list[float] = []
+        for start in range(0, len(states), _BLOCK):
+            found += self._block(states[start : start + _BLOCK]).tolist()
+        return found
+
+    def _block(self, states: list[MachineState]) -> Floats:
+        free = np.maximum([state.free for state in states], 0)
+        fits = np.array([[state.slots is None or state.slots > 0] for state in states])
+        fits = fits & (self.asks > 0)
+        for i, demand in enumerate(self.demand.T):
+            fits &= free[:, i, None] >= demand
+        left, unused = free[:, self.resource, None], np.int64(0)
+        if self.device:
+            devices = np.zeros((len(states), max(len(state.gpus) for state in states)), np.int64)
+            for row, state in zip(devices, states, strict=True):
+                row[: len(state.gpus)] = np.maximum(state.gpus, 0)
+            left = devices.sum(axis=1)[:, None]
+            enough = devices[:, :, None] >= np.maximum(self.shares, 1)
+            fits &= enough.sum(axis=1)[:, self.share_of] * MICRO >= self.asks
+            unused = np.where(enough, 0, devices[:, :, None]).sum(axis=1)[:, self.share_of]
+        weights = np.array([self._weights[self.row(state.machine)] for state in states])
+        return ((np.where(fits, unused, left) - left) * weights).sum(axis=1) / MICRO + left[:, 0] / MICRO  # type: ignore[no-any-return]
