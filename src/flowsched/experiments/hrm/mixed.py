@@ -77,6 +77,10 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     seconds, runs = (0.3, 1) if quick else (2.0, 7)
     found = np.median([[_window(device, cpus, *how, seconds) for how in settings] for _ in range(runs)], axis=0)
     alone, count, both, *more = found
+    others = float(found[:, 4].mean())
+    notes.append(
+        f"12, Table 1: other processes had {others:.1f} of {len(cpus) + 1} cores meanwhile; each use is less by that."
+    )
     where = f"12: detection beside word count, {len(cpus)} cores and one in the place of a GPU"
     note = "measured; baseline: {}"
     rows = [
@@ -106,7 +110,7 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
 
 
 def _window(device: int, cpus: list[int], detections: int, counts: int, seconds: float) -> list[float]:
-    """Return the use of the device and of the CPU's cores in percent, and images and texts per second."""
+    """Return the use of the device and of the CPU's cores in percent, images and texts per second, and the cores of others."""
     import psutil
 
     from flowsched.hrm.agent import Agent
@@ -130,12 +134,15 @@ def _window(device: int, cpus: list[int], detections: int, counts: int, seconds:
 
         def look() -> list[float]:
             used = [sum(map(_cpu_seconds, some)) for some in (devices, [*hosts, *counters])]
-            return [time.perf_counter(), *used, *(sum(log.stat().st_size for log in logs[kind]) for kind in "dc")]
+            all_ = psutil.cpu_times()
+            busy = sum(all_) - all_.idle - getattr(all_, "iowait", 0.0)
+            return [time.perf_counter(), *used, busy, *(sum(log.stat().st_size for log in logs[kind]) for kind in "dc")]
 
         before = look()
         time.sleep(seconds)
-        took, on_device, on_cpu, images, texts = np.subtract(look(), before).tolist()
-    return [100 * on_device / took, 100 * on_cpu / (took * len(cpus)), images / took, texts / took]
+        took, on_device, on_cpu, busy, images, texts = np.subtract(look(), before).tolist()
+    others = max(busy - on_device - on_cpu, 0.0) / took
+    return [100 * on_device / took, 100 * on_cpu / (took * len(cpus)), images / took, texts / took, others]
 
 
 def _cpu_seconds(process: Any) -> float:
