@@ -114,7 +114,8 @@ def stream_alone(quick: bool) -> list[Row]:
 def _by_hand(code: str, cpus: list[int]) -> float:
     begin = time.perf_counter()
     bound = f"import os; os.sched_setaffinity(0, {cpus})\n{code}"
-    subprocess.run([sys.executable, "-I", "-S", "-c", bound], check=True)
+    # A session of its own, as under the agent: systems may share out their CPUs by session.
+    subprocess.run([sys.executable, "-I", "-S", "-c", bound], check=True, start_new_session=True)
     return time.perf_counter() - begin
 
 

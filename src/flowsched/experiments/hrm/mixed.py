@@ -51,6 +51,7 @@ with tempfile.TemporaryFile() as counts:
     while True:
         counts.seek(0)
         counts.write(repr(collections.Counter(text.split())).encode())
+        counts.flush()
         os.fsync(counts.fileno())
         log.write(b".")
 """
@@ -79,16 +80,16 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     alone, count, both, *more = found
     others = float(found[:, 4].mean())
     notes.append(
-        f"12, Table 1: other processes had {others:.1f} of {len(cpus) + 1} cores meanwhile; each use is less by that."
+        f"12, Table 1: other processes had {others:.1f} of {len(cpus) + 1} cores meanwhile; uses may be less for it."
     )
-    where = f"12: detection beside word count, {len(cpus)} cores and one in the place of a GPU"
+    where = f"12: detection beside word count, {len(cpus)} core{'s' * (len(cpus) > 1)} and one in the place of a GPU"
     note = "measured; baseline: {}"
     rows = [
         Row("hrm", where, metric, value, base, value / base, told, unit, note.format(of), better="more")
         for metric, value, base, told, unit, of in (
             ("use of the device", both[0], alone[0], "as alone", "%", "detection alone"),
             ("use of the CPU", both[1], count[1], 93.0, "%", "word count alone; the source's 78 %"),
-            ("use of the CPU", both[1], alone[1], 93.0, "%", "detection alone; the source's 35 %"),
+            ("use of the CPU, against detection", both[1], alone[1], 93.0, "%", "detection alone; the source's 35 %"),
             ("images per second", both[2], alone[2], "as alone", "", "detection alone"),
             ("texts per second", both[3], count[3], None, "", "word count alone"),
         )
