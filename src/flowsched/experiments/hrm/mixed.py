@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -66,7 +65,7 @@ _LEAST = 20
 def mixed(quick: bool, notes: list[str]) -> list[Row]:
     """Return the rows of Figure 12, and of 1, 2 and 3 detections on one device."""
     try:
-        import psutil  # noqa: F401
+        import flowsched.fgm.sampler  # noqa: F401
     except ImportError:
         notes.append("psutil is absent: the use of cores by real processes, Figure 12, is left out")
         return []
@@ -115,8 +114,7 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
 
 def _window(device: int, cpus: list[int], detections: int, counts: int, seconds: float) -> list[float]:
     """Return the use of the device and of the CPU's cores in percent, images and texts per second, and the cores of others."""
-    import psutil
-
+    from flowsched.fgm.sampler import Sampler
     from flowsched.hrm.agent import Agent
 
     gpu = ResourceUnit("gpu", "this machine", vcore=len(cpus), gmem=3, gpu=0, cpus=tuple(cpus), shared=True)
@@ -133,25 +131,25 @@ def _window(device: int, cpus: list[int], detections: int, counts: int, seconds:
         while not all(log.stat().st_size for some in logs.values() for log in some):  # they have begun
             if ended := agent.step(timeout=0.01):
                 raise FlowschedError(f"a process of the experiment failed: {ended[0]}")
-        hosts, counters = ([psutil.Process(agent.pid(log.name)) for log in logs[kind]] for kind in "dc")
-        devices = [child for host in hosts for child in host.children()]
+        pids = {kind: [agent.pid(log.name) for log in logs[kind]] for kind in "dc"}
+        devices = [
+            int(child) for pid in pids["d"] for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+        tasks = {"device": devices, "all": [*pids["d"], *pids["c"]]}
+        sampler = Sampler({task: some for task, some in tasks.items() if some}, "machine", units={"cpu": 1})  # type: ignore[misc]
 
-        def look() -> list[float]:
-            used = [sum(map(_cpu_seconds, some)) for some in (devices, [*hosts, *counters])]
-            all_ = psutil.cpu_times()
-            busy = sum(all_) - all_.idle - getattr(all_, "iowait", 0.0)
-            return [time.perf_counter(), *used, busy, *(sum(log.stat().st_size for log in logs[kind]) for kind in "dc")]
+        def done() -> list[int]:
+            return [sum(log.stat().st_size for log in logs[kind]) for kind in "dc"]
 
-        before = look()
-        done = [0.0]
-        while min(done) < _LEAST:
-            time.sleep(seconds)
-            took, on_device, on_cpu, busy, images, texts = np.subtract(look(), before).tolist()
-            done = [pieces for pieces, some in ((images, hosts), (texts, counters)) if some]
-    others = max(busy - on_device - on_cpu, 0.0) / took
-    return [100 * on_device / took, 100 * on_cpu / (took * len(cpus)), images / took, texts / took, others]
-
-
-def _cpu_seconds(process: Any) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
+        sampler.sample()
+        before, begin = done(), time.perf_counter()
+        pieces = [0, 0]
+        while min(n for n, some in zip(pieces, logs.values(), strict=True) if some) < _LEAST:
+            if ended := agent.step(timeout=seconds):
+                raise FlowschedError(f"a process of the experiment failed: {ended[0]}")
+            pieces = np.subtract(done(), before).tolist()
+        took = time.perf_counter() - begin
+        cores = {getattr(one, "task", "machine"): one.usage["cpu"] for one in sampler.sample()}
+    device_, ours = cores.get("device", 0.0), cores["all"]
+    others = max(cores["machine"] - ours, 0.0)
+    return [100 * device_, 100 * (ours - device_) / len(cpus), pieces[0] / took, pieces[1] / took, others]
