@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flowsched.experiments import fgm as experiment
 from flowsched.experiments.fgm import FgmOutcome, plot
-from flowsched.experiments.fgm.schedulers import ABLATIONS, BASELINES, FLOW, GREEDY, run_case
+from flowsched.experiments.fgm.schedulers import ABLATIONS, BASELINES, FLOW, GREEDY, Run, run_case
 from flowsched.experiments.fgm.workload import BLOCK, Case, make
 
 
@@ -62,6 +64,40 @@ def test_a_small_run_ends_and_is_the_same_again(scheduler: str) -> None:
     assert first.makespan == second.makespan
     assert first.makespan >= first.jobs.max()
     assert (first.jobs > 0).all()
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_every_setting_tells_the_order_of_the_baselines(monkeypatch: pytest.MonkeyPatch, quick: bool) -> None:
+    """The source's order stands beside each; jobs of one size have a second seed in a full run."""
+    taken = dict(zip((GREEDY, FLOW, "DRF", "FIFO", "Capacity", "Fair"), (6.0, 7.0, 8.0, 10.0, 10.5, 14.0), strict=True))
+    seeds = []
+
+    def simulated(
+        outcome: FgmOutcome, cases: Iterable[Case], names: Iterable[str], seed: int, say: object
+    ) -> dict[tuple[Case, str], Run]:
+        seeds.append(seed)
+        runs = {
+            name: Run(taken.get(name, 9.0) * np.array([0.5, 1.5]), 1.0, 1.0, 20.0, 1.0, 1.0, 1.0, 0, ())
+            for name in names
+        }
+        return {(case, name): run for case in cases for name, run in runs.items()}
+
+    monkeypatch.setattr(experiment, "_simulated", simulated)
+    for name in ("measure_matching", "measure_rounds"):
+        monkeypatch.setattr(experiment, name, lambda outcome, **how: None)
+    outcome = experiment.run(quick=quick, seed=3, say=lambda line: None)
+    orders = [row for row in outcome.rows if row.metric == "baselines by job completion"]
+    assert {row.value for row in orders} == {row.source_value for row in orders} == {"DRF < FIFO < Capacity < Fair"}
+    ordered = [row.setting for row in orders if "jobs alike, contention 1.9" in row.setting]
+    assert [name.split(",")[:2] for name in ordered[:3]] == [
+        ["offline", " dedicated"],
+        ["online", " dedicated"],
+        ["online", " cloud"],
+    ]
+    assert len(ordered) == (3 if quick else 4) and sum(name.endswith("seed 4") for name in ordered) == len(ordered) - 3
+    assert seeds == [3, 3, 3] + [4] * (not quick)
+    gain = next(row for row in outcome.rows if row.metric == f"{GREEDY}: gain in job completion over Fair")
+    assert gain.value == pytest.approx(100 * (1 - 6 / 14))
 
 
 def test_plots(tmp_path: Path) -> None:

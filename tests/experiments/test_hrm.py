@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from flowsched.exceptions import FlowschedError
 from flowsched.experiments import hrm as experiment
-from flowsched.experiments.hrm import clusters, frameworks, machines
+from flowsched.experiments.hrm import clusters, frameworks, machines, mixed
 from flowsched.experiments.rows import Outcome, Row
 
 _PROCESSES = machines.processes
 _INTERFERENCE = machines.interference
+_ALONE = machines.stream_alone
+_MIXED = mixed.mixed
 _FRAMEWORKS = frameworks.frameworks
+_STREAMS = clusters.streams
 
 
 @pytest.fixture(autouse=True)
 def _no_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their simulations have tests of their own."""
-    for name in ("bursts", "rates", "lengths"):
+    for name in ("bursts", "streams", "rates", "lengths"):
         monkeypatch.setattr(clusters, name, lambda quick, seed, name=name: [Row("hrm", name, "delay", 1.0)])
     monkeypatch.setattr(frameworks, "frameworks", lambda quick, seed: [])
     for name in ("processes", "interference"):
         monkeypatch.setattr(machines, name, lambda quick, notes: [])
+    monkeypatch.setattr(machines, "stream_alone", lambda quick: [])
+    monkeypatch.setattr(mixed, "mixed", lambda quick, notes: [])
 
 
 def run(data: Path | None) -> Outcome:
@@ -35,7 +42,7 @@ def run(data: Path | None) -> Outcome:
 def test_without_recorded_inputs(tmp_path: Path, given: bool) -> None:
     outcome = run(tmp_path if given else None)
     settings = [row.setting for row in outcome.rows]
-    assert settings[:3] == ["bursts", "rates", "lengths"]
+    assert settings[:4] == ["bursts", "streams", "rates", "lengths"]
     assert "9 batch jobs beside it, 60 drawn micro-batches" in settings
     (absent,) = [note for note in outcome.notes if "https://" in note]
     assert "Azure/AzurePublicDataset" in absent and absent.startswith(f"no {tmp_path}" if given else "no --data")
@@ -67,6 +74,41 @@ def test_interference_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machines.os, "sched_getaffinity", lambda pid: {0})  # type: ignore[attr-defined]
     monkeypatch.setattr(machines, "_beside", lambda code, cpus, count, stacked: 1.0)
     assert len(_INTERFERENCE(True, notes)) == 4 and "one core" in notes[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+def test_the_use_of_cores_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figure 12 and Table 1: by a core that stands for the GPU, whatever one core does."""
+    pytest.importorskip("psutil")
+    notes: list[str] = []
+    if len(os.sched_getaffinity(0)) > 1:
+        rows = _MIXED(True, notes)
+        assert len(rows) == 6 + 2 * 3 and len(notes) == 1
+        assert all(row.value and row.note.startswith("measured") for row in rows)
+        assert all(0 < row.value <= 110 for row in rows if row.unit == "%")  # type: ignore[operator]
+    monkeypatch.setattr(mixed.os, "sched_getaffinity", lambda pid: {0})  # type: ignore[attr-defined]
+    assert _MIXED(True, notes) == [] and "one core" in notes[-1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+def test_a_process_that_does_not_start_ends_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("psutil")
+    monkeypatch.setattr(mixed, "_WORD_COUNT", "raise SystemExit(3)")
+    with pytest.raises(FlowschedError, match="status=3"):
+        mixed._window(0, [0], 0, 1, 0.1)
+    with pytest.raises(FlowschedError, match="does not start: c1"):
+        mixed._window(0, [0], 0, 2, 0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")
+def test_a_stream_alone_is_measured() -> None:
+    (row,) = _ALONE(True)
+    assert row.value and row.baseline and row.note.startswith("measured")
+
+
+def test_stream_jobs_wait_for_the_lock_one_after_the_other() -> None:
+    (row,) = _STREAMS(True, 0)
+    assert row.value and row.baseline and row.setting == "12 stream jobs x 40 on 210 machines"
 
 
 def test_drawn_micro_batches_go_by_the_seed() -> None:

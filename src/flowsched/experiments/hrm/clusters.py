@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import product
 from typing import Literal
@@ -9,10 +10,10 @@ from typing import Literal
 import numpy as np
 
 from flowsched.experiments.rows import Row
-from flowsched.hrm import Container, ResourceUnit
+from flowsched.hrm import Container, Hybrid, ResourceUnit, StackedQueue, UnitState
 from flowsched.sim.hybrid import BatchJob, HybridMetrics, HybridSimulation
 
-__all__ = ["bursts", "lengths", "rates"]
+__all__ = ["bursts", "lengths", "rates", "streams"]
 
 _NAME = "hrm"
 _CONTAINERS, _CORES = 40, 3
@@ -83,6 +84,47 @@ def _burst(kind: RunTimes, count: int, part: int, runs: int, seed: int) -> list[
     ratio = float(np.mean([result.conflict_ratio for result in results[6, _LENGTH]]))
     rows.append(_figure(where, "conflict ratio of six", 100 * ratio, None, "%"))
     return rows
+
+
+def streams(quick: bool, seed: int) -> list[Row]:
+    """Figure 6's stream jobs: 60 at once, each of which six schedulers place as a whole, one job at a time under the lock.
+
+    A decision reads the state as it is then, and takes the CPU time that it needs here.  The baseline is the first run of
+    the same jobs as batch under one scheduler.
+    """
+    count, machines = (12, 210) if quick else (60, 1050)
+    jobs = [
+        _job(f"j{i}", 0.0, _durations("random", np.random.default_rng([seed, i]), _CONTAINERS)) for i in range(count)
+    ]
+    queues = {str(unit.id): StackedQueue(unit) for unit in _units(machines)}
+    schedulers = [(Hybrid(seed=i), dict.fromkeys(queues, -1)) for i in range(6)]
+    for hybrid, seen in schedulers:
+        # Each has its copy and its network before the first job comes, as in the bursts.
+        hybrid.place_stream([replace(jobs[0].containers[0], kind="stream")], _news(queues, seen), 0.0)
+    now, delays = 0.0, []
+    for i, job in enumerate(jobs):
+        hybrid, seen = schedulers[i % len(schedulers)]
+        containers = {str(c.id): replace(c, kind="stream") for c in job.containers}
+        begin = time.thread_time()
+        placed = hybrid.place_stream([*containers.values()], _news(queues, seen), now)
+        now += time.thread_time() - begin
+        if placed is None:
+            raise AssertionError(f"stream job {job.id!r} was refused, though there is room")
+        for container, unit in placed.items():
+            queues[unit].submit(containers[container], now)
+        delays.append(now)
+    one = HybridSimulation(_units(machines), jobs, claim_cost=0.0, measured=True).run()
+    where = f"{count} stream jobs x 40 on {machines} machines"
+    note = "baseline: the jobs as batch under one scheduler, no queues"
+    six, central = float(np.mean(delays)), float(one.delay.mean())
+    return [Row(_NAME, where, "delay until all run, mean", six, central, central / six, "longer", "s", note)]
+
+
+def _news(queues: dict[str, StackedQueue], seen: dict[str, int]) -> list[UnitState]:
+    """Return the states of the units that have changed since they were seen last."""
+    new = [unit for unit, queue in queues.items() if seen[unit] != queue.version]
+    seen.update((unit, queues[unit].version) for unit in new)
+    return [Hybrid.state_of(queues[unit], 0.0) for unit in new]
 
 
 def _range(values: list[float]) -> str:

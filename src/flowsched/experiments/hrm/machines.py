@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from flowsched.sim.unit_sharing import (
     unstacked_latencies,
 )
 
-__all__ = ["interference", "processes", "stream_latency"]
+__all__ = ["interference", "processes", "stream_alone", "stream_latency"]
 
 _NAME = "hrm"
 _DRAWN, _VARIATION = 151, 0.83
@@ -96,6 +97,26 @@ def interference(quick: bool, notes: list[str]) -> list[Row]:
             Row(_NAME, where, "time, with stacking", stacked, alone, alone / stacked, None, "s", note),
         ]
     return rows
+
+
+def stream_alone(quick: bool) -> list[Row]:
+    """Figure 9(b) by a real process: alone, it takes as long under the agent as when it is started by hand."""
+    if not hasattr(os, "pidfd_open"):
+        return []  # `processes` says so
+    core = sorted(os.sched_getaffinity(0))[:1]
+    code = f"for i in range({500_000 if quick else 5_000_000}): pass"
+    found = np.median([[_beside(code, core, 0, True), _by_hand(code, core)] for _ in range(1 if quick else 7)], axis=0)
+    agent, hand = found.tolist()
+    where, note = "9(b): a stream's process alone on one core", "measured; baseline: started by hand"
+    return [Row(_NAME, where, "time under the agent", agent, hand, hand / agent, "as under others", "s", note)]
+
+
+def _by_hand(code: str, cpus: list[int]) -> float:
+    begin = time.perf_counter()
+    bound = f"import os; os.sched_setaffinity(0, {cpus})\n{code}"
+    # A session of its own, as under the agent: systems may share out their CPUs by session.
+    subprocess.run([sys.executable, "-I", "-S", "-c", bound], check=True, start_new_session=True)
+    return time.perf_counter() - begin
 
 
 def _beside(code: str, cpus: list[int], count: int, stacked: bool) -> float:
