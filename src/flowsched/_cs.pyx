@@ -70,7 +70,8 @@ Time limits
 -----------
 Repair stops when the rest of the time is needed for the excesses that are left: `complete` sends them by walks at a large epsilon, in a copy of the potentials, and
 `conclude` takes back what breaks (I).  The simplex hands over the best flow that it has, and its basis stays as it is: `report` makes that flow the last solution by
-writing it to the journals alone, so the present flow remains the one of repair.
+writing it to the journals alone, so the present flow remains the one of repair.  If it has none, and repair has not much left to `complete`, it stops in time for
+that (`rescue`): then repair answers, and the next solve goes on with the basis.
 
 Complexity: `walk` and `search` look only at the adjacency of nodes that they reach.
 Reference: the Sirius paper (incremental cost scaling, ICS).
@@ -178,6 +179,9 @@ cdef int64_t GIVEN_UP = 4        # repair that was given up counts as so many ti
 cdef int64_t RECORD_MAX = <int64_t> 1 << 50
 cdef double FINISH = 0.3         # under a limit: what completing the last excesses and handing over the flow take, for what repair has taken
 cdef int64_t SIMPLEX_SCANS = 12  # what a start of the simplex and an end before its optimum take: scanned half-arcs for each arc
+cdef int64_t LOADING_SCANS = 6   # what its start alone takes, where `complete` answers if it comes to no end
+cdef double HASTE = 4            # completing takes an excess so many times what repair has taken for one: those that are left are the worst
+cdef double ANSWER_SCANS = 0.6   # and the answer then takes so many scanned half-arcs for each arc
 cdef int64_t STRIDE = 100000     # half-arcs that a walk may scan between two looks at the clock
 
 cdef enum:
@@ -314,9 +318,11 @@ cdef class Network:
     cdef int64_t budget            # half-arcs that one walk may scan
     cdef int64_t patience          # overrides how many half-arcs repair may scan before the simplex takes over; -1 does not
     cdef int64_t fuel              # half-arcs to scan until the next look at clock and signals
+    cdef int64_t stint             # what it is filled up to
     cdef int64_t allowance         # half-arcs to scan until `repair` gives up
     cdef double begun, deadline    # time.monotonic, the latter 0 without
     cdef double grace              # and when not even completing a flow may go on
+    cdef double stopped            # when `complete` began; < 0: the last solve was late, and took so long from there to its answer
     cdef int32_t turn              # repair has come to active[turn]
     cdef int32_t stuck, stuck_sign # the node from which nothing can be routed
     cdef int64_t count[COUNTERS]
@@ -326,6 +332,7 @@ cdef class Network:
     cdef int way                   # the algorithm that answers
     cdef object sofar              # the outcome of a kernel for whole networks that was late with a flow, else None
     cdef int halted                # the last solve was late: SIMPLEX, its basis is not optimal; SCALING, the last solution is its flow so far; else 0
+    cdef bint jammed               # the last solve was late while the simplex would have been faster
     # -- the simplex's last basis -----------------------------------------------------------------------------
     cdef object basis              # a `_ns.Simplex`, None without one
     cdef bint based                # there is one
@@ -709,7 +716,7 @@ cdef class Network:
 
     cdef int reshape(self) except -1:
         """Nodes or arcs come or go."""
-        self.reshaped, self.regret = True, 0
+        self.reshaped, self.regret, self.jammed = True, 0, False
         return self.drop_basis()
 
     cdef int drop_basis(self) except -1:
@@ -1175,7 +1182,7 @@ cdef class Network:
 
     cdef int poll(self) except -1 nogil:
         """Called about every few milliseconds of work: let Ctrl-C in, look at the clock."""
-        self.fuel = FS_FUEL
+        self.fuel = self.stint
         with gil:
             if fs_asked() < 0:
                 self.pending = fs_raised()      # (I) is to be restored first
@@ -1744,7 +1751,7 @@ cdef class Network:
         if self.based and self.halted == SIMPLEX:
             return True
         if not self.based:
-            return self.regret > ARC_NS * <int64_t>self.live_arcs
+            return self.jammed or self.regret > ARC_NS * <int64_t>self.live_arcs
         better = self.expected(BY_SIMPLEX) < self.expected(BY_REPAIR)
         self.since += 1
         if self.since < self.until:
@@ -1818,6 +1825,8 @@ cdef class Network:
         cdef int64_t nodes = self.count_uneven(), part = self.live_arcs + 1000
         cdef int i, status = SPENT
         self.allowance = 0
+        if self.deadline:           # a short limit may be over at the first look
+            self.fuel = self.stint = FS_FUEL // 4
         for i in range(1, PACE):
             self.allowance += part
             status = self.repair()
@@ -1859,7 +1868,7 @@ cdef class Network:
         self.begun, self.turn = time.monotonic(), 0
         self.deadline = self.begun + time_limit if time_limit >= 0 else 0
         self.grace = self.deadline + max(time_limit / 40, 0.005)
-        self.fuel = FS_FUEL
+        self.fuel = self.stint = FS_FUEL
         self.told, self.sofar = {}, None
         try:
             if self.overflown:
@@ -1874,7 +1883,9 @@ cdef class Network:
                 return self.report(warm, start)
             if status != OK:
                 self.fail(status)
-            return self.conclude(late, warm, start)
+            answer = self.conclude(late, warm, start)
+            self.stopped = self.stopped - time.monotonic() if late else 0
+            return answer
         except BaseException:       # the one way out of every failure
             if self.loose:
                 self.saturate_all()
@@ -1888,8 +1899,11 @@ cdef class Network:
             status = self.run(algorithm, warm)
         if status == SPENT and algorithm == SCALING:
             status = self.scaling()
-        elif (status == SPENT or status == LATE and algorithm == AUTO) and not self.hopeless():
-            status = self.simplex(warm, warm or algorithm == SIMPLEX)
+        elif status == SPENT or status == LATE and algorithm == AUTO:
+            if self.hopeless():
+                self.jammed = status == SPENT
+            else:
+                status = self.simplex(warm, warm or algorithm == SIMPLEX)
         if status == SPENT:
             self.allowance = FAR
             with nogil:
@@ -1898,14 +1912,29 @@ cdef class Network:
                     status = self.repair()
         late[0] = status == LATE and self.nunsaturable == 0 and self.sofar is None
         if late[0]:
+            self.stopped = time.monotonic()
             status = self.complete()
         return status
 
     cdef bint hopeless(self) except -1:
         """True if the time that is left is too short for a new start of the simplex, by the speed of repair."""
-        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS]
-        cdef double now = time.monotonic()
-        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * SIMPLEX_SCANS * self.live_arcs
+        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS], start = SIMPLEX_SCANS
+        cdef double now = time.monotonic(), rescue = self.rescue(now)
+        if rescue >= 0:
+            now += rescue
+            start = LOADING_SCANS
+        return self.deadline > 0 and not self.based and scans > 0 and (self.deadline - now) * scans < (now - self.begun) * start * self.live_arcs
+
+    cdef double rescue(self, double now) except? -2:
+        """How long `complete` and `conclude` are likely to take: by what they took the last time, or by what repair has taken; negative if that is unknown."""
+        cdef int64_t scans = self.count[WALK_SCANS] + self.count[SEARCH_SCANS], left = self.count_uneven(), done = self.nactive - left
+        if self.nunsaturable or not self.deadline:
+            return -1
+        if self.stopped < 0:
+            return -self.stopped
+        if not scans or done < left:        # what is done says too little
+            return -1
+        return (now - self.begun) * (HASTE * left / <double>done + ANSWER_SCANS * self.live_arcs / <double>scans)
 
     cdef bint worn(self, int status) except -1:
         """True if the present flow and potentials are useless: out of range, or an unlimited arc is full and the answer rests on that."""
@@ -2107,12 +2136,13 @@ cdef class Network:
         cdef int64_t[::1] known
         cdef int32_t[::1] astray
         cdef int64_t work
-        limit = max(self.deadline - time.monotonic(), 0) if self.deadline else -1.0
+        cdef double now = time.monotonic(), rescue = self.rescue(now)
+        limit = max(self.deadline - now, 0) if self.deadline else -1.0
         basis = self.basis
-        outcome = self.resume(limit) if self.based else None
+        outcome = self.resume(limit, rescue) if self.based else None
         if outcome is None:
             basis = self.basis_of_all(warm, kept)
-            outcome = basis.solve(limit)
+            outcome = basis.solve(limit, rescue)
         status, answer, potential, told = outcome
         if status == _ns.RANGE:
             return SPENT
@@ -2120,7 +2150,8 @@ cdef class Network:
             if basis.reusable():
                 known, astray = self.supplies(), _empty(self.m // 8 + 64, np.int32)
                 self.basis, self.based, self.known, self.astray, self.nastray, self.halted = basis, True, known, astray, -1, SIMPLEX
-            self.sofar, self.way = outcome, SIMPLEX
+            if answer is not None or rescue < 0:
+                self.sofar, self.way = outcome, SIMPLEX
             return LATE
         self.refuse(status, answer)
         if told["resumed"]:
@@ -2204,7 +2235,7 @@ cdef class Network:
                 elif delta < 0:
                     self.move(2 * a + 1, -delta)
             before = a
-        self.nastray, self.alike, self.halted = 0, True, 0
+        self.nastray, self.alike, self.halted, self.jammed = 0, True, 0, False
         if basis is not None:
             basis.told()
         for i in range(self.nactive):       # all is even now
@@ -2214,7 +2245,7 @@ cdef class Network:
         self.nunsaturable = 0
         return count
 
-    cdef object resume(self, double limit):
+    cdef object resume(self, double limit, double rescue):
         """Solve by the simplex from its last basis, which is kept only if that succeeds; None if the basis cannot be used."""
         cdef int32_t[::1] news
         cdef int64_t[::1] known = self.known, nodes, arcs, added
@@ -2236,7 +2267,7 @@ cdef class Network:
         self.drop_basis()
         self.known, self.astray = known, astray
         arcs = arcs[:many]
-        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, self.halted == SIMPLEX)
+        return basis.resume(arcs, self.read_arcs(arcs, F_COST), self.read_arcs(arcs, F_CAPACITY), nodes[:few], added[:few], limit, rescue, self.halted == SIMPLEX)
 
     cdef object supplies(self):
         """By node id; 0 where an id is free."""

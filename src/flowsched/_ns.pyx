@@ -243,6 +243,7 @@ cdef class Simplex:
     cdef double limit              # of this solve; negative: none
     cdef double looked             # when the clock was looked at last
     cdef double loading            # what loading took
+    cdef double rescue             # what the caller needs to complete a flow of its own; negative: it has none
     cdef bint whole                # (T), (S), (P) hold, and `load` is all that flows outside the tree between bounds
     cdef bint short                # something may be missing
     # ------------------------------------------------------------------------------------------------------------
@@ -779,12 +780,21 @@ cdef class Simplex:
         """LATE if what is left of the limit is needed for the end; else let what is missing get dearer with the clock."""
         cdef double share = (now - self.looked) / self.limit if self.limit > 0 else 0
         cdef int64_t enough = self.most // 8        # above the cost of any path
+        cdef double end = self.loading * (HANDING + COMPLETING * self.short) if self.whole else 0
         self.looked = now
-        if now >= self.limit - (self.loading * (HANDING + COMPLETING * self.short) if self.whole else 0):
+        if not self.whole:
+            end = max(self.rescue, 0)
+        elif self.short and self.hasty():
+            end = self.rescue
+        if now >= self.limit - end:
             return C_LATE
         if self.whole and self.short and not self.load.shape[0] and self.price < enough:
             self.charge(min(<int64_t>(<double>max(self.price, self.step) * (exp(RUSH * share) - 1)), enough))
         return C_OK
+
+    cdef inline bint hasty(self) except -1 nogil:
+        """True if the caller is to complete a flow if something is missing: that takes less time than here."""
+        return 0 <= self.rescue < self.loading * (HANDING + COMPLETING)
 
     cdef bint overdue(self) except -1 nogil:
         """Let signals in; True if not even a late answer is possible any more: half of what a limit may be exceeded by is gone."""
@@ -1462,10 +1472,10 @@ cdef class Simplex:
                 v = self.link[v].parent
         return np.array(down[::-1] + up, np.int64)
 
-    def solve(self, double time_limit):
+    def solve(self, double time_limit, double rescue=-1):
         """From nothing, or from the flow given; see `solve` below."""
         cdef int status
-        self.begin(time_limit)
+        self.begin(time_limit, rescue)
         with nogil:
             status = self.run()
         answer = self.outcome(status, False)
@@ -1480,7 +1490,7 @@ cdef class Simplex:
         return answer
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
-               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, bint late):
+               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late):
         """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go.
 
         Time was up when the basis was made if it is `late`, so it is not optimal.
@@ -1488,7 +1498,7 @@ cdef class Simplex:
         cdef int status = C_RANGE
         if not self.kept or self.load.shape[0] and arcs.shape[0] + nodes.shape[0]:
             return None
-        self.begin(time_limit)
+        self.begin(time_limit, rescue)
         with nogil:
             if self.change(arcs, cost, capacity, nodes, added):
                 if late:
@@ -1505,8 +1515,8 @@ cdef class Simplex:
             return status
         return self.go_on(True) if self.unsure else self.finish()
 
-    cdef int begin(self, double time_limit) except -1:
-        self.begun, self.limit, self.looked, self.whole = time.monotonic(), time_limit, 0, False
+    cdef int begin(self, double time_limit, double rescue) except -1:
+        self.begun, self.limit, self.rescue, self.looked, self.whole = time.monotonic(), time_limit, rescue, 0, False
         self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = 0
         return 0
 
@@ -1568,6 +1578,8 @@ cdef class Simplex:
             missing = missing or (self.node[v].code < 0 and self.slack[v].up < HUGE)
         if not missing and not self.load.shape[0]:
             return self.flow.base, self.gap(self.room[:0])
+        if self.hasty():
+            return None, None
         rest = Completion(self)
         rest.load(self)
         with nogil:

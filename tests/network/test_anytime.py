@@ -232,3 +232,29 @@ def test_an_answer_gets_better_with_the_limit(name: str, ticking: itertools.coun
     looks = next(ticking) - start
     solution = network(problem).solve(algorithm=SIMPLEX, time_limit=0.9 * looks)
     assert solution.cost <= 1.1 * OPTIMA[name]
+
+
+@pytest.mark.parametrize("name", ["full cluster", "overfull cluster"])
+def test_what_a_stopped_simplex_has_is_kept_while_repair_answers(name: str, ticking: itertools.count[int]) -> None:
+    """In time for repair's answer the simplex stops, and goes on next time; without time to begin, it comes first next time."""
+    _cs.look_every(2_000)
+    _ns.look_every(100)
+    kinds = set()
+    for limit in range(40, 400, 12):
+        net = network(NETWORKS[name])
+        try:
+            solution = net.solve(time_limit=limit)
+        except fs.TimeLimitError:
+            continue
+        check(NETWORKS[name], net.flow(), solution.cost, solution.stats["gap"], OPTIMA[name])
+        answered = solution.stats["algorithm"]
+        copy = net.copy()
+        solution = net.solve()
+        assert solution.cost == copy.solve().cost == OPTIMA[name]
+        net.certify()
+        copy.certify()
+        if answered == "repair" and solution.stats.get("resumed"):
+            kinds.add("goes on")
+        elif solution.stats["algorithm"] == SIMPLEX and not solution.stats["walk_scans"]:
+            kinds.add("comes first")
+    assert kinds == {"goes on", "comes first"}
