@@ -799,7 +799,7 @@ cdef class Network:
             self.grow_journal(arcs, nodes)
         return 0
 
-    def add_nodes(self, const int64_t[::1] supply):
+    def add_nodes(self, const int64_t[::1] supply, /):
         out = _empty(supply.shape[0], np.int64)
         self.take()
         try:
@@ -841,7 +841,7 @@ cdef class Network:
         return 0
 
     def add_arcs(self, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] capacity,
-                 const int64_t[::1] cost, const int64_t[::1] lower):
+                 const int64_t[::1] cost, const int64_t[::1] lower, /):
         """Arrays of one length; `lower` may be of length 0 for all 0."""
         out = _empty(tail.shape[0], np.int64)
         self.take()
@@ -989,7 +989,7 @@ cdef class Network:
         self.live_arcs -= 1
         return 0
 
-    def remove_arcs(self, const int64_t[::1] arcs):
+    def remove_arcs(self, const int64_t[::1] arcs, /):
         cdef Py_ssize_t i
         self.take()
         try:
@@ -1034,7 +1034,7 @@ cdef class Network:
             fs_fetch(&self.alog[h >> 1])
         return 0
 
-    def remove_nodes(self, const int64_t[::1] nodes):
+    def remove_nodes(self, const int64_t[::1] nodes, /):
         self.take()
         try:
             self.fewer_nodes(nodes)
@@ -1075,7 +1075,7 @@ cdef class Network:
             self.live_nodes -= 1
         return 0
 
-    def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply):
+    def set_supply(self, const int64_t[::1] nodes, const int64_t[::1] supply, /):
         self.take()
         try:
             self.put_supply(nodes, supply)
@@ -1098,7 +1098,7 @@ cdef class Network:
                 self.sup[v] = supply[i]
         return 0
 
-    def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity):
+    def set_capacity(self, const int64_t[::1] arcs, const int64_t[::1] capacity, /):
         self.take()
         try:
             self.put_capacity(arcs, capacity)
@@ -1129,7 +1129,7 @@ cdef class Network:
             self.restore_optimality(h)
         return 0
 
-    def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower):
+    def set_lower(self, const int64_t[::1] arcs, const int64_t[::1] lower, /):
         cdef Py_ssize_t i, k = arcs.shape[0]
         cdef int32_t a
         cdef int64_t cap
@@ -1152,7 +1152,7 @@ cdef class Network:
         finally:
             self.give()
 
-    def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost):
+    def set_cost(self, const int64_t[::1] arcs, const int64_t[::1] cost, /):
         self.take()
         try:
             self.put_cost(arcs, cost)
@@ -1843,7 +1843,7 @@ cdef class Network:
             count += self.exc[self.active[i]] != 0 and self.active[i] != self.hub
         return count
 
-    def solve(self, int algorithm, double time_limit):
+    def solve(self, int algorithm, double time_limit, /):
         """Optimise from the present state; return (cost, changed arc ids, stats), or raise.
 
         `algorithm`: AUTO (repair, and the simplex if that takes too long), REPAIR, SCALING (repair where only the nodes that changes have activated are to be
@@ -2435,7 +2435,7 @@ cdef class Network:
         self.check_nodes(ids, "nodes")
         return ids
 
-    def flow(self, ids):
+    def flow(self, ids, /):
         self.take()
         try:
             return self.flows(ids)
@@ -2454,7 +2454,7 @@ cdef class Network:
                 flow[i] = self.last_flow(a)
         return out
 
-    def potential(self, ids):
+    def potential(self, ids, /):
         self.take()
         try:
             return self.read_potential(self.chosen_nodes(ids))
@@ -2475,7 +2475,7 @@ cdef class Network:
             return 0
         return self.pot[v] if self.plog[v] < 0 else self.jpot[self.plog[v]]
 
-    def supply(self, ids):
+    def supply(self, ids, /):
         self.take()
         try:
             return self.read_supply(self.chosen_nodes(ids))
@@ -2490,7 +2490,7 @@ cdef class Network:
             value[i] = self.sup[nodes[i]]
         return out
 
-    def arc_data(self, ids, int field):
+    def arc_data(self, ids, int field, /):
         """TAIL, HEAD, CAPACITY, COST or LOWER of the arcs, or REDUCED: their costs at the potentials of the last solution."""
         self.take()
         try:
@@ -2546,7 +2546,7 @@ cdef class Network:
         """How many flows the last hand-over from the simplex compared: a copy compares all, where the original knows which."""
         return self.compared
 
-    def set_budget(self, int64_t budget, int64_t patience):
+    def set_budget(self, int64_t budget, int64_t patience, /):
         self.take()
         self.budget = min(max(budget, 0), 10**6)     # a walk looks for signals only when it is spent
         self.patience = max(patience, -1)
@@ -2612,7 +2612,7 @@ cdef class Network:
             "known": np.array(known), "basis_kept": int(kept),
         } | (self.basis.dump() if self.based else _NO_BASIS)
 
-    def adopt(self, state):
+    def adopt(self, state, /):
         """Become what `dump` gave; names, kinds and lengths are right, and the arrays are the network's own (`network.state.checked`).
 
         For a network that is new.  All words are checked before they are used; InputError leaves a network that is to be thrown away.
@@ -2877,7 +2877,7 @@ cdef object _too_much(const int64_t[::1] supply, const int64_t[::1] lower):
     return "supply, lower: they add up to 2**60 or more" if wrong >= 0 else None
 
 
-def _whole(view):
+def _whole(view, /):
     """The array behind a memoryview.  np.asarray would parse the format of records in Python, where Ctrl-C turns into a ValueError."""
     return view if isinstance(view, np.ndarray) else view.base
 
@@ -2910,7 +2910,7 @@ cdef int64_t _magnitude(const int64_t[::1] values, str name) except -1:
     return total
 
 
-def _unique(ids, name):
+def _unique(ids, name, /):
     ids = np.asarray(ids)
     if len(ids) > 1:
         fs_allocate()

@@ -42,7 +42,7 @@ cdef extern from *:
     long long fs_seen(int what)
 
 
-def fail_at(long long allocation, long long signal):
+def fail_at(long long allocation, long long signal, /):
     """Let the allocation and the look for signals of these numbers, from now on and from 1, fail; return how many there were since the last call.
 
     None in a build without fault points.
@@ -54,7 +54,7 @@ def fail_at(long long allocation, long long signal):
     return counts
 
 
-def look_every(int work):
+def look_every(int work, /):
     """Let solves of this module look at clock and signals after so many scanned half-arcs; return the number before.  For tests."""
     return fs_every(work)
 

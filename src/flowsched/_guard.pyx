@@ -53,7 +53,7 @@ cdef dict handlers = {}        # by signal: the handler that was there when the 
 cdef list arrived = []         # (handler, signal, frame) in order of arrival
 
 
-def _keep(number, frame):
+def _keep(number, frame, /):
     """The handler of all signals meanwhile."""
     if opened:
         return handlers[number](number, frame)

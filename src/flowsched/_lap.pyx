@@ -202,7 +202,7 @@ cdef class Assignment:
         return 0
 
 
-def match(const int64_t[:, ::1] cost):
+def match(const int64_t[:, ::1] cost, /):
     """Return the column of each row, and the price of each column; the matrix has no fewer columns than rows, and at least one of each."""
     cdef Assignment work = Assignment(cost)
     with nogil:

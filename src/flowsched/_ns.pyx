@@ -1472,7 +1472,7 @@ cdef class Simplex:
                 v = self.link[v].parent
         return np.array(down[::-1] + up, np.int64)
 
-    def solve(self, double time_limit, double rescue=-1):
+    def solve(self, double time_limit, double rescue=-1, /):
         """From nothing, or from the flow given; see `solve` below."""
         cdef int status
         self.begin(time_limit, rescue)
@@ -1490,7 +1490,7 @@ cdef class Simplex:
         return answer
 
     def resume(self, const int64_t[::1] arcs, const int64_t[::1] cost, const int64_t[::1] capacity,
-               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late):
+               const int64_t[::1] nodes, const int64_t[::1] added, double time_limit, double rescue, bint late, /):
         """From the last basis, after new costs and capacities of `arcs` (each once) and supplies that grew by `added`; None if that does not go.
 
         Time was up when the basis was made if it is `late`, so it is not optimal.
@@ -1865,7 +1865,7 @@ def empty():
     return Simplex(*[_zeros(0, np.int32)] * 2, *[_zeros(0, np.int64)] * 6, False)
 
 
-def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance):
+def restored(state, const int64_t[::1] tail, const int64_t[::1] head, const int64_t[::1] lower, const int64_t[::1] balance, /):
     """The basis that `dump` gave, of the arcs and supplies given (free arc ids have the tail -1); (basis, None), or (None, a text that names the fault)."""
     cdef Simplex basis = empty()
     wrong = basis.adopt(state, tail, head, lower, balance)
@@ -1877,7 +1877,7 @@ _ARRAYS64 = ("basis_potential", "basis_flow", "basis_room", "basis_cost")
 _NUMBERS = ("basis_anchor", "basis_depth", "basis_worn", "basis_trust", "basis_volume", "basis_negative", "basis_wide", "basis_top_cost")
 
 
-def narrowed(const int64_t[::1] ids, int64_t count):
+def narrowed(const int64_t[::1] ids, int64_t count, /):
     """The ids in 32 bits, each read once; None if one is not in 0 .. count - 1."""
     cdef Py_ssize_t i
     cdef int64_t v
@@ -1892,7 +1892,7 @@ def narrowed(const int64_t[::1] ids, int64_t count):
     return out.base
 
 
-def total_cost(const int64_t[::1] cost, const int64_t[::1] flow):
+def total_cost(const int64_t[::1] cost, const int64_t[::1] flow, /):
     """The sum of their products, of any size."""
     cdef Py_ssize_t i
     cdef int64_t total = 0
@@ -1905,7 +1905,7 @@ def total_cost(const int64_t[::1] cost, const int64_t[::1] flow):
 
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential, int start=START_ANY,
-          int64_t bulk=CINF):
+          int64_t bulk=CINF, /):
     """Solve one problem, from nothing or from any flow within the bounds and potentials that are good for it; return (status, answer, proof, stats).
 
     The supplies must sum to 0 and node ids must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in

@@ -265,7 +265,7 @@ cdef inline int64_t room_of(const World *w, int64_t c, int64_t r, bint ruled, ui
     return fits
 
 
-def room(inventory, classes, rows, bint ruled):
+def room(inventory, classes, rows, bint ruled, /):
     """Return the tasks of each class that fit on each machine, and the bits of one more: int64 and uint32, shape (classes, rows)."""
     cdef Views views = Views()
     cdef World w
@@ -284,7 +284,7 @@ def room(inventory, classes, rows, bint ruled):
     return fits, bits
 
 
-def sizes(inventory, classes):
+def sizes(inventory, classes, /):
     """Return the largest part of any resource of the whole cluster that a task of each class takes, as a list."""
     cdef Views views = Views()
     cdef Py_ssize_t i, d, none = -1, known = -1, kinds = -1, width = -1
@@ -302,7 +302,7 @@ def sizes(inventory, classes):
     return found
 
 
-def spacious(inventory, least):
+def spacious(inventory, least, /):
     """Return what is free of each resource on the machines where so much of each is, int64."""
     cdef Views views = Views()
     cdef Py_ssize_t _, d, none = -1, rows = inventory.rows, width = -1
@@ -416,7 +416,7 @@ cdef inline int64_t price(const World *w, const Recipe *of, int64_t c, int64_t r
     return <int64_t> min(max(rint(total * of.factor), 0.0), of.most)
 
 
-def costs(inventory, int kind, classes, rows):
+def costs(inventory, int kind, classes, rows, /):
     """Return one built-in cost, float64, shape (classes, rows)."""
     cdef Views views = Views()
     cdef World w
@@ -435,7 +435,7 @@ def costs(inventory, int kind, classes, rows):
     return found
 
 
-def prices(inventory, recipe, classes, rows):
+def prices(inventory, recipe, classes, rows, /):
     """Return the cost of a placement by built-in costs alone, int64, shape (classes, rows)."""
     cdef Views views = Views()
     cdef World w
@@ -484,7 +484,7 @@ cdef inline int64_t worse_of(const World *w, const int64_t *level, int64_t c, in
     return count
 
 
-def worse_running(inventory, classes, rows):
+def worse_running(inventory, classes, rows, /):
     """Return the running tasks of worse (larger) priority than each class, int64, shape (classes, rows)."""
     cdef Views views = Views()
     cdef World w
@@ -521,7 +521,7 @@ cdef inline int64_t seats_of(const World *w, const int64_t *level, int64_t c, in
     return seats
 
 
-def seats(inventory, classes, rows, bint displacing, refused):
+def seats(inventory, classes, rows, bint displacing, refused, /):
     """Return the slots open to each class, int64, shape (classes, rows); `displacing` and `refused` as in `refresh`."""
     cdef Views views = Views()
     cdef World w
@@ -542,7 +542,7 @@ def seats(inventory, classes, rows, bint displacing, refused):
     return found
 
 
-def behind(mirror, list classes not None, int64_t clock):
+def behind(mirror, list classes not None, int64_t clock, /):
     """Return the classes that are not up to date, by their cursors, which become `clock`."""
     cdef Views views = Views()
     cdef Py_ssize_t known = -1, none = -1
@@ -582,7 +582,7 @@ cdef int open_rows(Views views, World *w, inventory, int64_t clock, rows, Grid *
     return 0
 
 
-def refresh(batch, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused, rows=None, fits=None, bits=None):
+def refresh(batch, inventory, mirror, list classes not None, int64_t clock, recipe, prices, bint displacing, refused, rows=None, fits=None, bits=None, /):
     """Bring the mirror up to date for classes and the rows that changed after `clock`, and tell the network.
 
     Parameters
@@ -747,7 +747,7 @@ cdef Py_ssize_t logged(Views views, list log, Py_ssize_t start, int64_t clock, v
     return count
 
 
-def changed(inventory, list log, Py_ssize_t start, int64_t clock):
+def changed(inventory, list log, Py_ssize_t start, int64_t clock, /):
     """Return the rows in a log, from `start` on, that changed after `clock`, in ascending order.
 
     Rows without a machine have changed at 0.
@@ -765,7 +765,7 @@ def changed(inventory, list log, Py_ssize_t start, int64_t clock):
 # -- flow -----------------------------------------------------------------------------------------------------------
 
 
-def sent(racks, mirror, batch, classes, more, changed):
+def sent(racks, mirror, batch, classes, more, changed, /):
     """Return the flow from racks to machines: by class, ``[(row, units), ...]``, both ascending.
 
     Parameters

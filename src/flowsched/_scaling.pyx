@@ -649,11 +649,11 @@ cdef class Scaling:
             v = self.tail[a]
         return np.array(arcs[::-1], np.int64)
 
-    def set_budget(self, int64_t proof):
+    def set_budget(self, int64_t proof, /):
         """Let `prove` scan so many half-arcs for each one of the network, but for the last time."""
         self.proof = proof
 
-    def solve(self, int64_t epsilon, int64_t stop, double time_limit):
+    def solve(self, int64_t epsilon, int64_t stop, double time_limit, /):
         """See `solve` below."""
         cdef int status
         cdef int64_t left = 0
@@ -694,7 +694,7 @@ cdef class Scaling:
 
 def solve(const int32_t[::1] tail, const int32_t[::1] head, const int64_t[::1] capacity, const int64_t[::1] cost,
           const int64_t[::1] supply, const int64_t[::1] lower, double time_limit, const int64_t[::1] flow, const int64_t[::1] potential,
-          int64_t epsilon, int64_t stop):
+          int64_t epsilon, int64_t stop, /):
     """Solve one problem, from nothing or from any flow within the bounds and potentials; return (status, answer, proof, stats).
 
     The supplies must sum to 0, node ids and bounds (0 <= lower <= capacity) must be valid; `lower`, `flow` and `potential` may have length 0, `time_limit` is in

@@ -257,7 +257,7 @@ cdef class Chain:
             at = (<TaskRecord> at).link[self.which].next
         return found
 
-    def extend(self, list tasks not None):
+    def extend(self, list tasks not None, /):
         """Append tasks that are in no other chain of this kind.
 
         Raises
@@ -271,7 +271,7 @@ cdef class Chain:
                 raise ValueError(f"task {record.id!r} is in a chain already")
             enter(<void*> record, self, self.last)
 
-    def insert(self, list tasks not None):
+    def insert(self, list tasks not None, /):
         """Insert tasks in the order of their turns into a chain in this order.
 
         Nearly always they come at one of the ends: newcomers at the back, those of a round that is undone at the front.
@@ -294,7 +294,7 @@ cdef class Chain:
             enter(<void*> record, self, high)
             low = <void*> record
 
-    def remove(self, list tasks not None):
+    def remove(self, list tasks not None, /):
         """Take tasks out of the chain.
 
         Raises
@@ -321,7 +321,7 @@ cdef class Chain:
         return self.which == JOB
 
     @job.setter
-    def job(self, bint job):
+    def job(self, bint job, /):
         if self.first:
             raise ValueError("a chain with tasks")
         self.which = JOB if job else PLACE
@@ -371,7 +371,7 @@ cdef class MachineRecord:
         return made
 
     @machine.setter
-    def machine(self, made):
+    def machine(self, made, /):
         self.id, self.capacity, self.rack = made.id, made.capacity, made.rack
         self.labels, self.slots, self.taints = made.labels, made.slots, made.taints
 
@@ -389,7 +389,7 @@ cdef class Before:
         self.place, self.turn, self.since = task.place, task.turn, task.since
 
 
-def together(dict before not None):
+def together(dict before not None, /):
     """Return what `remember` noted in reverse order: tasks of one group that were together and still are, with their states."""
     cdef list runs = [], tasks, states
     cdef TaskRecord task, first = None
@@ -411,7 +411,7 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
     return state.place is earlier.place or state.place == earlier.place
 
 
-def turn_back(list tasks not None, list states not None):
+def turn_back(list tasks not None, list states not None, /):
     """Give tasks the turns and the times of these states."""
     cdef TaskRecord task
     cdef Before state
@@ -421,14 +421,14 @@ def turn_back(list tasks not None, list states not None):
         task.turn, task.since = state.turn, state.since
 
 
-def remember(dict before not None, list tasks not None):
+def remember(dict before not None, list tasks not None, /):
     """Note the state of tasks that are not in `before`."""
     for task in tasks:
         if task not in before:
             before[task] = Before(task)
 
 
-def ids_of(groups):
+def ids_of(groups, /):
     """Return the ids of the waiting tasks, group by group."""
     cdef list ids = []
     cdef Chain chain
@@ -442,7 +442,7 @@ def ids_of(groups):
     return tuple(ids)
 
 
-def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None):
+def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not None, /):
     """Return the tasks from `first` on, `most` at most, up to one of another group or in `before`."""
     cdef list alike = []
     cdef TaskRecord task
@@ -459,7 +459,7 @@ def untouched(tasks not None, Py_ssize_t first, Py_ssize_t most, dict before not
 # -- deltas of rounds: `kinds` are the classes `Place` and `Preempt` ----------------------------------------------------------
 
 
-def concerned(dict tasks not None, unit, turns, tuple kinds not None):
+def concerned(dict tasks not None, unit, turns, tuple kinds not None, /):
     """Return the tasks of deltas, each with its delta; or why one of them cannot happen: the task is gone, or has moved on."""
     cdef dict records = {}
     cdef TaskRecord record
@@ -476,7 +476,7 @@ def concerned(dict tasks not None, unit, turns, tuple kinds not None):
     return records
 
 
-def starts(dict records not None, tuple kinds not None):
+def starts(dict records not None, tuple kinds not None, /):
     """Return the tasks that start, in their order, their deltas, and the ends of runs: tasks of one group on the same devices of a machine."""
     cdef list tasks = [], deltas = [], ends = []
     cdef TaskRecord record, first = None
@@ -497,7 +497,7 @@ def starts(dict records not None, tuple kinds not None):
     return tasks, deltas, ends
 
 
-def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None):
+def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /):
     """Number the runs that deltas have begun, in their order, behind this one; return the last, and the runs that they have ended."""
     cdef list ended = []
     cdef TaskRecord record
@@ -513,7 +513,7 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None):
     return run, ended
 
 
-def moved(dict before not None, dict machines not None, tuple kinds not None, out):
+def moved(dict before not None, dict machines not None, tuple kinds not None, out, /):
     """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
 
     A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
@@ -559,7 +559,7 @@ def moved(dict before not None, dict machines not None, tuple kinds not None, ou
 # `columns_at` of an `Inventory` and of its `RunningTasks` are the addresses of columns, and the lengths of their axes: they
 # hold until the columns grow.  Lengths and indices are checked before any column changes.
 
-def alike(tuple tasks not None, tuple names not None):
+def alike(tuple tasks not None, tuple names not None, /):
     """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
 
     Equal is not enough: True == 1.
@@ -595,7 +595,7 @@ cdef bint same_parts(value, other, int deep) noexcept:
     return True
 
 
-def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None):
+def added(list ids not None, group, list indices not None, int64_t turn, since, duration, list by_index not None, /):
     """Return records of new tasks of a group, with these indices and the turns behind this one; enter them in `by_index`."""
     cdef list records = []
     cdef TaskRecord record
@@ -611,7 +611,7 @@ def added(list ids not None, group, list indices not None, int64_t turn, since, 
     return records
 
 
-def renumber(list tasks not None, int64_t turn):
+def renumber(list tasks not None, int64_t turn, /):
     """Give tasks the turns behind this one; return the last."""
     cdef TaskRecord task
     for task in tasks:
@@ -678,7 +678,7 @@ cdef int run_no_more(running, tuple at, list tasks) except -1:
     return 0
 
 
-def take(inventory, int64_t row, int64_t class_id, devices, int64_t count):
+def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
     """Take the room of tasks of a class, each on these devices; with a negative count, give their room back.
 
     Raises
@@ -727,7 +727,7 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count):
             inventory._touch_all(others)
 
 
-def spare_room(inventory, int64_t row, int64_t class_id, int64_t most):
+def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
     """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
     cdef tuple at = inventory.columns_at
     cdef const int64_t* free = <const int64_t*> <size_t> at[0]
@@ -752,7 +752,7 @@ def spare_room(inventory, int64_t row, int64_t class_id, int64_t most):
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
 
 
-def settle(world, list tasks not None, int32_t row, tuple devices not None, since):
+def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
     """Let tasks run on a machine since then, each on these devices."""
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object class_id = group.cls.index, inventory = world.inventory
@@ -767,7 +767,7 @@ def settle(world, list tasks not None, int32_t row, tuple devices not None, sinc
     (<dict> touched(world, group))[row] = None
 
 
-def unsettle(world, list tasks not None):
+def unsettle(world, list tasks not None, /):
     """Let tasks that run together, since one time, run no more."""
     cdef TaskRecord first = tasks[0]
     cdef object group = first.group, since = first.began, row = first.row
@@ -802,7 +802,7 @@ cdef int note(world, cls, group, bint entered) except -1:
     return 0
 
 
-def enqueue(world, list tasks not None):
+def enqueue(world, list tasks not None, /):
     """Let tasks wait, in the order of their turns."""
     cdef TaskRecord task
     cdef object group = (<TaskRecord> tasks[0]).group
@@ -819,7 +819,7 @@ def enqueue(world, list tasks not None):
     touched(world, group)
 
 
-def dequeue(world, list tasks not None):
+def dequeue(world, list tasks not None, /):
     """Let tasks wait no more."""
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
@@ -836,14 +836,14 @@ def dequeue(world, list tasks not None):
     touched(world, group)
 
 
-def start(world, list tasks not None, int32_t row, tuple devices not None, now):
+def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
     """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
     dequeue(world, tasks)
     world._turn = renumber(tasks, world._turn)
     settle(world, tasks, row, devices, now)
 
 
-def restore(world, list tasks not None, list states not None):
+def restore(world, list tasks not None, list states not None, /):
     """Take tasks back to earlier states of their own, as if nothing had happened to them since.
 
     They are together at one place or wait, and were so before.
@@ -860,7 +860,7 @@ def restore(world, list tasks not None, list states not None):
         settle(world, tasks, state.place.row, state.place.devices, state.place.since)
 
 
-def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now):
+def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
     """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
     remember(before, tasks)
     world.moving = True

@@ -24,6 +24,7 @@ class Course:
         grace: _Floats,
         work_stage: _Ints,
         work_left: _Floats,
+        /,
     ) -> None: ...
     def rows(
         self,
@@ -35,9 +36,10 @@ class Course:
         ends: _Floats,
         available: _Ints,
         reach: _Ints,
+        /,
     ) -> None: ...
-    def stock(self, first: _Ints, length: _Floats, want: _Ints) -> None: ...
-    def advance(self, rows: _Ints, at: _Ints, members: _Ints, total: _Ints, now: float) -> None: ...
+    def stock(self, first: _Ints, length: _Floats, want: _Ints, /) -> None: ...
+    def advance(self, rows: _Ints, at: _Ints, members: _Ints, total: _Ints, now: float, /) -> None: ...
     def forecast(
         self,
         rows: _Ints,
@@ -49,6 +51,7 @@ class Course:
         entry_now: _Ints,
         total: _Ints,
         now: float,
+        /,
     ) -> None: ...
     def plan(
         self,
@@ -61,4 +64,5 @@ class Course:
         now: float,
         finish: _Floats,
         uncompressed: _Floats,
+        /,
     ) -> tuple[int, float]: ...

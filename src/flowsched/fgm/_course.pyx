@@ -120,6 +120,7 @@ cdef class Course:
         double[::1] grace,
         int64_t[::1] work_stage,
         double[::1] work_left,
+        /,
     ):
         """Take over the state of tasks: turn of its run, entry of its stages in the stock, present stage (from 0), seconds of
         work left in it, and seconds that are added when it should be done and is not; and scratch."""
@@ -140,6 +141,7 @@ cdef class Course:
         double[:, ::1] ends,
         int64_t[:, :, ::1] available,
         int64_t[:, :, ::1] reach,
+        /,
     ):
         """Take over the state of machines: time of the tasks' states, next time with more to reach, next time when a task
         should be done, load of others, 1 where compression is allowed, and the timeline."""
@@ -154,7 +156,7 @@ cdef class Course:
         self.time, self.due, self.done, self.foreign, self.compress = time, due, done, foreign, compress
         self.ends, self.available, self.reach = ends, available, reach
 
-    def stock(self, const int64_t[::1] first, const double[::1] length, const int64_t[:, ::1] want):
+    def stock(self, const int64_t[::1] first, const double[::1] length, const int64_t[:, ::1] want, /):
         """Take over the stages: entry e has ``first[e]`` to ``first[e + 1]``, each with its length and wants."""
         if length.shape[0] != want.shape[0] or want.shape[1] != self.resources or not first.shape[0]:
             raise ValueError("Course: stock: shapes of stages differ")
@@ -174,6 +176,7 @@ cdef class Course:
         const int64_t[::1] members,
         const int64_t[:, ::1] total,
         double now,
+        /,
     ):
         """Advance the states of the tasks of some machines to `now`; the i-th has ``members[at[i]]`` to ``[at[i + 1]]``."""
         cdef Py_ssize_t i, k
@@ -202,6 +205,7 @@ cdef class Course:
         const int64_t[::1] entry_now,
         const int64_t[:, ::1] total,
         double now,
+        /,
     ):
         """Write the timelines of some machines from `now` on; states stay as they are.
 
@@ -237,6 +241,7 @@ cdef class Course:
         double now,
         double[::1] finish,
         double[::1] uncompressed,
+        /,
     ):
         """Plan one machine as `forecast` does, but write when its tasks finish, and not its timeline.
 

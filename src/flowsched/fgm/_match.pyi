@@ -23,4 +23,5 @@ def fits(
     now: float,
     count: _Ints,
     short: NDArray[np.int8],
+    /,
 ) -> None: ...

@@ -60,6 +60,7 @@ def fits(
     double now,
     int64_t[:, ::1] count,
     int8_t[:, ::1] short,
+    /,
 ):
     """Count the tasks of each class that fit on each machine from `now` on; where none does, find the short resource.
 

@@ -92,7 +92,7 @@ cdef class Walk:
         self.lengths, self.parts_of = graph.lengths, graph.parts
         self.numbers, self.arrays, self.chunks = graph.integers, graph.arrays, graph.chunks
 
-    def take(self, root):
+    def take(self, root, /):
         """Fill the tables with all that this object refers to.
 
         Raises

@@ -163,7 +163,7 @@ def _whole(
             return None
         status, flow, potential, stats = _scaling.solve(*columns, 0, 0)
     else:
-        status, flow, potential, stats = _ns.solve(*columns, bulk=BULK if algorithm == "auto" else INF)
+        status, flow, potential, stats = _ns.solve(*columns, _ns.STARTS["any"], BULK if algorithm == "auto" else INF)
         algorithm = "network_simplex"
     late = status == _ns.LATE  # the numbers are the same for both
     if late and stats["gap"] is None:
