@@ -34,7 +34,6 @@ MODULES = (
     "_pairs",
     "_scaling",
     "fgm._course",
-    "fgm._match",
     "journal._walk",
     "journal._words",
 )
@@ -43,7 +42,7 @@ MODULES = (
 PUBLIC = ("_simple", "cluster._records")
 """Users meet their classes, so these have docstrings: a fiftieth of the wheel in all modules."""
 
-HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course", "fgm._match")
+HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course")
 """Compiled for speed (``-O3`` is larger by an eighth and no faster); the others, which mostly call Python, for size."""
 
 SHARED = "_flowsched_views"
