@@ -227,7 +227,7 @@ def test_the_agent_follows_changes_of_its_queues(started: Cluster, tmp_path: Pat
         wait(lambda: "queue m1/cpu0: at most 1 containers" in log.read_text())
         assert started.call("submit", tmp_path / "jobs.toml").exit_code == 0
         wait(lambda: [unit.waiting for unit in work.units(store)] == [3])
-        assert len(started.containers("agent", "m1")) == 1
+        wait(lambda: len(started.containers("agent", "m1")) == 1)
         assert started.call("queue", "create", "m1/more", "--machine", "m1", "--vcore", 2, "--mem", 100).exit_code == 0
         wait(lambda: len(started.containers("agent", "m1")) == 3)
         negotiator.set_units(["m1/cpu0"], most=2)

@@ -82,7 +82,7 @@ class Fragmentation:
         return means | {name: getattr(self, name).tolist() for name in columns}
 
     def _mean(self, of: Floats) -> float:
-        held = np.diff(np.r_[self.time, max(self.end, *self.time[-1:])])
+        held = np.diff(self.time, append=max([self.end, *self.time[-1:]]))
         whole = float(held @ of)
         return float(held @ self.lost) / whole if whole > 0 else float("nan")
 
