@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from commands import calm, ended, invoke, started
+from processes import alive
 
 import flowsched
 
@@ -44,13 +45,6 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def rows(out: str) -> dict[str, list[str]]:
     return {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.strip()}
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def wait(path: Path, lines: int = 1) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from killed_drivers import kill_again_and_again
+from processes import alive
 
 import flowsched as fs
 from flowsched.boundary import control_groups
@@ -86,13 +87,6 @@ def run(root: Path, commands: dict[str, Any], **demand: float) -> tuple[dict[str
             return dict(zip(futures, ends, strict=True)), driver
 
     return asyncio.run(main())
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_run_has_a_group_with_its_demand_as_limits(stand_in: Hierarchy, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from killed_drivers import kill_again_and_again
+from processes import alive
 
 import flowsched as fs
 from flowsched.run import Command, Driver, ExitStatusError, LocalExecutor, Run, TaskLostError, Told, capacity_here
@@ -33,13 +34,6 @@ def run(commands: dict[str, Any], cpu: float = 4, **options: Any) -> tuple[dict[
             return dict(zip(futures, ends, strict=True)), driver
 
     return asyncio.run(main())
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def test_ends_of_commands(tmp_path: Path) -> None:

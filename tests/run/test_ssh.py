@@ -21,6 +21,7 @@ import pytest
 pytest.importorskip("asyncssh")
 
 from killed_drivers import kill_again_and_again
+from processes import alive
 from sshd import Host, hosts
 
 import flowsched as fs
@@ -53,13 +54,6 @@ def drive(there: list[Host], act: Callable[[Driver], Any], **options: Any) -> An
             return await act(one)
 
     return asyncio.run(main())
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 def left(there: list[Host]) -> list[str]:
