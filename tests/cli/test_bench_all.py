@@ -99,6 +99,8 @@ def test_sign_and_order() -> None:
     ]  # fmt: skip
     found = agreement([row.as_dict() for row in beside])
     assert found.signs == {0: True, 1: False, 2: True, 3: False, 4: True, 5: False, 6: False}
+    alike = [Row("x", str(i), "m", ours, 1.0, ours, "ratio about 1") for i, ours in enumerate((0.88, 0.91, 1.01, 1.2))]
+    assert agreement([row.as_dict() for row in alike]).signs == {0: False, 1: True, 2: True, 3: False}
     near = [Row("x", str(i), "m", value, None, None, 1.0) for i, value in enumerate((1.0, 2.0))]
     assert not agreement([row.as_dict() for row in near]).orders
 

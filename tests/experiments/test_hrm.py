@@ -83,7 +83,7 @@ def test_the_use_of_cores_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     notes: list[str] = []
     if len(os.sched_getaffinity(0)) > 1:
         rows = _MIXED(True, notes)
-        assert len(rows) == 6 + 2 * 3 and len(notes) == 1
+        assert len(rows) == 2 * 6 + 2 * 3 and len(notes) == 1
         assert all(row.value and row.note.startswith("measured") for row in rows)
         assert all(0 < row.value <= 110 for row in rows if row.unit == "%")  # type: ignore[operator]
     monkeypatch.setattr(mixed.os, "sched_getaffinity", lambda pid: {0})  # type: ignore[attr-defined]
@@ -95,9 +95,9 @@ def test_a_process_that_does_not_start_ends_the_measurement(monkeypatch: pytest.
     pytest.importorskip("psutil")
     monkeypatch.setattr(mixed, "_WORD_COUNT", "raise SystemExit(3)")
     with pytest.raises(FlowschedError, match="status=3"):
-        mixed._window(0, [0], 0, 1, 0.1)
+        mixed._window(0, [0], 0, 1, 0.0, 0.1)
     with pytest.raises(FlowschedError, match="does not start: c1"):
-        mixed._window(0, [0], 0, 2, 0.1)
+        mixed._window(0, [0], 0, 2, 0.0, 0.1)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the agent runs on Linux only")

@@ -22,6 +22,9 @@ __all__ = ["Agreement", "agreement", "site", "write_site"]
 _SAME = 0.02
 """Published figures that differ by no more than this part have no order; neither have ours."""
 
+_ALIKE = 0.1
+"""A ratio that differs from 1 by no more keeps a published ratio of 1."""
+
 _FIGURE = re.compile(r"(ratio )?(?:about |up to )?(?:([<>]) ?)?(\d+(?:\.\d+)?)(?: s)?")
 """A figure in words: ``ratio about 2``, ``ratio up to 10``, ``> 5 s``."""
 
@@ -96,6 +99,8 @@ def _words(row: Mapping[str, Any], text: str) -> bool | None:
         return None
     if bound:
         return ours > figure if bound == ">" else ours < figure
+    if of_ratio and figure == 1:
+        return abs(ours - 1) <= _ALIKE
     return (ours > 1) == (figure > 1) if of_ratio else (ours > 0) == (figure > 0)
 
 
@@ -120,7 +125,7 @@ def site(measured: Sequence[tuple[Mapping[str, Any], Sequence[Path]]]) -> str:
     parts = "\n".join(_experiment(found, plots) for found, plots in measured)
     body = f"""<nav>{links}</nav>
 <p>“Ours” is measured here, “published” is what the source states. Sign: both figures are above, at or below zero, both
-ratios are above 1 or not, ours keeps the published bound, or both are the same words. Order: of two settings with the same metric the same one has the larger figure; figures within
+ratios are above 1 or not, ours is within {_ALIKE:.0%} of a published ratio of 1, keeps the published bound, or both are the same words. Order: of two settings with the same metric the same one has the larger figure; figures within
 {_SAME:.0%} have no order.</p>
 {parts}
 """

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.exceptions import FlowschedError
 from flowsched.experiments.rows import Row
@@ -43,17 +44,32 @@ while image := images.read(size):
 """
 
 _WORD_COUNT = """
-import collections, os, random, sys, tempfile
-log = open(sys.argv[2], "ab", 0)
-text = " ".join(map(str, random.Random(0).choices(range(5000), k=100_000)))
+import collections, os, random, sys, tempfile, time
+pause, log = float(sys.argv[1]), open(sys.argv[2], "ab", 0)
+text = iter(map(str, random.Random(0).choices(range(5000), k=100_000)))
+blocks = []
+for word in text:
+    block, size = [word], len(word)
+    while size < 1 << 16 and (word := next(text, "")):
+        block.append(word)
+        size += len(word) + 1
+    blocks.append(" ".join(block))
 with tempfile.TemporaryFile() as counts:
     while True:
+        found = collections.Counter()
+        for block in blocks:
+            if pause:
+                time.sleep(pause * len(block))
+            found.update(block.split())
         counts.seek(0)
-        counts.write(repr(collections.Counter(text.split())).encode())
+        counts.write(repr(found).encode())
         counts.flush()
         os.fsync(counts.fileno())
         log.write(b".")
 """
+
+_DISKS = {"in memory": 0.0, "on a hard disk of 150 MB/s": 1 / 150e6}
+"""Seconds that word count waits for a byte of its text."""
 
 _IMAGES = 720
 """Of Table 1."""
@@ -75,30 +91,19 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     if not cpus:
         notes.append("there is one core, and none to stand for a GPU: Figure 12 is left out")
         return []
-    # Detections, word counts.  All take turns, so that other load of the machine meets each.
-    settings = ((1, 0), (0, len(cpus)), (1, len(cpus)), (2, 0), (3, 0))
+    # Detections, word counts, what a byte takes.  All take turns, so that other load of the machine meets each.
+    n = len(cpus)
+    counts = [(detections, n, byte) for byte in _DISKS.values() for detections in (0, 1)]
+    settings = [(1, 0, 0.0), *counts, (2, 0, 0.0), (3, 0, 0.0)]
     seconds, runs = (0.3, 1) if quick else (2.0, 7)
     found = np.median([[_window(device, cpus, *how, seconds) for how in settings] for _ in range(runs)], axis=0)
-    alone, count, both, *more = found
+    alone, more = found[0], found[-2:]
     others = float(found[:, 4].mean())
-    notes.append(
-        f"12, Table 1: other processes had {others:.1f} of {len(cpus) + 1} cores meanwhile; uses may be less for it."
-    )
-    where = f"12: detection beside word count, {len(cpus)} core{'s' * (len(cpus) > 1)} and one in the place of a GPU"
-    note = "measured; baseline: {}"
-    rows = [
-        Row("hrm", where, metric, value, base, value / base, told, unit, note.format(of), better="more")
-        for metric, value, base, told, unit, of in (
-            ("use of the device", both[0], alone[0], "as alone", "%", "detection alone"),
-            ("use of the CPU", both[1], count[1], 93.0, "%", "word count alone; the source's 78 %"),
-            ("use of the CPU, against detection", both[1], alone[1], 93.0, "%", "detection alone; the source's 35 %"),
-            ("images per second", both[2], alone[2], "as alone", "", "detection alone"),
-            ("texts per second", both[3], count[3], None, "", "word count alone"),
-        )
-    ]
-    rate = both[2] / alone[2] + both[3] / count[3]
-    told = "measured; rates of both, each against its own alone; 1 is one after the other"
-    rows.append(Row("hrm", where, "work of both in the same time", rate, note=told, better="more"))
+    notes.append(f"12, Table 1: other processes had {others:.1f} of {n + 1} cores meanwhile; uses may be less for it.")
+    rows: list[Row] = []
+    for text, count, both in zip(_DISKS, found[1:-2:2], found[2:-2:2], strict=True):
+        where = f"12: detection beside word count, text {text}, {n} core{'s' * (n > 1)} and one in the place of a GPU"
+        rows += _beside(where, alone, count, both)
     for n, one, (use, took) in zip(
         (1, 2, 3), (alone, *more), ((24.0, 151.3), (61.0, 103.2), (73.0, 69.0)), strict=True
     ):
@@ -112,7 +117,25 @@ def mixed(quick: bool, notes: list[str]) -> list[Row]:
     return rows
 
 
-def _window(device: int, cpus: list[int], detections: int, counts: int, seconds: float) -> list[float]:
+def _beside(where: str, alone: NDArray[np.float64], count: NDArray[np.float64], both: NDArray[np.float64]) -> list[Row]:
+    """Return the rows of detection and word count together, beside each alone."""
+    note = "measured; baseline: {}"
+    rows = [
+        Row("hrm", where, metric, value, base, value / base, told, unit, note.format(of), better="more")
+        for metric, value, base, told, unit, of in (
+            ("use of the device", both[0], alone[0], "as alone", "%", "detection alone"),
+            ("use of the CPU", both[1], count[1], 93.0, "%", "word count alone; the source's 78 %"),
+            ("use of the CPU, against detection", both[1], alone[1], 93.0, "%", "detection alone; the source's 35 %"),
+            ("images per second", both[2], alone[2], "as alone", "", "detection alone"),
+            ("texts per second", both[3], count[3], None, "", "word count alone"),
+        )
+    ]
+    rate = both[2] / alone[2] + both[3] / count[3]
+    told = "measured; rates of both, each against its own alone; 1 is one after the other"
+    return [*rows, Row("hrm", where, "work of both in the same time", rate, note=told, better="more")]
+
+
+def _window(device: int, cpus: list[int], detections: int, counts: int, byte: float, seconds: float) -> list[float]:
     """Return the use of the device and of the CPU's cores in percent, images and texts per second, and the cores of others."""
     from flowsched.fgm.sampler import Sampler
     from flowsched.hrm.agent import Agent
@@ -121,11 +144,11 @@ def _window(device: int, cpus: list[int], detections: int, counts: int, seconds:
     cpu = ResourceUnit("cpu", "this machine", vcore=len(cpus), cpus=tuple(cpus))
     with tempfile.TemporaryDirectory() as folder, Agent([gpu, cpu]) as agent:
         logs = {kind: [Path(folder, f"{kind}{i}") for i in range(n)] for kind, n in (("d", detections), ("c", counts))}
-        for kind, code, unit in (("d", _DETECTION, "gpu"), ("c", _WORD_COUNT, "cpu")):
+        for kind, code, unit, first in (("d", _DETECTION, "gpu", device), ("c", _WORD_COUNT, "cpu", byte)):
             for log in logs[kind]:
                 log.touch()
                 share = {"vcore": 0.25 * len(cpus), "gmem": 1} if kind == "d" else {"vcore": 1}
-                line = [sys.executable, "-I", "-S", "-c", code, str(device), str(log)]
+                line = [sys.executable, "-I", "-S", "-c", code, str(first), str(log)]
                 if agent.submit(unit, Container(log.name, **share), line).outcome is not Outcome.STARTED:
                     raise FlowschedError(f"a process of the experiment does not start: {log.name}")
         while not all(log.stat().st_size for some in logs.values() for log in some):  # they have begun
