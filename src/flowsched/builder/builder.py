@@ -22,7 +22,7 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
@@ -35,6 +35,7 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
+from flowsched.builder.heads import Heads
 from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
@@ -53,7 +54,10 @@ from flowsched.network.results import INF
 from flowsched.policy import Policy
 from flowsched.policy.constraint import limits
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "Choose"]
+
+Choose = Callable[[dict[int, list[tuple[int, int]]]], list[int]]
+"""Told, by class, the machines to which the flow sends tasks, and how many, returns the classes to propose."""
 
 
 class Builder:
@@ -74,6 +78,9 @@ class Builder:
         The parts of the network.
     reservations : Reservations
     queues : Queues
+    heads : Heads
+    class_of : dict of int to TaskClass
+        Classes with waiting tasks by index, as of the last call of `ranks`.
     quotas : QuotaAccounts or None
     left_out : dict of Group
         Groups left out of rounds until there are news.
@@ -116,9 +123,11 @@ class Builder:
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
         self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
+        self.heads = Heads(self.queues, self.groups)
         self._ranked: dict[TaskClass, int] = {}
-        """What `_ranks` returned last."""
+        """What `ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
+        self.class_of: dict[int, TaskClass] = {}
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
         self.waiting: list[int] = []
 
@@ -126,7 +135,7 @@ class Builder:
         return {
             name: value
             for name, value in vars(self).items()
-            if name not in ("queues", "quotas", "_ranked", "_ranked_of", "_rank_of", "waiting")
+            if name not in ("queues", "heads", "class_of", "quotas", "_ranked", "_ranked_of", "_rank_of", "waiting")
         }
 
     # -- rounds -------------------------------------------------------------------------------------------------
@@ -205,6 +214,7 @@ class Builder:
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now, quotas = changes.groups, self.groups.nodes, scope.now, self.quotas
+        self.heads.stir(touched)
         if quotas is not None:
             quotas.look(chain(changes.removed, touched))
         self._forget(changes)
@@ -237,7 +247,7 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        self.waiting = [cls.index for cls in self._ranks()] if self.cluster.waiting else []
+        self.waiting = [cls.index for cls in self.ranks()] if self.cluster.waiting else []
         self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
@@ -352,7 +362,9 @@ class Builder:
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
-    def read(self, scope: RoundScope, changed: NDArray[np.int64] | None = None) -> list[ClassFlow]:
+    def read(
+        self, scope: RoundScope, changed: NDArray[np.int64] | None = None, among: Choose | None = None
+    ) -> list[ClassFlow]:
         """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest.
 
         Parameters
@@ -360,24 +372,31 @@ class Builder:
         scope : RoundScope
         changed : ndarray of int64, optional
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
+        among : callable, optional
+            See `Choose`; not asked where tasks are near their data, or others make room.
         """
-        classes = {cls.index: cls for cls in self.cluster.waiting}
+        ranks, classes = self.ranks(), self.class_of
         near = self.locality.flows() if self.locality.in_use else {}
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
         rows = self.classes.flows(classes, entered, changed)
         displacing: dict[int, list[int]] = {}
         for class_id, row in scope.evictions.flows():
             displacing.setdefault(class_id, []).append(row)
-        found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
+        if among is None or near or displacing:
+            found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
+        else:
+            found = among(rows)
         if not found:
             return []
-        fair, waiting, of = self.policy.fairness is not None, self.cluster.waiting, self.queues.of
-        queues = [None if not fair and is_alone(waiting[classes[i]]) else of(classes[i]) for i in found]
+        fair, waiting = self.policy.fairness is not None, self.cluster.waiting
+        queues = [self._queue(classes[class_id], fair) for class_id in found]
         others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
+        alone = len(found) == 1
+        sizes = [0.0] if alone else self.cluster.inventory.sizes(np.array(found, np.int64))
         proposals = []
-        for queue, class_id in zip(queues, found, strict=True):
+        for queue, class_id, size in zip(queues, found, sizes, strict=True):
             cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
             pairs: list[tuple[Group, int, int, int]] = []
             if queue is not None and (fair or not queue.plain):
@@ -389,23 +408,28 @@ class Builder:
                 groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
             age = -1
             for group, *_ in groups + pairs if pairs else groups:
-                bucket = eldest if group in urged else nodes[group].bucket
+                bucket = eldest if urged and group in urged else nodes[group].bucket
                 if bucket > age:
                     age = bucket
-            proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age)))
-        if len(proposals) == 1:
-            return proposals
-        sizes = self.cluster.inventory.sizes(np.array(found, np.int64))
-        ranks = self._ranks()
-        for proposal, size in zip(proposals, sizes, strict=True):
-            proposal.size, proposal.rank = size, ranks[proposal.cls]
-        return sorted(proposals, key=_line)
+            rank = 0 if alone else ranks[cls]
+            proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age), size, rank))
+        if not alone:
+            proposals.sort(key=_line)
+        return proposals
 
-    def _ranks(self) -> dict[TaskClass, int]:
+    def _queue(self, cls: TaskClass, fair: bool) -> ClassQueue | None:
+        """Return the queue of a class; None for one plain group without, where shares do not matter."""
+        queue: ClassQueue | None = self.cluster.queues.get(cls)
+        if queue is None or queue.changed:
+            return None if not fair and is_alone(self.cluster.waiting[cls]) else self.queues.of(cls)
+        return queue
+
+    def ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
             self._ranked, self._ranked_of = dict.fromkeys(waiting, 0), waiting
+            self.class_of = {cls.index: cls for cls in waiting}
             if len(waiting) < 2:
                 return self._ranked
             self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}

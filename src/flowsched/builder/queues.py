@@ -71,6 +71,8 @@ class ClassQueue:
         See `Transitions.queues`; all else here is as of the last `refresh`.
     plain : bool
         True if all groups are, see `is_plain`.
+    told : QueuedTasks or None
+        `tasks`, if they have been looked at since the last `refresh`.
     """
 
     def __init__(self, cls: TaskClass, cluster: Cluster, nodes: GroupNodes) -> None:
@@ -88,8 +90,10 @@ class ClassQueue:
         """Groups that are not plain."""
         self._order: list[int] | None = None
         """Slots by the turn of their group's first task."""
-        self._tasks: QueuedTasks | None = None
-        self._told: Ints | None = None
+        self._ahead = 0, -1
+        """Slot of the first task's group, and how many of its tasks are known to be in front of all others; -1 if unknown."""
+        self.told: QueuedTasks | None = None
+        self._arcs_told: Ints | None = None
 
     def refresh(self) -> None:
         """Bring what is kept up to date."""
@@ -106,7 +110,8 @@ class ClassQueue:
                 self._ids[slot // _BLOCK] = None
         if len(self._slots) > 2 * len(self._slot_of) + _BLOCK:
             self._close_ranks()
-        self._order = self._tasks = self._told = None
+        self._order = self.told = self._arcs_told = None
+        self._ahead = 0, -1
         self.changed.clear()
 
     def _enter(self, group: Group) -> int:
@@ -158,29 +163,46 @@ class ClassQueue:
     @property
     def tasks(self) -> QueuedTasks:
         """The tasks."""
-        if self._tasks is None:
+        if self.told is None:
             for i, ids in enumerate(self._ids):
                 if ids is None:
                     block = self._slots[i * _BLOCK : (i + 1) * _BLOCK]
                     self._ids[i] = ids_of([group for group in block if group is not None])
             sizes = np.array(self._sizes)[self._full()]
-            self._tasks = QueuedTasks(
+            self.told = QueuedTasks(
                 self.cls, sum(self._sizes), cast("tuple[tuple[Hashable, ...], ...]", tuple(self._ids)), sizes
             )
-        return self._tasks
+        return self.told
 
     @property
     def arcs(self) -> Ints:
         """The arcs by which tasks of each group run and wait, in turns; shape (2 * groups,)."""
-        if self._told is None:
-            self._told = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
-        return self._told
+        if self._arcs_told is None:
+            self._arcs_told = np.array(self._arcs).reshape(-1, 2)[self._full()].ravel()
+        return self._arcs_told
+
+    def _in_line(self) -> list[int]:
+        """Return the slots of groups by the turn of their first task."""
+        if self._order is None:
+            self._order = order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
+            if self.plain:
+                first, *others = [group.waiting for slot in order[:2] if (group := self._slots[slot]) is not None]
+                whole = not others or first[-1].turn < others[0][0].turn
+                self._ahead = order[0], len(first) if whole else 1
+        return self._order
+
+    @property
+    def first(self) -> tuple[Group, int]:
+        """The first group by turn, where all are plain, and how many of its tasks are known to be in front of all others."""
+        self._in_line()
+        slot, ahead = self._ahead
+        group = self._slots[slot]
+        assert group is not None
+        return group, ahead
 
     def _by_turn(self) -> Iterator[Group]:
         """Yield the plain groups of which tasks may start, by arrival of their first tasks."""
-        if self._order is None:
-            self._order = sorted(self._slot_of.values(), key=self._turns.__getitem__)
-        for slot in self._order:
+        for slot in self._in_line():
             group = self._slots[slot]
             if group is not None and group not in self._odd and self._nodes[group].waiting:
                 yield group
@@ -189,6 +211,9 @@ class ClassQueue:
         """Return so many of the oldest tasks of plain groups that may start; they are among the heads of so many groups."""
         if not count:
             return []
+        slot, ahead = self._ahead
+        if count <= ahead and (group := self._slots[slot]) is not None and self._nodes[group].waiting:
+            return [(group, count)]
         by_turn = self._by_turn()
         first = next(by_turn)
         if count == 1:

@@ -25,6 +25,7 @@ from flowsched.cluster._records import untouched
 from flowsched.cluster.records import Group, JobRecord, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.policy import OMEGA
+from flowsched.rounds.contest import Contest, contest
 from flowsched.rounds.fair_order import Route, progressive_fill
 from flowsched.rounds.packing import fill, start_all
 from flowsched.rounds.preemption import candidates, victims
@@ -65,6 +66,14 @@ class AdmissionCheck:
         self.quotas = builder.quotas
         if self.quotas is not None:
             self.quotas.look()
+        self._contest: Contest | None = None
+
+    def among(self, sent: dict[int, list[tuple[int, int]]]) -> list[int]:
+        """Return, of the classes whose tasks the flow sends to machines, those that `admit` is to be told of; see `Contest`."""
+        policy = self.builder.policy
+        if policy.fairness is None and self.quotas is None and policy.step >= 1 and not self.evicted_for:
+            self._contest = contest(self.builder, self.scope, sent, self._preempts)
+        return list(sent) if self._contest is None else self._contest.kept
 
     def admit(self, proposals: Sequence[ClassFlow]) -> bool:
         """Start what fits, with victims where others make room; return True if the flow must be looked at again."""
@@ -78,6 +87,12 @@ class AdmissionCheck:
             within = [_within(self.quotas, proposal, self.builder.classes.cost) for proposal in proposals]
             again |= any(some is not all_ for some, all_ in zip(within, proposals, strict=True))
             proposals = [proposal for proposal in within if proposal is not None]
+        if self._contest is not None:
+            found, self._contest = self._contest, None
+            fill(proposals, self.builder.classes, attempt.start_here, None, attempt.refuse)
+            if found.dropped:
+                attempt.refuse(found.dropped, found.row)
+            return attempt.again
         if step < 1:
             proposals = self._cheapest(proposals, step, positions)
         if positions is not None and len(proposals) > 1:
@@ -373,7 +388,9 @@ class _Attempt:
 
     def refuse(self, classes: Sequence[int], row: int) -> None:
         """Refuse tasks of classes at a machine."""
-        self.check.scope.evictions.refuse_all(classes, row)
+        check = self.check
+        if check.builder.policy.preemption is not None or check.cluster.inventory.limits(row):
+            check.scope.evictions.refuse_all(classes, row)  # nothing else would ask
         self.again = True
 
     def start(self, tasks: Sequence[TaskRecord], route: Route) -> int:

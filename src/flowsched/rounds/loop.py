@@ -170,7 +170,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         clock.update += updated - start
         again = False
         if clock.run(builder.network, updated):
-            proposals = builder.read(scope, clock.changed)
+            proposals = builder.read(scope, clock.changed, check.among)
             proposed |= bool(proposals)
             again = check.admit(proposals)
         scope.evictions.withdraw()

@@ -39,7 +39,7 @@ Ints = NDArray[np.int64]
 _PATCH = 64
 """Most machines in a patch; where more have changed, the sights are taken anew."""
 
-_TASKS, _COUNT, _SINCE = attrgetter("tasks"), attrgetter("count"), attrgetter("since")
+_COUNT, _SINCE = attrgetter("count"), attrgetter("since")
 
 _NEVER = (ReasonCode.NEVER_FITS, ReasonCode.FILTERED)
 
@@ -84,6 +84,25 @@ class _Sight:
     ever: NDArray[np.uint8]
     since: int
     known: tuple[bytes, dict[ReasonCode | None, Verdict]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Line:
+    """Queues of all classes with waiting tasks, and what they are asked for in each round.
+
+    Attributes
+    ----------
+    queues : list of ClassQueue
+    classes : list of TaskClass
+    ids : list of int
+    index : ndarray of int64, shape (queues,)
+        Both are the indices of the classes.
+    """
+
+    queues: list[ClassQueue]
+    classes: list[TaskClass]
+    ids: list[int]
+    index: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,6 +223,7 @@ class Verdicts:
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
         self.cluster = builder.cluster
+        self._line: _Line | None = None
         self._sights: dict[TaskClass, _Sight] = {}
         self._scene: _Scene | None = None
 
@@ -225,17 +245,19 @@ class Verdicts:
         """
         rest = self._rest(withheld) if withheld or self.cluster.resting else []
         if not self.cluster.waiting:
+            self._line = None
             return Waiting(rest, sum([len(ids) for ids, _, _ in rest]))
-        queues = self.builder.queues.all()
-        roomy = [queue.cls.index in had_room for queue in queues]
-        outbid = [i for i in range(len(queues)) if late or roomy[i]]
-        scene, sights, rows, patch = self._look([queue.cls for queue in queues], outbid)
+        line = self._in_line()
+        queues = line.queues
+        roomy = [class_id in had_room for class_id in line.ids]
+        outbid = list(range(len(queues))) if late else [i for i, had in enumerate(roomy) if had]
+        scene, sights, rows, patch = self._look(line, outbid)
         held, quotas = self._held([(i, queues[i]) for i in outbid], late, short), self.builder.quotas
         limited = set() if quotas is None else self._hold_by_quotas(quotas, queues, held)
         prices = _NO_PRICES
         if outbid and not late:
             prices = self.builder.prices(np.concatenate([queues[i].arcs for i in outbid]))
-        tasks = list(map(_TASKS, queues))
+        tasks = [queue.told or queue.tasks for queue in queues]
         record = _Record(scene, tasks, sights, rows, patch, roomy, late, prices, held, limited)
         count = sum(map(_COUNT, tasks))
         if rest:
@@ -280,20 +302,25 @@ class Verdicts:
                     limited.add(i)
         return limited
 
-    def _look(
-        self, classes: Sequence[TaskClass], outbid: Sequence[int]
-    ) -> tuple[_Scene, list[_Sight], Ints, NDArray[np.uint32]]:
+    def _in_line(self) -> _Line:
+        queues, known = self.builder.queues.all(), self._line
+        if known is None or queues != known.queues:
+            classes = [queue.cls for queue in queues]
+            ids = [cls.index for cls in classes]
+            known = self._line = _Line(queues, classes, ids, np.array(ids, np.int64))
+        return known
+
+    def _look(self, line: _Line, outbid: Sequence[int]) -> tuple[_Scene, list[_Sight], Ints, NDArray[np.uint32]]:
         """Return sights of the classes, and the blockers that have changed since: those of classes outbid as of now.
 
         Those of the other classes are as of the last `ClassArcs.refresh`.
         """
         inventory, arcs = self.cluster.inventory, self.builder.classes
-        scene = self._scene_now()
-        index = np.array([cls.index for cls in classes], np.int64)
+        scene, index = self._scene_now(), line.index
         cursors = arcs.cursors(index)
         now = int(cursors[outbid].min()) if outbid else inventory.clock
         for again in (False, True):
-            sights = self._sights_of(classes, cursors)
+            sights = self._sights_of(line.classes, cursors)
             rows = inventory.changed_since(min(now, *map(_SINCE, sights)))
             if again or len(rows) <= _PATCH:
                 break
