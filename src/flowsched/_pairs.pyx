@@ -302,22 +302,122 @@ def sizes(inventory, classes, /):
     return found
 
 
-def spacious(inventory, least, /):
-    """Return what is free of each resource on the machines where so much of each is, int64."""
-    cdef Views views = Views()
-    cdef Py_ssize_t _, d, none = -1, rows = inventory.rows, width = -1
-    cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
-    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
-    found = _zeros(width, np.int64)
-    cdef int64_t *out = <int64_t *> views.take(found, 8, 1, &width, &none)
+cdef bint at_most(const int64_t *need, const int64_t *have, Py_ssize_t width) noexcept nogil:
+    cdef Py_ssize_t d
+    for d in range(width):
+        if need[d] > have[d]:
+            return False
+    return True
+
+
+cdef void add_spacious(const int64_t *free, Py_ssize_t rows, const int64_t *need, int64_t *out, Py_ssize_t width) noexcept nogil:
+    """Add up what is free of each resource on the machines where so much of each is."""
+    cdef Py_ssize_t _, d
     for _ in range(rows):
-        for d in range(width):
-            if free[d] < need[d]:
-                break
-        else:
+        if at_most(need, free, width):
             for d in range(width):
                 out[d] += free[d]
         free += width
+
+
+def spacious(inventory, least, /):
+    """Return what is free of each resource on the machines where so much of each is, int64."""
+    cdef Views views = Views()
+    cdef Py_ssize_t none = -1, rows = inventory.rows, width = -1
+    cdef const int64_t *need = <const int64_t *> views.take(least, 8, 1, &width, &none, 0)
+    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
+    found = _zeros(width, np.int64)
+    add_spacious(free, rows, need, <int64_t *> views.take(found, 8, 1, &width, &none), width)
+    return found
+
+
+cdef int64_t bucket_of(double age, const double *ends, Py_ssize_t count) noexcept nogil:
+    cdef Py_ssize_t b = 0
+    while b < count and ends[b] <= age:
+        b += 1
+    return b
+
+
+def contest(inventory, mirror, heads, classes, units, ends, int64_t row, double now, /):
+    """Return which of the classes that want one machine are to be tried; see `flowsched.rounds.contest`.
+
+    Parameters
+    ----------
+    inventory : Inventory
+    mirror : ClassArcs
+    heads : Heads
+        With entries of these classes.
+    classes, units : ndarray of int64, shape (n,)
+        Classes, and how many tasks of each the flow sends.
+    ends : ndarray of float64
+        Ends of the age buckets.
+    row : int
+        The machine.
+    now : float
+
+    Returns
+    -------
+    list of int or None
+        By class: 0 to refuse it, 1 to try it, 2 for that of the first task in line.  None where all are to be tried.
+    """
+    cdef Views views = Views()
+    cdef Py_ssize_t i, d, first = -1, n = -1, kinds = -1, width = -1, two = 2, count = -1, none = -1, rows = inventory.rows
+    cdef int64_t level = 0, clock = inventory.clock
+    cdef bint tied = False
+    cdef const int64_t *cls = <const int64_t *> views.take(classes, 8, 1, &n, &none)
+    cdef const int64_t *unit = <const int64_t *> views.take(units, 8, 1, &n, &none)
+    cdef const int64_t *demand = <const int64_t *> views.take(inventory.demand, 8, 2, &kinds, &width)
+    cdef const int64_t *priority = <const int64_t *> views.take(inventory.priority, 8, 1, &kinds, &none)
+    cdef const int64_t *cursor = <const int64_t *> views.take(mirror._cursor, 8, 1, &kinds, &none)
+    cdef const double *times = <const double *> views.take(heads.times, 8, 2, &kinds, &two)
+    cdef const int64_t *line = <const int64_t *> views.take(heads.line, 8, 2, &kinds, &two)
+    cdef const int64_t *free = <const int64_t *> views.take(inventory.free, 8, 2, &rows, &width)
+    cdef const double *end = <const double *> views.take(ends, 8, 1, &count, &none)
+    cdef int64_t *standing = views.memory(n + 3 * width + 1)
+    cdef int64_t *asked = standing + n
+    cdef int64_t *least = asked + width
+    cdef int64_t *spare = least + width
+    cdef const int64_t *need
+    cdef list found = []
+    check(cls, n, kinds, "class")
+    check(&row, 1, rows, "row")
+    for i in range(n):
+        standing[i] = bucket_of(now - times[2 * cls[i]], end, count)
+        if unit[i] > line[2 * cls[i] + 1] and bucket_of(now - times[2 * cls[i] + 1], end, count) != standing[i]:
+            return None     # it depends on which groups these tasks are of
+        standing[i] -= priority[cls[i]] * (count + 1)
+        if not i or standing[i] > level:
+            level = standing[i]
+    for d in range(width):
+        asked[d] = spare[d] = 0
+    for i in range(n):
+        if standing[i] != level:
+            continue
+        if cursor[cls[i]] != clock:
+            return None
+        need = demand + cls[i] * width
+        for d in range(width):
+            asked[d] += unit[i] * need[d]
+            least[d] = need[d] if first < 0 else min(least[d], need[d])
+        if first >= 0 and times[2 * cls[i]] == times[2 * cls[first]] and line[2 * cls[i]] == line[2 * cls[first]]:
+            tied = True
+        elif (
+            first < 0 or times[2 * cls[i]] < times[2 * cls[first]]
+            or times[2 * cls[i]] == times[2 * cls[first]] and line[2 * cls[i]] < line[2 * cls[first]]
+        ):
+            first, tied = i, False
+    add_spacious(free, rows, least, spare, width)
+    free += row * width
+    # If there is room for all of them, the largest go first.
+    if tied or at_most(asked, free, width) or at_most(asked, spare, width):
+        return None
+    for d in range(width):
+        spare[d] = free[d] - demand[cls[first] * width + d]
+    for i in range(n):
+        d = 2 if i == first else at_most(demand + cls[i] * width, spare, width)
+        if d and standing[i] != level:
+            return None
+        found.append(d)
     return found
 
 

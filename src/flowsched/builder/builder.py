@@ -35,11 +35,10 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
-from flowsched.builder.heads import Heads
 from flowsched.builder.locality import LocalityArcs, Near
 from flowsched.builder.machines import MachineArcs
 from flowsched.builder.proposals import ClassFlow, lead, racks_of
-from flowsched.builder.queues import ClassQueue, Queues, is_alone, is_plain
+from flowsched.builder.queues import ClassQueue, Heads, Queues, is_alone, is_plain
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
@@ -123,7 +122,7 @@ class Builder:
         self.cluster.inventory.attach(self.reservations, limits(self.cluster, policy.constraints, policy.debug))
         self.quotas = quotas
         self.queues = Queues(self.cluster, self.groups)
-        self.heads = Heads(self.queues, self.groups)
+        self.heads = Heads(self.queues, policy.waiting)
         self._ranked: dict[TaskClass, int] = {}
         """What `ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
@@ -214,7 +213,7 @@ class Builder:
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now, quotas = changes.groups, self.groups.nodes, scope.now, self.quotas
-        self.heads.stir(touched)
+        self.heads.stir(touched, now)
         if quotas is not None:
             quotas.look(chain(changes.removed, touched))
         self._forget(changes)

@@ -9,10 +9,11 @@ they have changed since the last look.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice
+from math import inf
 from typing import cast
 
 import numpy as np
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 
 from flowsched.builder.groups import GroupNodes
 from flowsched.cluster._records import ids_of
+from flowsched.cluster.columns import Columns, column
 from flowsched.cluster.records import Group, TaskClass
 from flowsched.cluster.state import Cluster
+from flowsched.policy import WaitCost
 
-__all__ = ["ClassQueue", "QueuedTasks", "Queues", "is_alone", "is_plain"]
+__all__ = ["ClassQueue", "Heads", "QueuedTasks", "Queues", "is_alone", "is_plain"]
 
 Ints = NDArray[np.int64]
 
@@ -39,20 +42,20 @@ class QueuedTasks:
     ----------
     cls : TaskClass
     count : int
-    blocks : tuple of tuple of hashable
-        Tasks, group by group; see `Transitions.waiting_ids`.
+    blocks : tuple of tuple of tuple of hashable
+        Tasks of each group, in blocks of groups.
     sizes : ndarray of int64, shape (groups,)
     """
 
     cls: TaskClass
     count: int
-    blocks: tuple[tuple[Hashable, ...], ...]
+    blocks: tuple[tuple[tuple[Hashable, ...], ...], ...]
     sizes: Ints
 
     @property
     def ids(self) -> tuple[Hashable, ...]:
         """The tasks."""
-        return tuple(chain.from_iterable(self.blocks))
+        return tuple(chain.from_iterable(chain.from_iterable(self.blocks)))
 
 
 class ClassQueue:
@@ -83,8 +86,13 @@ class ClassQueue:
         self._slot_of: dict[Group, int] = {}
         self._sizes, self._turns, self._arcs = array("q"), array("q"), array("q")
         """By slot: waiting tasks, 0 for an empty slot; the turn of the first; the two arcs of the group's node."""
-        self._ids: list[tuple[Hashable, ...] | None] = []
-        """Tasks by block; None where a group of the block has changed."""
+        self._since = array("d")
+        """By slot: when the first one began to wait, infinite for an empty slot."""
+        self._ids: list[tuple[Hashable, ...]] = []
+        """Tasks by slot, but for those in `_stale`."""
+        self._stale: dict[int, None] = {}
+        self._blocks: list[tuple[tuple[Hashable, ...], ...] | None] = []
+        """The same by block; None where a group of the block has changed."""
         self.plain = True
         self._odd: dict[Group, None] = {}
         """Groups that are not plain."""
@@ -105,9 +113,11 @@ class ClassQueue:
             if group.waiting:
                 slot = self._enter(group) if slot is None else slot
                 node = self._nodes[group]
-                self._sizes[slot], self._turns[slot] = len(group.waiting), group.waiting[0].turn
+                first = group.waiting[0]
+                self._sizes[slot], self._turns[slot] = len(group.waiting), first.turn
+                self._since[slot] = inf if first.since is None else first.since  # rounds date tasks first
                 self._arcs[2 * slot], self._arcs[2 * slot + 1] = node.run, node.wait
-                self._ids[slot // _BLOCK] = None
+                self._stale[slot] = self._blocks[slot // _BLOCK] = None
         if len(self._slots) > 2 * len(self._slot_of) + _BLOCK:
             self._close_ranks()
         self._order = self.told = self._arcs_told = None
@@ -119,9 +129,11 @@ class ClassQueue:
         self._slots.append(group)
         self._sizes.append(0)
         self._turns.append(0)
+        self._since.append(inf)
         self._arcs.extend((0, 0))
-        if slot == len(self._ids) * _BLOCK:
-            self._ids.append(None)
+        self._ids.append(())
+        if slot == len(self._blocks) * _BLOCK:
+            self._blocks.append(None)
         if not is_plain(group):
             self._odd[group] = None
             self.plain = False
@@ -129,20 +141,29 @@ class ClassQueue:
 
     def _leave(self, group: Group, slot: int) -> None:
         del self._slot_of[group]
-        self._slots[slot] = self._ids[slot // _BLOCK] = None
-        self._sizes[slot] = 0
+        self._slots[slot] = self._stale[slot] = self._blocks[slot // _BLOCK] = None
+        self._sizes[slot], self._since[slot] = 0, inf
         self._odd.pop(group, None)
         self.plain = not self._odd
 
+    def _freshen(self) -> None:
+        for slot in self._stale:
+            group = self._slots[slot]
+            self._ids[slot] = () if group is None else ids_of((group,))
+        self._stale.clear()
+
     def _close_ranks(self) -> None:
         """Give up the empty slots."""
+        self._freshen()
         full = self._full()
         sizes, turns, arcs = self._columns()
         columns = (array("q", column[full].tobytes()) for column in (sizes, turns, arcs))
         self._slots = list(self.groups)
         self._slot_of = {group: slot for slot, group in enumerate(self._slots) if group is not None}
-        self._ids = [None] * -(-len(self._slots) // _BLOCK)
+        self._ids = list(filter(None, self._ids))
+        self._blocks = [None] * -(-len(self._slots) // _BLOCK)
         self._sizes, self._turns, self._arcs = columns
+        self._since = array("d", [since for since in self._since if since < inf])
 
     def _columns(self) -> tuple[Ints, Ints, Ints]:
         """Return sizes, turns and arcs by slot, to be read at once: a slot more moves them."""
@@ -164,13 +185,16 @@ class ClassQueue:
     def tasks(self) -> QueuedTasks:
         """The tasks."""
         if self.told is None:
-            for i, ids in enumerate(self._ids):
-                if ids is None:
-                    block = self._slots[i * _BLOCK : (i + 1) * _BLOCK]
-                    self._ids[i] = ids_of([group for group in block if group is not None])
+            self._freshen()
+            for i, block in enumerate(self._blocks):
+                if block is None:
+                    self._blocks[i] = tuple(self._ids[i * _BLOCK : (i + 1) * _BLOCK])
             sizes = np.array(self._sizes)[self._full()]
             self.told = QueuedTasks(
-                self.cls, sum(self._sizes), cast("tuple[tuple[Hashable, ...], ...]", tuple(self._ids)), sizes
+                self.cls,
+                sum(self._sizes),
+                cast("tuple[tuple[tuple[Hashable, ...], ...], ...]", tuple(self._blocks)),
+                sizes,
             )
         return self.told
 
@@ -199,6 +223,11 @@ class ClassQueue:
         group = self._slots[slot]
         assert group is not None
         return group, ahead
+
+    @property
+    def eldest(self) -> float:
+        """When the first task of any group began to wait."""
+        return min(self._since)
 
     def _by_turn(self) -> Iterator[Group]:
         """Yield the plain groups of which tasks may start, by arrival of their first tasks."""
@@ -259,6 +288,69 @@ class Queues:
         """Return the queues of all classes."""
         known, of = self.cluster.queues.get, self.of
         return [queue if (queue := known(cls)) and not queue.changed else of(cls) for cls in self.cluster.waiting]
+
+
+class Heads(Columns):
+    """First tasks of classes, in columns: many classes are compared by a look at few numbers.
+
+    An entry is made when it is asked for, and holds until a group of its class changes.
+
+    Parameters
+    ----------
+    queues : Queues
+    waiting : WaitCost
+
+    Attributes
+    ----------
+    ends : ndarray of float64
+        Ends of the age buckets.
+    latest : float
+        The latest time of any round: groups may have an age bucket as of that one.
+    """
+
+    times: NDArray[np.float64] = column("classes", "two", dtype=np.float64)
+    """When the first task began to wait, and when the one of its class did that has waited longest."""
+    line: Ints = column("classes", "two")
+    """Serial of the first task's job, and tasks of its group known to be in front of all others of the class.
+
+    The second number is 0 for an entry that does not hold.
+    """
+
+    def __init__(self, queues: Queues, waiting: WaitCost) -> None:
+        super().__init__(two=2)
+        self.ends = np.array(waiting.ends, np.float64)
+        self._queues = queues
+        self._used = False
+        self.latest = -inf
+
+    def stir(self, groups: Iterable[Group], now: float) -> None:
+        """Let the entries of classes hold no longer: these groups of theirs have changed."""
+        if now > self.latest:
+            self.latest = now
+        if self._used:
+            known = len(self.line)
+            self.line[[group.cls.index for group in groups if group.cls.index < known], 1] = 0
+
+    def look(self, index: Ints, classes: Mapping[int, TaskClass]) -> bool:
+        """Bring the entries of classes up to date; return False where groups of one are not plain.
+
+        Parameters
+        ----------
+        index : ndarray of int64
+            Classes of which tasks wait.
+        classes : mapping of int to TaskClass
+            These and others by index.
+        """
+        self._used = True
+        self.grow(classes=int(index.max()) + 1)
+        for class_id in index[self.line[index, 1] == 0].tolist():
+            queue = self._queues.of(classes[class_id])
+            if not queue.plain:
+                return False
+            group, ahead = queue.first
+            self.times[class_id] = group.waiting[0].since, queue.eldest
+            self.line[class_id] = group.job.serial, ahead
+        return True
 
 
 def is_plain(group: Group) -> bool:

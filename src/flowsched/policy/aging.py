@@ -59,6 +59,11 @@ class WaitCost:
         """Age at which a task leaves the bucket; infinite for the last one."""
         return self._ends[bucket] if bucket < self.buckets - 1 else math.inf
 
+    @property
+    def ends(self) -> list[float]:
+        """Ends of all buckets but the last one, ascending."""
+        return self._ends
+
     def due(self, since: float, bucket: int) -> float:
         """Time at which a task that waits since then leaves the bucket: by then its age is at least the end."""
         return reached(since, self.end(bucket))

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+import flowsched._pairs as _pairs
 from flowsched.builder.builder import Builder
 from flowsched.builder.scope import RoundScope
-from flowsched.rounds.packing import scarce
 
 __all__ = ["Contest", "contest"]
 
-Ints = NDArray[np.int64]
-
 _MANY = 8
 """Fewer classes are tried one by one."""
+
+_FIRST = 2
+"""What `_pairs.contest` says of the class of the first task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,48 +61,23 @@ def contest(
     preempts : callable
         Returns True if others may have to go for tasks of a priority.
     """
-    inventory = builder.cluster.inventory
-    if len(sent) < _MANY or scope.urged or inventory.rule is not None:
+    inventory, heads = builder.cluster.inventory, builder.heads
+    if len(sent) < _MANY or scope.urged or inventory.rule is not None or scope.now < heads.latest:
         return None
-    (row, _), *_ = next(iter(sent.values()))
-    if {sent_to for there in sent.values() for sent_to, _ in there} != {row}:
-        return None
-    if any(group.cls.index in sent for group in scope.withheld):
+    machines = {row for there in sent.values() for row, _ in there}
+    if len(machines) > 1 or any(group.cls.index in sent for group in scope.withheld):
         return None
     index = np.fromiter(sent, np.int64, len(sent))
-    units = np.array([there[0][1] for there in sent.values()])
-    priority, demand, free = inventory.priority[index], inventory.demand[index], inventory.free[row]
-    if preempts(int(priority.min())):
+    if preempts(int(inventory.priority[index].min())) or not heads.look(index, builder.class_of):
         return None
-    ages = builder.heads.ages(index, units, builder.class_of, scope.policy.waiting, scope.now)
-    if ages is None:
+    units, (row,) = np.array([there[0][1] for there in sent.values()]), machines
+    tried = _pairs.contest(inventory, builder.classes, heads, index, units, heads.ends, row, scope.now)
+    if tried is None:
         return None
-    best = priority == priority.min()
-    best &= ages == ages[best].max()
-    first = _first(builder, index, np.flatnonzero(best))
-    class_id = int(index[first])
-    if inventory.device_share(class_id) or inventory.affinity.heeds(class_id):
-        return None  # there may be no room for it after all
-    fits = (demand <= free - demand[first]).all(axis=1)
-    if (fits & ~best).any():
-        return None
-    # If there is room for all of them, the largest go first.
-    if not (units[best] @ demand[best] > free).any() or not scarce(index[best], units[best], builder.classes, False):
-        return None
-    fits[first] = True
-    return Contest(row, index[fits].tolist(), index[~fits].tolist())
-
-
-def _first(builder: Builder, index: Ints, among: Ints) -> int:
-    """Return the position of the class whose task is first in line; see `flowsched.rounds.packing`."""
-    heads, inventory = builder.heads, builder.cluster.inventory
-    for column in (heads.since, heads.job):
-        some = column[index[among]]
-        among = among[some == some.min()]
-    if len(among) == 1:
-        return int(among[0])
-    ranks, found = builder.ranks(), index[among]
-    rank = [ranks[builder.class_of[class_id]] for class_id in found.tolist()]
-    size = [-part for part in inventory.sizes(found)]
-    _, _, _, first = min(zip(size, rank, heads.turn[found].tolist(), among.tolist(), strict=True))
-    return int(first)
+    kept: list[int] = []
+    dropped: list[int] = []
+    for class_id, how in zip(sent, tried, strict=True):
+        (kept if how else dropped).append(class_id)
+        if how == _FIRST and (inventory.affinity.heeds(class_id) or inventory.device_share(class_id)):
+            return None  # there may be no room for it after all
+    return Contest(row, kept, dropped)

@@ -18,7 +18,8 @@ bin packing balances it (Panigrahy et al., "Heuristics for Vector Bin Packing", 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -32,7 +33,7 @@ from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 
-__all__ = ["fill", "scarce", "start_all"]
+__all__ = ["fill", "start_all"]
 
 Ints = NDArray[np.int64]
 
@@ -49,23 +50,19 @@ Refuse = Callable[[Sequence[int], int], None]
 """Refuses tasks of classes (by index) at a machine that has too little room for them."""
 
 
+@dataclass(slots=True)
 class _Queue:
-    """Tasks of one class that are to start, the oldest first; those in front of `first` are out.
+    """Tasks of one class that are to start, the oldest first; those in front of `first` are out."""
 
-    Attributes
-    ----------
-    proposal : ClassFlow
-    index : int
-        Of the class.
-    tasks : list of TaskRecord
-    first : int
-    """
+    proposal: ClassFlow
+    tasks: list[TaskRecord]
+    first: int = 0
+    _standing: tuple[Any, ...] | None = None
 
-    __slots__ = ("_standing", "first", "index", "proposal", "tasks")
-
-    def __init__(self, proposal: ClassFlow, tasks: list[TaskRecord]) -> None:
-        self.proposal, self.index, self.tasks, self.first = proposal, proposal.cls.index, tasks, 0
-        self._standing: tuple[Any, ...] | None = None
+    @property
+    def index(self) -> int:
+        """Index of the class."""
+        return self.proposal.cls.index
 
     @property
     def empty(self) -> bool:
@@ -89,62 +86,21 @@ class _Queue:
         self.first += count
 
 
-class _Offers:
-    """Machines to which the flow sends tasks of queues.
+@dataclass(slots=True)
+class _Offer:
+    """Number of tasks of a queue that the flow sends to one machine."""
 
-    Parameters
-    ----------
-    start : callable
-        See `Start`.
-    of : iterable of (_Queue, int, int)
-        Queue, machine, and the number of tasks.
+    queue: _Queue
+    units: int
 
-    Attributes
-    ----------
-    queues : list of _Queue
-    rows : list of int
-    units : list of int
-        The three of each offer, by its position; the offers of a queue are beside each other.
-    """
-
-    __slots__ = ("_start", "queues", "rows", "units")
-
-    def __init__(self, start: Start, of: Iterable[tuple[_Queue, int, int]] = ()) -> None:
-        self._start = start
-        self.queues: list[_Queue] = []
-        self.rows: list[int] = []
-        self.units: list[int] = []
-        for queue, row, units in of:
-            self.add(queue, row, units)
-
-    def add(self, queue: _Queue, row: int, units: int) -> None:
-        """Append an offer."""
-        self.queues.append(queue)
-        self.rows.append(row)
-        self.units.append(units)
-
-    def at_row(self) -> dict[int, list[int]]:
-        """Return the positions of the offers by machine."""
-        found: dict[int, list[int]] = {}
-        for at, row in enumerate(self.rows):
-            found.setdefault(row, []).append(at)
-        return found
-
-    def asked(self) -> tuple[Ints, Ints]:
-        """Return the classes, and how many tasks of each are to start."""
-        found: dict[int, int] = {}
-        for queue, units in zip(self.queues, self.units, strict=True):
-            found[queue.index] = found.get(queue.index, 0) + units
-        return np.array(list(found)), np.array(list(found.values()))
-
-    def start(self, at: int, most: int) -> None:
-        """Start some tasks of an offer; it is over where one is refused."""
-        queue, units = self.queues[at], self.units[at]
-        some = queue.tasks[queue.first : queue.first + min(most, units)]
-        done = self._start(some, self.rows[at])
+    def start(self, row: int, most: int, start: Start) -> None:
+        """Start some of them; the offer is over where one is refused."""
+        first = self.queue.first
+        some = self.queue.tasks[first : first + min(most, self.units)]
+        done = start(some, row)
         if done:
-            queue.pop(done)
-        self.units[at] = units - done if done == len(some) else 0
+            self.queue.pop(done)
+        self.units = self.units - done if done == len(some) else 0
 
 
 def fill(
@@ -164,8 +120,8 @@ def fill(
     start : callable
         See `Start`.
     preempts : callable or None
-        Returns True if tasks of worse priority may have to go for these.  None where these and others, all refused, contest
-        one machine, and some must wait.
+        Returns True if tasks of worse priority may have to go for these.  None where these and others, which are refused,
+        contest one machine.
     refuse : callable, optional
         See `Refuse`.
     """
@@ -173,13 +129,14 @@ def fill(
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
         start_all(proposals[0], start)
         return
-    offers, displacing = _Offers(start), _Offers(start)
+    sent: list[tuple[int, _Offer]] = []
+    displacing: list[tuple[_Queue, list[int]]] = []
     for proposal in proposals:
         taken: dict[int, int] = {}
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
-            offers.add(_Queue(proposal, group.waiting[first : first + units]), row, units)
+            sent.append((row, _Offer(_Queue(proposal, group.waiting[first : first + units]), units)))
         if len(proposal.groups) == 1 and not taken:
             ((group, units),) = proposal.groups
             tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
@@ -191,28 +148,27 @@ def fill(
             tasks.sort(key=attrgetter("turn"))
         queue = _Queue(proposal, tasks)
         for row, units in proposal.rows:
-            offers.add(queue, row, units)
-        for row in proposal.displacing:
-            displacing.add(queue, row, 1)
-    at_row = offers.at_row()
-    worse_leave = False
-    if preempts is None:
-        contested = set(at_row)
-    else:
-        contested = {row for row, some in at_row.items() if len(some) > 1 and _contested(offers, some, row, inventory)}
+            sent.append((row, _Offer(queue, units)))
+        if proposal.displacing:
+            displacing.append((queue, proposal.displacing))
+    offers: dict[int, list[_Offer]] = {}
+    for row, offer in sent:
+        offers.setdefault(row, []).append(offer)
+    contested, worse_leave = set(offers), False
+    if preempts is not None:
+        contested = {row for row, some in offers.items() if len(some) > 1 and _contested(some, row, inventory)}
         worse_leave = bool(contested) and preempts()
-        if contested and not scarce(*offers.asked(), classes, worse_leave):
+        if contested and not _scarce(offers, classes, worse_leave):
             contested = set()
-    if len(contested) < len(at_row):
-        for at, row in enumerate(offers.rows):
-            if row not in contested:
-                offers.start(at, offers.units[at])
-        sent = zip(offers.queues, offers.rows, offers.units, strict=True)
-        offers = _Offers(start, (offer for offer in sent if offer[1] in contested))
+    for row, offer in sent:
+        if row not in contested:
+            offer.start(row, offer.units, start)
     if contested:
-        _fill_together(offers, inventory, None if worse_leave else refuse)
-    for at in range(len(displacing.rows)):
-        displacing.start(at, 1)
+        some = [(row, offer) for row, offer in sent if row in contested]
+        _fill_together(some, inventory, start, None if worse_leave else refuse)
+    for queue, rows in displacing:
+        for row in rows:
+            _Offer(queue, 1).start(row, 1, start)
 
 
 def start_all(proposal: ClassFlow, start: Start) -> None:
@@ -233,28 +189,33 @@ def start_all(proposal: ClassFlow, start: Start) -> None:
         first += start(tasks[first : first + units], row)
 
 
-def _contested(offers: _Offers, some: Sequence[int], row: int, inventory: Inventory) -> bool:
+def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool:
     """Return True if the resources of a machine may not suffice for all of several offers."""
     if inventory.rule is not None:
         return True
     free = inventory.free[row].tolist()
-    for at in some:
-        units = offers.units[at]
-        for d, need in enumerate(offers.queues[at].proposal.cls.demand.tolist()):
-            free[d] -= units * need
+    for offer in offers:
+        for d, need in enumerate(offer.queue.proposal.cls.demand.tolist()):
+            free[d] -= offer.units * need
             if free[d] < 0:
                 return True
     return False
 
 
-def scarce(index: Ints, units: Ints, classes: ClassArcs, preempts: bool) -> bool:
-    """Return True if so many tasks of classes ask for more of a resource than is free where any of it has room.
+def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts: bool) -> bool:
+    """Return True if all that is proposed asks for more of a resource than is free where any of it has room.
 
     What tasks of worse priority have counts as free where these may have to go.
     """
     inventory = classes.cluster.inventory
+    units: dict[int, int] = {}
+    for some in offers.values():
+        for offer in some:
+            class_id = offer.queue.index
+            units[class_id] = units.get(class_id, 0) + offer.units
+    index = np.array(list(units), np.int64)
     demand = inventory.demand[index]
-    asked = units @ demand
+    asked = np.array(list(units.values())) @ demand
     if preempts:
         running = inventory.tasks.class_id[inventory.tasks.row >= 0]
         worse = running[inventory.priority[running] > inventory.priority[index].min()]
@@ -275,41 +236,45 @@ class _Rooms:
 
     Attributes
     ----------
-    offers : _Offers
+    offers : list of _Offer
+    rows : list of int
+        Their machines.
     at_row : dict of int to list of int
-        By machine, the positions of offers that may start a task; none is empty.
+        By machine, the offers that may start a task; none is empty.
     least : ndarray of float64
         Part of the machine that is left of the resource of which least is left; negative where the task may not start.
     room : ndarray of float64
         `least`, minus the difference between the resources of which most and least is left.
     """
 
-    def __init__(self, offers: _Offers, inventory: Inventory) -> None:
+    def __init__(self, offers: Sequence[tuple[int, _Offer]], inventory: Inventory) -> None:
         self.inventory = inventory
-        self.offers = offers
-        self.at_row = offers.at_row()
-        rows = np.array(offers.rows)
-        whole = inventory.capacity[rows]
+        self.offers = [offer for _, offer in offers]
+        self.rows = [row for row, _ in offers]
+        self.at_row: dict[int, list[int]] = {}
+        for at, row in enumerate(self.rows):
+            self.at_row.setdefault(row, []).append(at)
+        whole = inventory.capacity[self.rows]
         self._whole = np.where(whole > 0, whole, np.nan)
-        self._demand = inventory.demand[[queue.index for queue in offers.queues]]
+        self._demand = inventory.demand[[offer.queue.index for offer in self.offers]]
         self._begun: set[int] = set()
-        self.least, self.room = self._look(slice(None), rows)
+        self.least, self.room = self._look(np.arange(len(offers)), np.array(self.rows))
 
-    def _look(self, at: Ints | slice, row: int | Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _look(self, at: Ints, row: int | Ints) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         part = (self.inventory.free[row] - self._demand[at]) / self._whole[at]
         least = np.fmin.reduce(part, 1)
         room = 2 * least - np.fmax.reduce(part, 1)
         return least if self.inventory.rule is None else np.fmax(least, 0.0), room
 
-    def start(self, at: int) -> None:
+    def start(self, at: int, start: Start) -> None:
         """Start the task of an offer on its machine, or another one that goes first there."""
-        row = self.offers.rows[at]
+        row = self.rows[at]
         if row in self._begun:
             at = self._next(self.at_row[row])
         self._begun.add(row)
-        self.offers.start(at, 1)
+        self.offers[at].start(row, 1, start)
         same = self.at_row[row]
-        if not self.offers.units[at]:
+        if not self.offers[at].units:
             same.remove(at)
             self.least[at] = -1.0
         if same:
@@ -322,42 +287,44 @@ class _Rooms:
     def _next(self, same: list[int]) -> int:
         """Return, of the first few in line on a machine, the one that leaves the best room."""
         line = [
-            (queue.standing, room, at)
+            (self.offers[at].queue.standing, room, at)
             for at, room in zip(same, self.room[same].tolist(), strict=True)
-            if not (queue := self.offers.queues[at]).empty
+            if not self.offers[at].queue.empty
         ]
         line.sort()
         return max(line[:_CHOICE], key=itemgetter(1))[2]
 
 
-def _fill_together(offers: _Offers, inventory: Inventory, refuse: Refuse | None) -> None:
+def _fill_together(
+    offers: Sequence[tuple[int, _Offer]], inventory: Inventory, start: Start, refuse: Refuse | None
+) -> None:
     """Fill machines with the tasks in line, as long as one fits."""
-    rooms, queues = _Rooms(offers, inventory), offers.queues
+    rooms = _Rooms(offers, inventory)
     line = []
     begin = 0
-    for end in range(1, len(queues) + 1):
-        if end == len(queues) or queues[end] is not queues[begin]:
-            line.append((queues[begin].standing, begin, end))
+    for end, offer in enumerate(rooms.offers, 1):
+        if end == len(offers) or rooms.offers[end].queue is not offer.queue:
+            line.append((offer.queue.standing, begin, end))
             begin = end
     heapify(line)
     while line and rooms.at_row:
         standing, begin, end = line[0]
-        queue = queues[begin]
+        queue = rooms.offers[begin].queue
         at = begin if end == begin + 1 else begin + int(rooms.least[begin:end].argmax())
         if queue.empty or rooms.least[at] < 0:
             heappop(line)
             continue
         if standing == queue.standing:
-            rooms.start(at)
+            rooms.start(at, start)
         if queue.standing != standing:
             heapreplace(line, (queue.standing, begin, end))
-    left: dict[int, list[int]] = {}
-    for at, (queue, row, units) in enumerate(zip(queues, offers.rows, offers.units, strict=True)):
-        if units and not queue.empty:
-            left.setdefault(row, []).append(at)
+    left: dict[int, list[_Offer]] = {}
+    for row, offer in offers:
+        if offer.units and not offer.queue.empty:
+            left.setdefault(row, []).append(offer)
     for row, some in left.items():
         if refuse is not None:
-            refuse([queues[at].index for at in some], row)
+            refuse([offer.queue.index for offer in some], row)
         else:  # of these, some may find room where tasks of worse priority leave
-            for at in sorted(some, key=lambda at: queues[at].standing):
-                offers.start(at, offers.units[at])
+            for offer in sorted(some, key=lambda offer: offer.queue.standing):
+                offer.start(row, offer.units, start)
