@@ -409,7 +409,7 @@ def contest(inventory, mirror, heads, classes, units, ends, int64_t row, double 
     add_spacious(free, rows, least, spare, width)
     free += row * width
     # If there is room for all of them, the largest go first.
-    if tied or at_most(asked, free, width) or at_most(asked, spare, width):
+    if first < 0 or tied or at_most(asked, free, width) or at_most(asked, spare, width):
         return None
     for d in range(width):
         spare[d] = free[d] - demand[cls[first] * width + d]

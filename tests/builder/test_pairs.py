@@ -233,3 +233,45 @@ def test_the_mirror_is_as_the_rules_say_all_life_long(seed: int, checked: list[i
         if life.random.random() < 0.7:
             rnd = sched.schedule(life.later())
             sched.commit(rnd, life.only(rnd))
+
+
+class _Heads:
+    """As `flowsched.builder.queues.Heads`."""
+
+    def __init__(self, classes: int, gen: np.random.Generator) -> None:
+        since = gen.integers(0, 4, classes) / 2
+        self.times = np.stack([since, since - gen.choice([0.0, 0.0, 3.0], classes)], axis=1)
+        self.line = np.stack([gen.integers(0, 4, classes), gen.integers(1, 4, classes)], axis=1)
+
+
+class _Mirror:
+    def __init__(self, classes: int, clock: int) -> None:
+        self._cursor = np.full(classes, clock)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_who_gets_a_contested_machine(seed: int) -> None:
+    gen = np.random.default_rng(seed)
+    told = 0
+    for case in range(20):
+        cluster = cluster_of(100 * seed + case)
+        inventory = cluster.inventory
+        classes = gen.permutation(np.array(list(cluster.by_class)))
+        heads, units = _Heads(len(inventory.demand), gen), gen.integers(1, 3, len(classes))
+        mirror, row, ends = (
+            _Mirror(len(inventory.demand), inventory.clock),
+            int(gen.integers(inventory.rows)),
+            [0.4, 1.0],
+        )
+        asked = inventory, mirror, heads, classes, units, np.array(ends), row, 2.0
+        found = _pairs.contest(*asked)
+        assert found == pairs.contest(*asked)
+        told += found is not None
+        mirror._cursor[classes] -= 1
+        assert _pairs.contest(*asked) is None
+        for wrong in (-1, len(inventory.demand)):
+            with pytest.raises(IndexError):
+                _pairs.contest(inventory, mirror, heads, classes + wrong * 100, units, np.array(ends), row, 2.0)
+            with pytest.raises(IndexError):
+                _pairs.contest(inventory, mirror, heads, classes, units, np.array(ends), wrong * 10**6, 2.0)
+    assert told, "no case that can be told"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,3 +91,27 @@ def wasted_devices(inventory: Inventory, classes: Ints, rows: Ints) -> Floats:
         return np.zeros((len(classes), len(rows)))
     without, having = inventory.demand[classes, g] == 0, inventory.capacity[rows, g] > 0
     return (without[:, None] & having[None, :]).astype(np.float64)
+
+
+def contest(
+    inventory: Inventory, mirror: Any, heads: Any, classes: Ints, units: Ints, ends: Floats, row: int, now: float
+) -> list[int] | None:
+    """Who gets one machine: the first in line starts, and what has no room beside it is refused."""
+    oldest, least = np.searchsorted(ends, now - heads.times[classes].T, side="right")
+    if ((oldest != least) & (units > heads.line[classes, 1])).any():
+        return None
+    priority, demand, free = inventory.priority[classes], inventory.demand[classes], inventory.free[: inventory.rows]
+    standing = list(zip((-priority).tolist(), oldest.tolist(), strict=True))
+    best = np.array([some == max(standing) for some in standing])
+    if (mirror._cursor[classes[best]] != inventory.clock).any():
+        return None
+    line = sorted((heads.times[classes[i], 0], heads.line[classes[i], 0], i) for i in np.flatnonzero(best).tolist())
+    if len(line) > 1 and line[0][:2] == line[1][:2]:
+        return None
+    asked, spacious = units[best] @ demand[best], (free >= demand[best].min(axis=0)).all(axis=1)
+    if (asked <= free[row]).all() or (asked <= free[spacious].sum(axis=0)).all():
+        return None
+    first = line[0][2]
+    fits = (demand <= free[row] - demand[first]).all(axis=1)
+    fits[first] = False
+    return None if (fits & ~best).any() else [2 if i == first else int(fits[i]) for i in range(len(classes))]

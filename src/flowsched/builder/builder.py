@@ -191,7 +191,7 @@ class Builder:
         """Return the jobs of gangs with waiting tasks, in the order in which they came."""
         touched = self.cluster.touched
         groups = (*self._gangs, *touched) if self._gangs else touched
-        jobs = dict.fromkeys([group.job for group in groups if group.job.job.gang is not None and group.waiting])
+        jobs = dict.fromkeys([group.job for group in groups if group.waiting and group.job.job.gang is not None])
         return sorted(jobs, key=attrgetter("serial")) if jobs else []
 
     @property
@@ -372,7 +372,7 @@ class Builder:
         changed : ndarray of int64, optional
             Arcs whose flow may be another one than at the last call, ascending; all, by default.
         among : callable, optional
-            See `Choose`; not asked where tasks are near their data, or others make room.
+            See `Choose`; asked about several classes, where none is near its data, and no others make room.
         """
         ranks, classes = self.ranks(), self.class_of
         near = self.locality.flows() if self.locality.in_use else {}
@@ -381,7 +381,7 @@ class Builder:
         displacing: dict[int, list[int]] = {}
         for class_id, row in scope.evictions.flows():
             displacing.setdefault(class_id, []).append(row)
-        if among is None or near or displacing:
+        if among is None or len(rows) < 2 or near or displacing:
             found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
         else:
             found = among(rows)

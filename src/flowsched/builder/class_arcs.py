@@ -279,6 +279,13 @@ class ClassArcs(Columns):
         capacity: Ints = self._capacity[classes, : self.cluster.inventory.rows]
         return capacity
 
+    def roomy_rows(self, classes: Ints) -> NDArray[np.bool_]:
+        """Return the rows to which the flow may send tasks of any of these classes; see `offers`."""
+        found = np.zeros(self.cluster.inventory.rows, np.bool_)
+        for class_id in classes.tolist():  # a copy of all their lines takes longer
+            found |= self._capacity[class_id, : len(found)] != 0
+        return found
+
     def why(self, class_id: int) -> NDArray[np.uint32]:
         """Return the blockers of one more task of a class by row, as of the last `refresh` (see `Inventory.room`).
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -218,7 +219,8 @@ class LocalityArcs:
 
     def flows(self) -> dict[Group, Near]:
         """Return the flow from the groups that have data and waiting tasks."""
-        mine = [(group, entry) for group, entry in self._entries.items() if group.waiting]
+        waiting = chain.from_iterable(self.cluster.waiting.values())
+        mine = [(group, entry) for group in waiting if group.data and (entry := self._entries.get(group))]
         if not mine:
             return {}
         arcs = [arc for _, entry in mine for arc in (np.array([entry.far]), entry.arcs)]

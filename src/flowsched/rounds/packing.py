@@ -73,16 +73,16 @@ class _Queue:
     def standing(self) -> tuple[Any, ...]:
         """Orders the queue among others: by arrival of its first task, and what came at the same time by job and size.
 
-        That of the last task once there is none.
+        By the last task once there is no other.
         """
         if self._standing is None:
-            task, of = self.tasks[self.first], self.proposal
+            task, of = self.tasks[self.first if self.first < len(self.tasks) else -1], self.proposal
             self._standing = task.since, task.group.job.serial, -of.size, of.rank, task.turn
         return self._standing
 
     def pop(self, count: int) -> None:
         """Take the first tasks away."""
-        self._standing = self.standing if self.first + count == len(self.tasks) else None
+        self._standing = None
         self.first += count
 
 
@@ -225,8 +225,7 @@ def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts
     known = inventory.rule is None and classes.cursors(index).min() == inventory.clock
     if known and (asked > _pairs.spacious(inventory, demand.min(axis=0))).any():
         return True
-    free = free[classes.offers(index).any(axis=0)].sum(axis=0)
-    return bool((asked > free).any())
+    return bool((asked > free[classes.roomy_rows(index)].sum(axis=0)).any())
 
 
 class _Rooms:
