@@ -54,6 +54,9 @@ def life(seed: int, policy: fs.Policy, rounds: int = 40) -> tuple[list[object], 
         running = [task for task, record in sched.cluster.tasks.items() if record.place]
         sched.apply(*(fs.TaskCompleted(task) for task in rng.sample(running, min(batch, len(running)))))
         sched.apply(*(job(1) for _ in range(batch)))
+        waiting = [task for task, record in sched.cluster.tasks.items() if not record.place]
+        if rng.random() < 0.3:  # the head of a class may be among them
+            sched.apply(*(fs.TaskRemoved(task) for task in waiting[: rng.randint(1, 4)]))
     return told, sched
 
 

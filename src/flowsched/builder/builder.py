@@ -213,7 +213,7 @@ class Builder:
     def update(self, changes: Changes, scope: RoundScope) -> None:
         """Bring the network up to date with what changed in the cluster, and with the time."""
         touched, known, now, quotas = changes.groups, self.groups.nodes, scope.now, self.quotas
-        self.heads.stir(touched, now)
+        self.heads.stir(chain(touched, changes.removed), now)
         if quotas is not None:
             quotas.look(chain(changes.removed, touched))
         self._forget(changes)
