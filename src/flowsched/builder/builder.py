@@ -374,7 +374,7 @@ class Builder:
         among : callable, optional
             See `Choose`; asked about several classes, where none is near its data, and no others make room.
         """
-        ranks, classes = self.ranks(), self.class_of
+        classes = self.class_of if self.cluster.waiting else {}  # of the last update
         near = self.locality.flows() if self.locality.in_use else {}
         entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
         rows = self.classes.flows(classes, entered, changed)
@@ -393,6 +393,7 @@ class Builder:
         anywhere, led = self._flow_of(others, near) if others else ({}, {})
         nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
         alone = len(found) == 1
+        ranks = {} if alone else self.ranks()
         sizes = [0.0] if alone else self.cluster.inventory.sizes(np.array(found, np.int64))
         proposals = []
         for queue, class_id, size in zip(queues, found, sizes, strict=True):
