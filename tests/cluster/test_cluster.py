@@ -435,6 +435,7 @@ def test_a_closed_job_leaves_with_its_last_task() -> None:
     cluster.apply(JobSubmitted("k", [Task(0)]), TaskRemoved(0))
     assert list(cluster.jobs) == ["k"], "others stay known"
 
+
 @pytest.mark.parametrize("wrong", [["no hash"], "unknown", ("here", 3)])
 def test_a_long_batch_of_completions_stands_up_to_the_refused_one(wrong: object) -> None:
     cluster = Cluster(resources=("cpu",))

@@ -218,7 +218,11 @@ class LocalityArcs:
 
     def flows(self) -> dict[Group, Near]:
         """Return the flow from the groups that have data and waiting tasks."""
-        mine = [(group, entry) for group, entry in self._entries.items() if group.waiting]
+        waiting, entries = self.cluster.waiting, self._entries
+        if sum(map(len, waiting.values())) < len(entries):  # nearly always: most groups with data run
+            mine = [(group, entries[group]) for groups in waiting.values() for group in groups if group in entries]
+        else:
+            mine = [(group, entry) for group, entry in entries.items() if group.waiting]
         if not mine:
             return {}
         arcs = [arc for _, entry in mine for arc in (np.array([entry.far]), entry.arcs)]
