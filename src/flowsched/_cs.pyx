@@ -190,6 +190,7 @@ cdef enum:
     TRY_FIRST = 8      # solves until the way that seems worse is tried again, at first and at most
     TRY_LAST = 1024
     AHEAD = 4          # nodes whose memory is fetched before their turn
+    BLOCK = 32         # arcs whose memory is fetched at once
 
 cdef enum:
     OK = 0
@@ -1024,6 +1025,24 @@ cdef class Network:
             fs_fetch(&self.node[self.half[i].head])
         return 0
 
+    cdef int fetch_arcs(self, const int64_t[::1] arcs, Py_ssize_t i) except -1 nogil:
+        """Fetch the halves of the arcs from the i-th on, and then their ends, once for each block of them."""
+        cdef Py_ssize_t j, end = min(i + BLOCK, arcs.shape[0])
+        cdef int32_t p, q
+        if i % BLOCK:
+            return 0
+        for j in range(i, end):
+            fs_fetch(&self.half[self.pos[2 * arcs[j]]])
+            fs_fetch(&self.half[self.pos[2 * arcs[j] + 1]])
+            fs_fetch(&self.res[2 * arcs[j]])
+        for j in range(i, end):
+            p, q = self.half[self.pos[2 * arcs[j]]].head, self.half[self.pos[2 * arcs[j] + 1]].head
+            fs_fetch(&self.pot[p])
+            fs_fetch(&self.pot[q])
+            fs_fetch(&self.node[p])
+            fs_fetch(&self.node[q])
+        return 0
+
     cdef int fetch_mates(self, int32_t v) except -1 nogil:
         cdef int32_t i, h, w
         for i in range(self.node[v].first, self.node[v].first + self.node[v].d[3]):
@@ -1118,6 +1137,7 @@ cdef class Network:
         self.ready_to_tell(k)
         self.ready_to_restore(k, k, huge)
         for i in range(k):
+            self.fetch_arcs(arcs, i)
             h = <int32_t>(2 * arcs[i])
             self.tell(h >> 1)
             flow = self.flow_of(h >> 1)
@@ -1169,6 +1189,7 @@ cdef class Network:
         self.ready_to_restore(k, 2 * k, self.large(arcs))
         self.cost_bound = bound
         for i in range(k):
+            self.fetch_arcs(arcs, i)
             h = <int32_t>(2 * arcs[i])
             self.tell(h >> 1)
             fs_muladd(&self.cost_hi, &self.cost_lo, self.flow_of(h >> 1), cost[i] - self.half[self.pos[h]].cost)

@@ -434,3 +434,34 @@ def test_a_closed_job_leaves_with_its_last_task() -> None:
     assert not cluster.jobs and cluster.inventory.free[0, 0] == 9 * MICRO
     cluster.apply(JobSubmitted("k", [Task(0)]), TaskRemoved(0))
     assert list(cluster.jobs) == ["k"], "others stay known"
+
+
+@pytest.mark.parametrize("wrong", [["no hash"], "unknown", ("here", 3)])
+def test_a_long_batch_of_completions_stands_up_to_the_refused_one(wrong: object) -> None:
+    cluster = Cluster(resources=("cpu",))
+    cluster.apply(
+        MachineAdded("m", {"cpu": 100}),
+        JobSubmitted("here", [Task(("here", k), {"cpu": 1}) for k in range(100)]),
+        *(TaskStarted(("here", k), "m") for k in range(90)),
+    )
+    events: list[Event] = [TaskCompleted(("here", k)) for k in range(70)]
+    events.insert(40, TaskCompleted(wrong))  # ("here", 3) has left by then
+    with pytest.raises(UnknownTaskError) as refused:
+        cluster.apply(*events)
+    assert refused.value.index == 40 == len(refused.value.ended)
+    assert sorted(task.id[1] for task in cluster.tasks.values()) == list(range(40, 100))
+    assert cluster.free("m") == {"cpu": 50.0}
+    cluster.apply(*(TaskCompleted(("here", k)) for k in range(40, 90)))
+    assert cluster.free("m") == {"cpu": 100.0} and len(cluster.tasks) == 10
+
+
+def test_equal_demands_of_tasks_are_told_apart_by_resources() -> None:
+    task = Task("t", {"cpu": 1, "mem": 2})
+    for names, expected in ((("cpu", "mem"), [MICRO, 2 * MICRO]), (("mem", "cpu"), [2 * MICRO, MICRO])):
+        resources = Resources(names)
+        for _ in range(2):
+            assert resources.demand_of(task).tolist() == expected
+            assert resources.demand_of(Task("other", {"mem": 2, "cpu": 1})).tolist() == expected
+            assert resources.demand_of(Task("vector", (1, 2))).tolist() == [MICRO, 2 * MICRO]
+    with pytest.raises(InputError, match=r"task 't': demand: unknown resource 'mem'"):
+        Resources(("cpu",)).demand_of(task)

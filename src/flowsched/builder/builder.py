@@ -126,6 +126,7 @@ class Builder:
         self._ranked: dict[TaskClass, int] = {}
         """What `ranks` returned last."""
         self._ranked_of: list[TaskClass] = []
+        """Classes with waiting tasks, as they stood when `_ranked`, `class_of` and `waiting` were made."""
         self.class_of: dict[int, TaskClass] = {}
         self._rank_of: dict[TaskClass, tuple[Any, ...]] = {}
         self.waiting: list[int] = []
@@ -246,7 +247,7 @@ class Builder:
             scope.first = False
         self.machines.update(self.policy.step < 1)
         self.locality.update(self.policy)
-        self.waiting = [cls.index for cls in self.ranks()] if self.cluster.waiting else []
+        self.ranks()
         self.classes.refresh(self.waiting, self.policy, scope.evictions.refused)
         self.racks.weigh(self.policy)
         self.batch.flush()
@@ -329,23 +330,35 @@ class Builder:
         self.machines.add(np.array([row for row in rows if not self.machines.knows(row)], np.int64))
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
-        jobs = self.groups.without_node(groups)
-        classes = self.racks.without_node(groups)
-        g, j = len(groups), len(jobs)
-        nodes = self.batch.new_nodes(g + j + len(classes))
+        job_nodes, aggregators = self.groups.job_nodes, self.racks.aggregators
+        new_jobs: dict[JobRecord, None] = {}
+        new_classes: dict[int, None] = {}
+        with_data = []
+        for group in groups:
+            job, class_id = group.job, group.cls.index
+            if job not in job_nodes:
+                new_jobs[job] = None
+            if class_id not in aggregators:
+                new_classes[class_id] = None
+            if group.data:
+                with_data.append(group)
+            if job.job.gang is not None:
+                self._gangs[group] = None
+        jobs, g, j = list(new_jobs), len(groups), len(new_jobs)
+        nodes = self.batch.new_nodes(g + j + len(new_classes))
         of_groups, of_jobs = nodes[:g], nodes[g : g + j]
         self.groups.add_jobs(jobs, of_jobs)
-        if classes:
+        if new_classes:
+            classes = list(new_classes)
             self.racks.add_classes(classes, nodes[g + j :])
             self.classes.grow(classes=max(classes) + 1)
-        self._gangs.update([(group, None) for group in groups if group.job.job.gang is not None])
-        with_data = [group for group in groups if group.data]
         if with_data:
             self.locality.add(with_data)
-        job_nodes = self.groups.job_nodes
-        heads = [self.machines.sink] * j
-        heads += [job_nodes[group.job] for group in groups]
-        heads += [self._entry(group) for group in groups]
+        waits, starts = [], []
+        for group in groups:
+            waits.append(job_nodes[group.job])
+            starts.append(self._entry(group) if group.data else aggregators[group.cls.index])
+        heads = [self.machines.sink] * j + waits + starts
         arcs = self.batch.new_arcs(of_jobs + of_groups + of_groups, heads, [INF] * (j + g) + [0] * g, 0)
         self.shares.add(jobs, of_jobs, arcs[:j])
         if self.groups.add(groups, of_groups, arcs[j : j + g], arcs[j + g :]):
@@ -425,18 +438,23 @@ class Builder:
         return queue
 
     def ranks(self) -> dict[TaskClass, int]:
-        """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank."""
+        """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank.
+
+        `class_of` and `waiting` are then theirs.
+        """
         waiting = list(self.cluster.waiting)
         if waiting != self._ranked_of:
-            self._ranked, self._ranked_of = dict.fromkeys(waiting, 0), waiting
-            self.class_of = {cls.index: cls for cls in waiting}
+            self._ranked_of = waiting
             if len(waiting) < 2:
-                return self._ranked
-            self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
-            number, last, self._ranked = 0, None, {}
-            for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
-                number += rank is not last and rank != last
-                self._ranked[cls], last = number, rank
+                self._ranked = dict.fromkeys(waiting, 0)
+            else:
+                self._rank_of = {cls: self._rank_of.get(cls) or cls.rank for cls in waiting}
+                number, last, self._ranked = 0, None, {}
+                for cls, rank in sorted(self._rank_of.items(), key=itemgetter(1)):
+                    number += rank is not last and rank != last
+                    self._ranked[cls], last = number, rank
+            self.class_of = {cls.index: cls for cls in self._ranked}
+            self.waiting = [*self.class_of]
         return self._ranked
 
     def _flow_of(

@@ -13,6 +13,7 @@ the rows that changed since it last was (`Inventory.version` against the class's
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -243,8 +244,7 @@ class ClassArcs(Columns):
 
     def with_room(self, classes: Sequence[int]) -> list[int]:
         """Return the classes for which some machine had room without victims, as of the last `refresh`."""
-        roomy = self._roomy_view
-        return [class_id for class_id in classes if roomy[class_id]]
+        return list(compress(classes, map(self._roomy_view.__getitem__, classes)))
 
     @property
     def room(self) -> int:

@@ -99,11 +99,6 @@ class GroupNodes:
 
     # -- groups and jobs come and go ----------------------------------------------------------------------------
 
-    def without_node(self, groups: Sequence[Group]) -> list[JobRecord]:
-        """Return the jobs of groups that are new."""
-        known = self.job_nodes
-        return list(dict.fromkeys([group.job for group in groups if group.job not in known]))
-
     def add_jobs(self, jobs: Sequence[JobRecord], nodes: Sequence[int]) -> None:
         """Add new jobs, with their nodes."""
         for i, job in enumerate(jobs):

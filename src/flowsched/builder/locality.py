@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -219,8 +218,11 @@ class LocalityArcs:
 
     def flows(self) -> dict[Group, Near]:
         """Return the flow from the groups that have data and waiting tasks."""
-        waiting = chain.from_iterable(self.cluster.waiting.values())
-        mine = [(group, entry) for group in waiting if group.data and (entry := self._entries.get(group))]
+        waiting, entries = self.cluster.waiting, self._entries
+        if sum(map(len, waiting.values())) < len(entries):  # nearly always: most groups with data run
+            mine = [(group, entries[group]) for groups in waiting.values() for group in groups if group in entries]
+        else:
+            mine = [(group, entry) for group, entry in entries.items() if group.waiting]
         if not mine:
             return {}
         arcs = [arc for _, entry in mine for arc in (np.array([entry.far]), entry.arcs)]

@@ -10,7 +10,7 @@ To each class a rack is a node of its own.  Machines without a rack share anonym
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.cluster.columns import Columns, IdPool, column
-from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.network.results import INF
 from flowsched.policy import Policy
@@ -132,10 +131,10 @@ class RackArcs(Columns):
         """Return the node of the class's aggregator, if it has one."""
         return self._aggregators.get(class_id)
 
-    def without_node(self, groups: Sequence[Group]) -> list[int]:
-        """Return the classes of groups that have no aggregator."""
-        known = self._aggregators
-        return list(dict.fromkeys([group.cls.index for group in groups if group.cls.index not in known]))
+    @property
+    def aggregators(self) -> Mapping[int, int]:
+        """Node of each class in use."""
+        return self._aggregators
 
     def aggregator_of(self, class_id: int) -> int:
         """Return the node of the aggregator of a class that has one."""

@@ -23,6 +23,7 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.groups import GroupNodes
 from flowsched.builder.machines import MachineArcs
 from flowsched.cluster.columns import Columns, IdPool, column, view
+from flowsched.cluster.model import UNLIMITED
 from flowsched.cluster.records import Group
 from flowsched.cluster.state import Cluster
 from flowsched.policy import Policy
@@ -79,15 +80,19 @@ class RunningArcs(Columns):
         self._ending: dict[float, list[int]] = {}
         """By end of a bucket, arcs that it is the `_due` of, and others that it was."""
 
+    def _ending_at(self, due: float) -> list[int]:
+        """Return the list of arcs whose age bucket ends then, to append to."""
+        there = self._ending.get(due)
+        if there is None:
+            there = []
+            if due < inf:
+                self._ending[due] = there
+                heappush(self._ends, due)
+        return there
+
     def _note_end(self, index: int, due: float) -> None:
         self._due_view[index] = due
-        if due < inf:
-            there = self._ending.get(due)
-            if there is None:
-                self._ending[due] = [index]
-                heappush(self._ends, due)
-            else:
-                there.append(index)
+        self._ending_at(due).append(index)
 
     def _ended(self, now: float) -> list[int]:
         """Return the arcs whose age bucket has ended, in ascending order; `_next` is the least of the other `_due`."""
@@ -149,9 +154,13 @@ class RunningArcs(Columns):
 
     def update(self, touched: Mapping[Group, Iterable[int]], policy: Policy, now: float) -> None:
         """Bring the arcs of these groups to these machines up to date, and those whose age bucket has ended."""
-        limits, set_capacity = self.cluster.inventory.limits, self.batch.set_capacity
-        running, start, of, nodes = self._running_view, self._since_view, self._of, self.groups.nodes
-        new: list[tuple[int, int, int, int, float]] = []
+        slots, running, start = self.cluster.inventory.slots_view, self._running_view, self._since_view
+        of, nodes, node_of = self._of, self.groups.nodes, self.machines.node_view
+        new: list[int] = []
+        tails: list[int] = []
+        heads: list[int] = []
+        counts: list[int] = []
+        starts: list[float] = []
         old: list[int] = []
         aged: list[int] = []
         for group, rows in touched.items():
@@ -167,14 +176,19 @@ class RunningArcs(Columns):
                     if index is not None:
                         old.append(at.pop(row))
                     continue
-                since = (max(began) if len(began) > 1 else began[0]) if limits(row) else inf
+                count = len(began)
+                since = inf if slots[row] == UNLIMITED else began[0] if count == 1 else max(began)
                 if index is None:
                     index = at[row] = self._indices.take()
-                    new.append((index, nodes[group].node, row, len(began), since))
+                    new.append(index)
+                    tails.append(nodes[group].node)
+                    heads.append(node_of[row])
+                    counts.append(count)
+                    starts.append(since)
                     continue
-                if running[index] != len(began):
-                    running[index] = len(began)
-                    set_capacity(self._arc_view[index], len(began))
+                if running[index] != count:
+                    running[index] = count
+                    self.batch.set_capacity(self._arc_view[index], count)
                 if start[index] != since:
                     start[index] = since
                     aged.append(index)
@@ -186,7 +200,10 @@ class RunningArcs(Columns):
         if aged:
             self._age(aged, policy, now)
         if new:
-            self._add(new, policy, now)
+            costs = self._begin(new, counts, starts, policy, now)
+            arcs = self._arc_view
+            for index, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
+                arcs[index] = arc
 
     def _age(self, indices: Sequence[int], policy: Policy, now: float) -> None:
         """Bring the costs of arcs up to date with their ages."""
@@ -202,33 +219,24 @@ class RunningArcs(Columns):
                 self._next = due
         self.batch.set_costs(arcs, costs)
 
-    def _add(self, new: Sequence[tuple[int, int, int, int, float]], policy: Policy, now: float) -> None:
-        """Add arcs, each given as its index, the group's node, the machine's row, running tasks, and their start."""
+    def _begin(
+        self, new: Sequence[int], counts: Sequence[int], starts: Sequence[float], policy: Policy, now: float
+    ) -> list[int]:
+        """Note the running tasks and the starts of new arcs; return their costs."""
         if self._indices.count > len(self._arc):
             self.grow(arcs=self._indices.count)
-        ages: dict[float, tuple[int, float, int]] = {}
-        node_of, running, start, buckets = (
-            self.machines.node_view,
-            self._running_view,
-            self._since_view,
-            self._bucket_view,
-        )
-        tails, heads, counts, costs = [], [], [], []
-        for index, node, row, count, since in new:
-            age = ages.get(since)
-            if age is None:
-                age = ages[since] = _age(since, policy, now)
-                if age[1] < self._next:
-                    self._next = age[1]
-            running[index], start[index], buckets[index] = count, since, age[0]
-            self._note_end(index, age[1])
-            tails.append(node)
-            heads.append(node_of[row])
-            counts.append(count)
-            costs.append(age[2])
-        arcs = self._arc_view
-        for one, arc in zip(new, self.batch.new_arcs(tails, heads, counts, costs), strict=True):
-            arcs[one[0]] = arc
+        running, start, buckets, dues = self._running_view, self._since_view, self._bucket_view, self._due_view
+        costs, last = [], None
+        for index, count, since in zip(new, counts, starts, strict=True):
+            if since != last:  # most have begun together
+                last, (bucket, due, cost) = since, _age(since, policy, now)
+                ending = self._ending_at(due)
+                if due < self._next:
+                    self._next = due
+            running[index], start[index], buckets[index], dues[index] = count, since, bucket, due
+            ending.append(index)
+            costs.append(cost)
+        return costs
 
     def kept_arcs(self) -> Iterator[KeptArcs]:
         """Yield the arcs that are kept here, with their ends."""

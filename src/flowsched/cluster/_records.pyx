@@ -38,6 +38,16 @@ cdef extern from "Python.h":
     void* PyType_GetSlot(type of, int slot)
     object PyType_GenericAlloc(type of, Py_ssize_t count)
 
+cdef extern from *:
+    """
+    #if defined(_MSC_VER)
+    #define fs_fetch(p) ((void)(p))
+    #else
+    #define fs_fetch(p) __builtin_prefetch(p, 1)
+    #endif
+    """
+    void fs_fetch(const void* p) noexcept nogil         # it will be written soon
+
 cdef enum:
     PLACE = 0
     JOB = 1
@@ -411,7 +421,7 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
     return state.place is earlier.place or state.place == earlier.place
 
 
-def turn_back(list tasks not None, list states not None, /):
+cdef int turn_back(list tasks, list states) except -1:
     """Give tasks the turns and the times of these states."""
     cdef TaskRecord task
     cdef Before state
@@ -419,13 +429,19 @@ def turn_back(list tasks not None, list states not None, /):
     for i in range(len(tasks)):
         task, state = tasks[i], states[i]
         task.turn, task.since = state.turn, state.since
+    return 0
 
 
 def remember(dict before not None, list tasks not None, /):
     """Note the state of tasks that are not in `before`."""
+    note_states(before, tasks)
+
+
+cdef int note_states(dict before, list tasks) except -1:
     for task in tasks:
         if task not in before:
             before[task] = Before(task)
+    return 0
 
 
 def ids_of(groups, /):
@@ -611,13 +627,15 @@ def added(list ids not None, group, list indices not None, int64_t turn, since, 
     return records
 
 
-def renumber(list tasks not None, int64_t turn, /):
-    """Give tasks the turns behind this one; return the last."""
+cdef int renumber(world, list tasks) except -1:
+    """Give tasks the next turns."""
+    cdef int64_t turn = world._turn
     cdef TaskRecord task
     for task in tasks:
         turn += 1
         task.turn = turn
-    return turn
+    world._turn = turn
+    return 0
 
 
 cdef int64_t span(list tasks) except -1:
@@ -686,6 +704,10 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
     IndexError
         The machine, the class or a device is none; nothing has changed.
     """
+    take_room(inventory, row, class_id, devices, count)
+
+
+cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
     cdef tuple at = inventory.columns_at
     cdef int64_t* free = <int64_t*> <size_t> at[0]
     cdef int64_t* device = <int64_t*> <size_t> at[1]
@@ -725,6 +747,7 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
         others = affinity.take(row, class_id, count)
         if others:
             inventory._touch_all(others)
+    return 0
 
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
@@ -749,26 +772,72 @@ def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
     return max(count, 0)
 
 
+def fetch(inventory, dict tasks not None, ids, /):
+    """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
+    cdef list found = []
+    cdef tuple at = inventory.columns_at
+    cdef char* free = <char*> <size_t> at[0]
+    cdef char* running = <char*> <size_t> at[2]
+    cdef char* running_at = <char*> <size_t> at[3]
+    cdef char* version = <char*> <size_t> at[4]
+    cdef int64_t resources = at[9], levels = at[11]
+    cdef TaskRecord task
+    cdef int which
+    at = inventory.tasks.columns_at
+    cdef char* rows = <char*> <size_t> at[0]
+    cdef char* ends = <char*> <size_t> at[4]
+    for id in ids:
+        one = tasks.get(id)
+        if one is not None:
+            fs_fetch(<char*> <void*> one + 64)
+            fs_fetch(<char*> <void*> one + 128)
+            found.append(one)
+    for task in found:
+        fs_fetch(<void*> task.group)
+        fs_fetch(<char*> <void*> task.group + 64)
+        for which in range(2):
+            fs_fetch(task.link[which].chain)
+            if task.link[which].next:
+                fs_fetch(&(<TaskRecord> task.link[which].next).link[which])
+            if task.link[which].prev:
+                fs_fetch(&(<TaskRecord> task.link[which].prev).link[which])
+        fs_fetch(rows + 8 * task.index)
+        fs_fetch(ends + 8 * task.index)
+        fs_fetch(free + 8 * task.row * resources)
+        fs_fetch(running + 8 * task.row)
+        fs_fetch(running_at + 8 * task.row * levels)
+        fs_fetch(version + 8 * task.row)
+
+
 # -- moves in a cluster: `world` is its `Transitions`, and the tasks are of one group -------------------------------------------
 
 
 def settle(world, list tasks not None, int32_t row, tuple devices not None, since, /):
     """Let tasks run on a machine since then, each on these devices."""
+    place(world, tasks, row, devices, since)
+
+
+cdef int place(world, list tasks, int32_t row, tuple devices, since) except -1:
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object class_id = group.cls.index, inventory = world.inventory
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
     cdef tuple at = columns_for(running, tasks, True)
-    take(inventory, row, class_id, devices, count)
+    take_room(inventory, row, class_id, devices, count)
     (<MachineRecord?> machines[row]).tasks.extend(tasks)
     run(running, at, tasks, row, class_id, devices, since)
     on[row] = on.get(row, ()) + ((since,) if count == 1 else (since,) * count)
     (<dict> touched(world, group))[row] = None
+    return 0
 
 
 def unsettle(world, list tasks not None, /):
     """Let tasks that run together, since one time, run no more."""
+    displace(world, tasks)
+
+
+cdef int displace(world, list tasks) except -1:
     cdef TaskRecord first = tasks[0]
     cdef object group = first.group, since = first.began, row = first.row
     cdef object inventory = world.inventory
@@ -776,7 +845,7 @@ def unsettle(world, list tasks not None, /):
     cdef list began
     cdef object running = inventory.tasks
     cdef tuple at = columns_for(running, tasks, False)
-    take(inventory, first.row, group.cls.index, first.devices, -len(tasks))
+    take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     (<MachineRecord?> machines[row]).tasks.remove(tasks)
     run_no_more(running, at, tasks)
     if len(tasks) == len(<tuple> on[row]):
@@ -787,6 +856,7 @@ def unsettle(world, list tasks not None, /):
             began.remove(since)
         on[row] = tuple(began)
     (<dict> touched(world, group))[row] = None
+    return 0
 
 
 cdef int note(world, cls, group, bint entered) except -1:
@@ -804,6 +874,10 @@ cdef int note(world, cls, group, bint entered) except -1:
 
 def enqueue(world, list tasks not None, /):
     """Let tasks wait, in the order of their turns."""
+    wait(world, tasks)
+
+
+cdef int wait(world, list tasks) except -1:
     cdef TaskRecord task
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
@@ -817,10 +891,15 @@ def enqueue(world, list tasks not None, /):
     (<dict> waiting.setdefault(cls, {}))[group] = None
     told.pop(cls, None)
     touched(world, group)
+    return 0
 
 
 def dequeue(world, list tasks not None, /):
     """Let tasks wait no more."""
+    wait_no_more(world, tasks)
+
+
+cdef int wait_no_more(world, list tasks) except -1:
     cdef object group = (<TaskRecord> tasks[0]).group
     cdef object cls = group.cls
     cdef dict waiting = world.waiting, told = world._waiting_ids
@@ -834,13 +913,26 @@ def dequeue(world, list tasks not None, /):
             (<dict> world.queues).pop(cls, None)
     told.pop(cls, None)
     touched(world, group)
+    return 0
 
 
 def start(world, list tasks not None, int32_t row, tuple devices not None, now, /):
     """Let waiting tasks run from now on, each on these devices; the caller has checked that they may."""
-    dequeue(world, tasks)
-    world._turn = renumber(tasks, world._turn)
-    settle(world, tasks, row, devices, now)
+    begin(world, tasks, row, devices, now)
+
+
+cdef int begin(world, list tasks, int32_t row, tuple devices, now) except -1:
+    wait_no_more(world, tasks)
+    renumber(world, tasks)
+    return place(world, tasks, row, devices, now)
+
+
+def again(world, TaskRecord task not None, now, /):
+    """Let a task wait behind all others since then."""
+    cdef list tasks = [task]
+    renumber(world, tasks)
+    task.since = now
+    wait(world, tasks)
 
 
 def restore(world, list tasks not None, list states not None, /):
@@ -850,21 +942,21 @@ def restore(world, list tasks not None, list states not None, /):
     """
     cdef Before state = states[0]
     if (<TaskRecord> tasks[0]).row < 0:
-        dequeue(world, tasks)
+        wait_no_more(world, tasks)
     else:
-        unsettle(world, tasks)
+        displace(world, tasks)
     turn_back(tasks, states)
     if state.place is None:
-        enqueue(world, sorted(tasks))
+        wait(world, sorted(tasks))
     else:
-        settle(world, tasks, state.place.row, state.place.devices, state.place.since)
+        place(world, tasks, state.place.row, state.place.devices, state.place.since)
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
     """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
-    remember(before, tasks)
+    note_states(before, tasks)
     world.moving = True
-    start(world, tasks, row, devices, now)
+    begin(world, tasks, row, devices, now)
     world.moving = False
 
 

@@ -78,7 +78,7 @@ class Inventory(ChangeLog):
     _free: memoryview = view("free")
     _devices: memoryview = view("devices")
     _running: memoryview = view("running")
-    _slots: memoryview = view("slots")
+    slots_view: memoryview = view("slots")
     _running_at: memoryview = view("running_at")
 
     def __init__(self, resources: Resources) -> None:
@@ -251,7 +251,7 @@ class Inventory(ChangeLog):
 
     def limits(self, row: int) -> bool:
         """Return whether the machine has limited slots."""
-        return self._slots[row] != UNLIMITED
+        return self.slots_view[row] != UNLIMITED
 
     def held_against(self, classes: Ints, rows: Ints) -> Bools:
         """Return whether the row is reserved for others, shape (classes, rows)."""
@@ -267,10 +267,12 @@ class Inventory(ChangeLog):
 
     def welcomes(self, row: int, class_id: int, turn: int = -1) -> bool:
         """Return whether the machine takes new tasks, and labels and reservations allow the one of this class and turn."""
+        if not (self.usable[row] and self.suitability.allows(class_id, row)):
+            return False
+        if self.shunned.ids and self.shunned.forbids(row, class_id):
+            return False
         reserved = self._reserved
-        kept = reserved is not None and reserved.forbids(row, class_id) and not reserved.grants(turn)
-        kept = kept or self.shunned.forbids(row, class_id)
-        return bool(self.usable[row] and not kept) and self.suitability.allows(class_id, row)
+        return reserved is None or not reserved.forbids(row, class_id) or reserved.grants(turn)
 
     def pick(self, row: int, class_id: int) -> tuple[int, ...] | None:
         """Return the devices that a task of the class would take there, () without any; None where it may not start now.
@@ -288,7 +290,7 @@ class Inventory(ChangeLog):
 
     def devices_for(self, row: int, class_id: int) -> tuple[int, ...] | None:
         """Return `pick` without the constraints of the policy."""
-        if self._running[row] >= self._slots[row] or not self._suffices(row, class_id):
+        if self._running[row] >= self.slots_view[row] or not self._suffices(row, class_id):
             return None
         asks = self._asks[class_id]
         return pick_devices(self.devices[row].tolist(), asks.share, asks.devices) if asks.share else ()
@@ -301,7 +303,7 @@ class Inventory(ChangeLog):
         """Return `admits` without the constraints of the policy."""
         asks = self._asks[class_id]
         return (
-            self._running[row] < self._slots[row]
+            self._running[row] < self.slots_view[row]
             and self._suffices(row, class_id)
             and len(set(devices)) == len(devices) == asks.devices
             and all(0 <= i < self.devices.shape[1] and self._devices[row, i] >= asks.share for i in devices)
@@ -397,7 +399,7 @@ class Inventory(ChangeLog):
     @property
     def plain(self) -> bool:
         """True if no limit of others narrows `room`: neither a rule, affinity, a failure nor a constraint."""
-        return not (self.rule is not None or self.constraints or self.affinity.in_use or self.shunned.in_use)
+        return not (self.rule is not None or self.constraints or self.affinity.in_use or self.shunned.ids)
 
     @property
     def held(self) -> Ints | None:

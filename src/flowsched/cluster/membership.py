@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from math import inf
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster._records import dequeue, enqueue, renumber, unsettle
+from flowsched.cluster._records import again, dequeue, unsettle
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.model import Task
 from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
@@ -88,19 +88,21 @@ class Membership(Views):
         self, job: JobRecord, task: Task, demand: NDArray[np.int64], shuns: frozenset[Hashable] = frozenset()
     ) -> Group:
         """Return the group of tasks like this one, which keep away from the machines in `shuns`."""
-        spread = task.apart, task.apart_in_rack
+        priority, spread = job.job.priority, (task.apart, task.apart_in_rack)
         of_job = job.job.id if task.kind is None and spread != (None, None) else None
-        wishes = tuple(task.prefers.items()), task.tolerations, spread, of_job, frozenset(task.avoids)
-        described = demand.tobytes(), tuple(task.constraints.items()), job.job.priority, task.kind
-        key: tuple[Any, ...] = (*described, *wishes, *([shuns] if shuns else ()))
+        key: tuple[Any, ...] = (
+            demand.tobytes(), tuple(task.constraints.items()), priority, task.kind,
+            tuple(task.prefers.items()), task.tolerations, spread, of_job, frozenset(task.avoids),
+        )  # fmt: skip
+        if shuns:
+            key += (shuns,)
         cls = self._classes.get(key)
         if cls is None:
-            like = TaskClass(
-                -1, key, demand, task.constraints, job.job.priority, task.kind, task.prefers, task.tolerations
-            )
+            like = TaskClass(-1, key, demand, task.constraints, priority, task.kind, task.prefers, task.tolerations)
             cls = self._new_class(like)
-        self._idle.pop(key, None)
-        pairs = cast(tuple[tuple[Hashable, float], ...], task.data)
+        if not cls.tasks:
+            self._idle.pop(key, None)
+        pairs: tuple[tuple[Hashable, float], ...] = task.data  # type: ignore[assignment]
         group = job.groups.get((cls, frozenset(pairs)) if pairs else cls)
         return self._founded(Group(job, cls, 0, pairs)) if group is None else group
 
@@ -158,9 +160,7 @@ class Membership(Views):
             own = task.group
             task.group = own.job.groups.get(own.key) or self._founded(own)
             task.group.tasks += 1
-            self._turn = renumber([task], self._turn)
-            task.since = now
-            enqueue(self, [task])
+            again(self, task, now)
 
     # -- retries ------------------------------------------------------------------------------------------------
 

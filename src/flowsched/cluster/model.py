@@ -64,6 +64,9 @@ _MOST_KNOWN = 4096
 _KNOWN: dict[tuple[Any, ...], Mapping[str, Any]] = {}
 """Amounts by their names, values and types: True == 1 == 1.0, but True is no amount."""
 
+_VECTORS: dict[tuple[int, int], tuple[Resources, Any, NDArray[np.int64]]] = {}
+"""Demands of tasks by the identity of resources and amounts, which it holds, so that nothing else has these."""
+
 
 def amounts_of(what: str, amounts: Any) -> Mapping[str, float] | tuple[float, ...]:
     """Amounts of resources by name or in order, as they cannot be changed any more; equal ones by name are one object."""
@@ -176,6 +179,19 @@ class Resources:
             except Exception:  # no amounts, or without a hash
                 pass  # said below, with the name of the argument
         return self._demand(what, amounts)
+
+    def demand_of(self, task: Task) -> NDArray[np.int64]:
+        """Return `demand` of a task."""
+        key = id(self), id(task.demand)
+        known = _VECTORS.get(key)
+        if known is not None:
+            return known[2]
+        vector = self.demand(f"task {task.id!r}: demand", task.demand)
+        if type(task.demand) is MappingProxyType:  # its own, which nothing alters
+            if len(_VECTORS) >= _MOST_KNOWN:
+                _VECTORS.clear()
+            _VECTORS[key] = self, task.demand, vector
+        return vector
 
     def _demand(self, what: str, amounts: Mapping[str, float] | Sequence[float]) -> NDArray[np.int64]:
         vector = self._vector(what, amounts, up=True)

@@ -10,12 +10,14 @@ exception that nothing could foresee (out of memory) leaves it true, and later c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
 from flowsched.boundary.validate import number, ordered, quoted
 from flowsched.cluster import events as ev
+from flowsched.cluster._records import fetch
 from flowsched.cluster.images import become, kept
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.joining import joins
@@ -29,6 +31,10 @@ __all__ = ["Cluster"]
 
 IDLE_CLASSES = 64
 """So many classes without tasks are kept for the next task of their kind, the others forgotten."""
+
+
+_FETCHED = 32
+"""Of so many events at once memory is fetched."""
 
 
 class Cluster(TaskEvents):
@@ -185,6 +191,8 @@ class Cluster(TaskEvents):
         for position, event in enumerate(events):
             if position < rest:
                 continue
+            if not position % _FETCHED and len(events) - position > 8:
+                self._fetch(events[position : position + _FETCHED])
             if type(event) is ev.MachineAdded and event.time is None and position + 1 < len(events):
                 run = joins(events, position, self.machines, self.resources)
                 if run is not None:
@@ -213,6 +221,11 @@ class Cluster(TaskEvents):
                 ended += over
         if together:
             self.midway = False
+
+    def _fetch(self, events: Sequence[ev.Event]) -> None:
+        """Let the processor fetch what completions are about to change."""
+        with suppress(Exception):  # of an id that is none; its event is refused in its turn
+            fetch(self.inventory, self.tasks, [event.task for event in events if type(event) is ev.TaskCompleted])
 
     def check_whole(self) -> None:
         """Refuse to go on after a change that did not come to its end."""

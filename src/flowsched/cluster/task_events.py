@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from itertools import pairwise, repeat
+from itertools import repeat
 from math import inf
 from operator import is_
 
@@ -57,18 +57,18 @@ class TaskEvents(MachineEvents):
         job = self.jobs[event.id] = JobRecord(described, self._serial)
         if event.user is not None:
             self.users.setdefault(event.user, User(event.user))
-        for run, demand in runs:
-            self._add_tasks(job, run, demand, event.time)
+        for like, ids, demand in runs:
+            self._add_tasks(job, like, ids, demand, event.time)
 
     def _task_submitted(self, event: ev.TaskSubmitted) -> None:
         job = found(self.jobs, event.job, UnknownIdError, "job")
         if job.job.closed:
             raise InputError(f"job {event.job!r} is closed: it takes no more tasks")
-        for run, demand in self._runs(event.job, (event.task,)):
-            self._add_tasks(job, run, demand, event.time)
+        for like, ids, demand in self._runs(event.job, (event.task,)):
+            self._add_tasks(job, like, ids, demand, event.time)
 
-    def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[tuple[Task, ...], NDArray[np.int64]]]:
-        """Check new tasks; return the runs of those that differ in their ids alone, each with its demand."""
+    def _runs(self, job: Hashable, tasks: tuple[Task, ...]) -> list[tuple[Task, list[Hashable], NDArray[np.int64]]]:
+        """Check new tasks; return the runs of those that differ in their ids alone: the first one, all ids, and the demand."""
         if not all(map(is_, map(type, tasks), repeat(Task))):
             for i, task in enumerate(tasks):
                 if not isinstance(task, Task):
@@ -80,25 +80,28 @@ class TaskEvents(MachineEvents):
                 if id in seen:
                     raise DuplicateIdError(f"task {id!r} is already there")
                 seen.add(id)
-        runs = [tasks[first:end] for first, end in pairwise((0, *alike(tasks, DESCRIPTION)))]
-        return [(run, self.resources.demand(f"task {run[0].id!r}: demand", run[0].demand)) for run in runs]
+        runs, first = [], 0
+        for end in alike(tasks, DESCRIPTION):
+            like = tasks[first]
+            runs.append((like, ids[first:end], self.resources.demand_of(like)))
+            first = end
+        return runs
 
     def _add_tasks(
-        self, job: JobRecord, tasks: tuple[Task, ...], demand: NDArray[np.int64], time: float | None
+        self, job: JobRecord, like: Task, ids: list[Hashable], demand: NDArray[np.int64], time: float | None
     ) -> None:
-        """Add tasks that differ in their ids alone."""
-        group = self._group(job, tasks[0], demand)
-        duration = inf if tasks[0].duration is None else tasks[0].duration
-        ids = [task.id for task in tasks]
-        if tasks[0].retries is not None:
-            attempts = Attempts(tasks[0].retries, tasks[0].backoff)
-            self.attempts.update(dict.fromkeys(ids, attempts))
-        self._add_records(group, ids, time, duration)
+        """Add tasks that differ from this one in their ids alone."""
+        group = self._group(job, like, demand)
+        if like.retries is not None:
+            self.attempts.update(dict.fromkeys(ids, Attempts(like.retries, like.backoff)))
+        self._add_records(group, ids, time, inf if like.duration is None else like.duration)
 
     def _add_records(self, group: Group, ids: list[Hashable], time: float | None, duration: float) -> list[TaskRecord]:
         """Let new tasks of a group wait."""
         job, indices = group.job, self._indices.take_some(len(ids))
-        self.by_index += [None] * (self._indices.count - len(self.by_index))
+        short = self._indices.count - len(self.by_index)
+        if short:
+            self.by_index += [None] * short
         records = added(ids, group, indices, self._turn, time, duration, self.by_index)
         self._turn += len(records)
         self.tasks.update(zip(ids, records, strict=True))

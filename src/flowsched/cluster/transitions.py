@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from flowsched.cluster._records import enqueue, ids_of, restore, start, unsettle
+from flowsched.cluster._records import again, ids_of, restore, start, unsettle
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import Before, Group, MachineRecord, TaskClass, TaskRecord
 
@@ -104,9 +104,7 @@ class Transitions:
     def stop(self, task: TaskRecord, now: float | None) -> None:
         """A running task waits again."""
         unsettle(self, [task])
-        self._turn += 1
-        task.turn, task.since = self._turn, now
-        enqueue(self, [task])
+        again(self, task, now)
 
     def restore(self, tasks: list[TaskRecord], before: list[Before]) -> None:
         """Take tasks back to earlier states of their own, as if nothing had happened to them since.

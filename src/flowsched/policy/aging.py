@@ -76,7 +76,10 @@ class WaitCost:
         """The bucket of what began then, and when it leaves that; see `due`."""
         ends = self._ends
         bucket = bisect_right(ends, now - since)
-        return bucket, reached(since, ends[bucket]) if bucket < len(ends) else math.inf
+        if bucket == len(ends):
+            return bucket, math.inf
+        due = since + ends[bucket]
+        return bucket, due if due - since >= ends[bucket] else reached(since, ends[bucket])
 
     def buckets_of(self, ages: NDArray[np.float64]) -> NDArray[np.int64]:
         """The buckets of many ages."""
