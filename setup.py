@@ -34,8 +34,7 @@ MODULES = (
     "_pairs",
     "_scaling",
     "fgm._course",
-    "journal._walk",
-    "journal._words",
+    "journal._encode",
 )
 """Each is ``src/flowsched/NAME.pyx``, with ``/`` for a dot.  What they say of themselves stays in the source."""
 

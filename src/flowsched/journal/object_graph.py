@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any
 
 from flowsched.exceptions import InputError
-from flowsched.journal._walk import Walk
+from flowsched.journal._encode import Walk
 from flowsched.journal.graph_tables import (
     ARRAY,
     BYTES,

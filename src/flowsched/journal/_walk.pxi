@@ -1,24 +1,20 @@
-"""The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
-
-(N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
-     in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
-(I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
-(M)  No comprehensions, and no string put together of two parts alone: see `_words`.
-"""
+# The walk through objects that fills the tables of a graph; see `flowsched.journal.graph_tables` for tables and codes.
+#
+# (N)  A code is given when its value is first met.  Values of mutable containers and objects are looked at later, in the order
+#      in which they were met, so only immutable containers nest on the stack, and `deeper` bounds these.
+# (I)  An object is known by its identity, and kept alive for the walk: else its identity could come again.
+# (M)  No comprehensions, and no string put together of two parts alone: see `_words`.
 
 cimport cython
 from cpython.ref cimport PyObject
 
 from enum import Enum
-from types import MappingProxyType
 
 import numpy as np
 
 from flowsched.boundary.validate import quoted
 from flowsched.exceptions import InputError
 from flowsched.journal import graph_tables as tables
-
-__all__ = ["Walk"]
 
 cdef extern from "Python.h":
     int Py_EnterRecursiveCall(const char* where) except -1
@@ -34,7 +30,6 @@ cdef long long CONSTANT = tables.CONSTANT, STR = tables.STR, INT = tables.INT, F
 cdef long long ARRAY = tables.ARRAY, GIVEN = tables.GIVEN, FOREIGN = tables.FOREIGN, FROZEN = tables.FROZEN
 cdef dict MUTABLE = tables.MUTABLE
 cdef tuple FROZEN_KINDS = tables.FROZEN_KINDS
-cdef object proxy = MappingProxyType
 cdef object TUPLE = tables.FROZEN_KINDS.index(tuple)
 
 assert FIRST_CLASS == tables.FIRST_CLASS and SMALL == tables.SMALL and len(tables.SMALLS) == <long long> 1 << SMALL_BITS
