@@ -86,6 +86,8 @@ def draw(metrics: Metrics) -> list[Plot]:
         )
     if metrics.energy is not None:
         everything.append(("Power", "of all machines, by the given model", "full", _power))
+    if ran and machine_plots.some_read(metrics):
+        everything.append(("Reading", "tasks that read their input over the network", "full", _reading))
     if ran:
         everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
     if ran and machine_plots.is_small(metrics):
@@ -188,6 +190,17 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     _time_axis(axes, metrics)
     _legend(axes)
+
+
+def _reading(axes: Axes, metrics: Metrics) -> None:
+    time, count = machine_plots.readers(metrics)
+    at, low, mean, high = _thinned(time, count, float(metrics.facts["end"]))
+    axes.fill_between(at, low, high, step="post", color=_COLOURS[2], alpha=0.25, linewidth=0)
+    axes.fill_between(at, 0, mean, step="post", color=_COLOURS[2], alpha=0.75, linewidth=0)
+    axes.set_ylabel("tasks")
+    axes.set_ylim(0, float(count.max()) * 1.06)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    _time_axis(axes, metrics)
 
 
 def _shares(axes: Axes, metrics: Metrics) -> None:
