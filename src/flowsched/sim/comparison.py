@@ -253,7 +253,9 @@ def compare(
             said(outcome, len(outcomes), len(jobs))
     place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
     outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
-    facts = {name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()}
+    facts = {
+        name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()
+    }
     return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts})
 
 

@@ -161,7 +161,9 @@ class Simulation:
         if env is not None and not isinstance(env, simpy.Environment):
             raise InputError(f"env: a simpy.Environment or None expected, got {quoted(env)}")
         self._clock = Clock(env)
-        self._world = World(self._clock, self.workload, preempted == "resume", execution, power, network, self._happened)
+        self._world = World(
+            self._clock, self.workload, preempted == "resume", execution, power, network, self._happened
+        )
         self._recorder = Recorder(
             self.workload.resources, meter(self._world.inventory, self.workload), power is not None
         )

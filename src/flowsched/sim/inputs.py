@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 from flowsched.cluster.model import Machine
 from flowsched.sim.clock import Clock
-from flowsched.sim.links import Link, NetworkModel, fair_rates, same_rack
+from flowsched.sim.links import Links, NetworkModel, Transfer, same_rack
 
 __all__ = ["WHERE", "Inputs"]
 
@@ -20,19 +19,6 @@ WHERE = ("machine", "rack", "elsewhere")
 
 _MACHINE, _RACK, _ELSEWHERE = range(3)
 _NOTHING = (0.0, 0.0, 0.0)
-
-
-@dataclass(slots=True, eq=False)
-class _Transfer:
-    """A part of a task's input on its way; `left` of its `amount` at the time to which all transfers have advanced."""
-
-    holder: Hashable
-    to: Machine
-    kind: int
-    path: list[Link]
-    amount: float
-    left: float
-    rate: float = 0.0
 
 
 class Inputs:
@@ -61,10 +47,10 @@ class Inputs:
         machine: Callable[[Hashable], Machine | None],
         ready: Callable[[Hashable], None],
     ) -> None:
-        self._model = NetworkModel() if model is None else model
+        self._links = Links(NetworkModel() if model is None else model)
         self._clock, self._machine, self._ready = clock, machine, ready
         self._read: dict[Hashable, list[float]] = {}  # by task: what it has read, by kind
-        self._going: dict[Hashable, list[_Transfer]] = {}  # by task that still reads
+        self._going: dict[Hashable, list[Transfer]] = {}  # by task that still reads
         self.time = 0.0
         self._plan = 0  # counts the plans made, so that a stale one is recognised
         self._due = False
@@ -74,19 +60,19 @@ class Inputs:
         to = self._machine(machine)
         assert to is not None, "a task starts on a machine that is there"
         read = self._read.setdefault(task, list(_NOTHING))
-        transfers = []
         for holder, amount in data:
             source = self._machine(holder)
             kind = _MACHINE if holder == machine else _RACK if same_rack(source, to) else _ELSEWHERE
-            path = [] if kind == _MACHINE else self._model.path(source, to)
+            path = [] if kind == _MACHINE else self._links.model.path(source, to)
             if path and amount:
-                transfers.append(_Transfer(holder, to, kind, path, amount, amount))
+                transfer = Transfer(task, holder, to, kind, amount, amount)
+                self._links.add(transfer, path)
+                self._going.setdefault(task, []).append(transfer)
             else:
                 read[kind] += amount
-        if transfers:
-            self._going[task] = transfers
+        if task in self._going:
             self._change()
-        return bool(transfers)
+        return task in self._going
 
     def stop(self, task: Hashable) -> None:
         """Stop a task that may still read; what it has read counts."""
@@ -94,20 +80,20 @@ class Inputs:
             self._advance()
             for transfer in self._going.pop(task):
                 self._read[task][transfer.kind] += transfer.amount - transfer.left
+                self._links.remove(transfer)
             self._change()
 
     def gone(self, machine: Hashable) -> None:
         """Read what lies on a machine that has gone from outside, from now on."""
-        if not any(transfer.holder == machine for transfers in self._going.values() for transfer in transfers):
-            return
-        self._advance()
-        for task, transfers in self._going.items():
-            for transfer in transfers:
-                if transfer.holder == machine:
-                    self._read[task][transfer.kind] += transfer.amount - transfer.left
-                    transfer.amount, transfer.kind = transfer.left, _ELSEWHERE
-                    transfer.path = self._model.path(None, transfer.to)
-        self._change()
+        lost = [transfer for transfer in self._links.transfers if transfer.holder == machine]
+        if lost:
+            self._advance()
+            for transfer in lost:
+                self._read[transfer.task][transfer.kind] += transfer.amount - transfer.left
+                transfer.amount, transfer.kind = transfer.left, _ELSEWHERE
+                self._links.remove(transfer)
+                self._links.add(transfer, self._links.model.path(None, transfer.to))
+            self._change()
 
     def _change(self) -> None:
         """Compute the rates anew after all that happens at this instant."""
@@ -118,25 +104,23 @@ class Inputs:
     def _advance(self) -> None:
         """Advance the transfers up to now."""
         passed, self.time = self._clock.now - self.time, self._clock.now
-        if not passed:
-            return
-        for transfers in self._going.values():
-            for transfer in transfers:
+        if passed:
+            for transfer in self._links.transfers:
                 transfer.left = max(transfer.left - transfer.rate * passed, 0.0)
 
     def _replan(self, _: None) -> None:
         """Compute the rates, and plan the next end of a transfer."""
         self._due = False
         self._advance()
-        going = [transfer for transfers in self._going.values() for transfer in transfers]
+        self._links.share()
         step = math.inf
-        for transfer, rate in zip(going, fair_rates([t.path for t in going], self._model.bandwidth), strict=True):
-            step = min(step, transfer.left / rate)
-            if rate == math.inf:  # its holder has gone, and no link to the outside is ever short
-                transfer.left = rate = 0.0
-            transfer.rate = rate
+        for transfer in self._links.transfers:
+            if transfer.rate == math.inf:  # its holder has gone, and no link to the outside is ever short
+                transfer.left = transfer.rate = step = 0.0
+            else:
+                step = min(step, transfer.left / transfer.rate)
         self._plan += 1
-        if going:
+        if step < math.inf:
             self._clock.after(step, self._plan, self._end)
 
     def _end(self, plan: int) -> None:
@@ -146,15 +130,14 @@ class Inputs:
         self._advance()
         close = max(_SAME, 4 * math.ulp(self.time))
         whole = []
-        for task, transfers in self._going.items():
-            for transfer in transfers:
-                if transfer.left <= close * transfer.rate:
-                    self._read[task][transfer.kind] += transfer.amount
-            transfers[:] = [t for t in transfers if t.left > close * t.rate]
-            if not transfers:
-                whole.append(task)
-        for task in whole:
-            del self._going[task]
+        for transfer in [t for t in self._links.transfers if t.left <= close * t.rate]:
+            self._read[transfer.task][transfer.kind] += transfer.amount
+            self._links.remove(transfer)
+            rest = self._going[transfer.task]
+            rest.remove(transfer)
+            if not rest:
+                del self._going[transfer.task]
+                whole.append(transfer.task)
         self._change()
         for task in whole:
             self._ready(task)

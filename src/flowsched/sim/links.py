@@ -16,20 +16,20 @@ no larger (Bertsekas and Gallager, "Data Networks", section 6.5.2).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from flowsched.boundary.validate import number, quoted
 from flowsched.cluster.model import Machine
 from flowsched.exceptions import InputError
 
-__all__ = ["Link", "NetworkModel", "fair_rates"]
-
-Link = tuple[str, Hashable]
-"""Direction and end: ``out`` and ``in`` of a machine, ``up`` and ``down`` of a rack."""
+__all__ = ["Link", "Links", "NetworkModel", "Transfer", "fair_rates", "same_rack"]
 
 _LEAST, _MOST = 1e-9, 1e18
+
+_NOISE = 1 + 1e-12
+"""Shares of a link that differ by less are equal but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class NetworkModel:
             found[name] = value
         return cls(**found)
 
-    def bandwidth(self, link: Link) -> float:
-        """Return the bandwidth of a link."""
+    def bandwidth(self, link: tuple[str, Hashable]) -> float:
+        """Return the bandwidth of a link: ``in`` or ``out`` of a machine, ``up`` or ``down`` of a rack."""
         return self.machine if link[0] in ("in", "out") else self.rack
 
-    def path(self, source: Machine | None, to: Machine) -> list[Link]:
-        """Return the links from a machine, or from outside, to another machine; without those that are never short."""
-        links: list[Link] = [("in", to.id)]
+    def path(self, source: Machine | None, to: Machine) -> list[tuple[str, Hashable]]:
+        """Return the names of the links from a machine, or from outside, to another machine; without those that are never short."""
+        links: list[tuple[str, Hashable]] = [("in", to.id)]
         if source is not None:
             links.append(("out", source.id))
         if not same_rack(source, to):
@@ -113,48 +113,107 @@ def same_rack(source: Machine | None, to: Machine) -> bool:
     return source is not None and source.rack is not None and source.rack == to.rack
 
 
-def fair_rates(paths: Sequence[Sequence[Link]], bandwidth: Callable[[Link], float]) -> list[float]:
-    """Return the max-min fair rate of each transfer, by progressive filling.
+@dataclass(slots=True, eq=False)
+class Link:
+    """One direction of a link, and the transfers over it; what is `free` for the `open_` ones is of the filling alone."""
+
+    name: tuple[str, Hashable]
+    bandwidth: float
+    serial: int
+    transfers: dict[Transfer, None] = field(default_factory=dict, repr=False)
+    free: float = 0.0
+    open_: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Transfer:
+    """A part of a task's input on its way from its holder, with `left` of its `amount` to come at `rate`."""
+
+    task: Hashable
+    holder: Hashable
+    to: Machine
+    kind: int
+    amount: float
+    left: float
+    path: Sequence[Link] = ()
+    rate: float = 0.0
+
+
+def fair_rates(transfers: Iterable[Transfer], links: Iterable[Link]) -> None:
+    """Set the max-min fair rate of each transfer, by progressive filling; it is infinite without links.
 
     The link with the least to give to each of its transfers is full first.  These have their rate then, and the other
     links have so much less for the rest.  What a link can give to each never falls, so a heap finds the next one.
 
     Parameters
     ----------
-    paths : sequence of sequence of Link
-        The links of each transfer, each link once; one without links has an infinite rate.
-    bandwidth : callable
-        Of a link.
-
-    Examples
-    --------
-    >>> paths = [[("up", 0)], [("up", 0), ("in", 1)], [("in", 1)]]
-    >>> fair_rates(paths, {("up", 0): 4.0, ("in", 1): 10.0}.__getitem__)
-    [2.0, 2.0, 8.0]
+    transfers : iterable of Transfer
+    links : iterable of Link
+        All that have transfers.
     """
-    users: dict[Link, list[int]] = {}
-    for i, path in enumerate(paths):
-        for link in path:
-            users.setdefault(link, []).append(i)
-    links = list(users)
-    free = {link: bandwidth(link) for link in links}
-    open_ = {link: len(who) for link, who in users.items()}
-    rates = [math.inf] * len(paths)
-    heap = [(free[link] / open_[link], k) for k, link in enumerate(links)]
+    for transfer in transfers:
+        transfer.rate = math.inf
+    heap = []
+    for link in links:
+        link.free, link.open_ = link.bandwidth, len(link.transfers)
+        heap.append((link.free / link.open_, link.serial, link))
     heapify(heap)
     while heap:
-        known, k = heappop(heap)
-        link = links[k]
-        if not open_[link]:
+        known, serial, link = heappop(heap)
+        if not link.open_:
             continue
-        share = free[link] / open_[link]
-        if share > known:
-            heappush(heap, (share, k))
+        share = link.free / link.open_
+        if share > known * _NOISE:
+            heappush(heap, (share, serial, link))
             continue
-        for i in users[link]:
-            if rates[i] == math.inf:
-                rates[i] = share
-                for other in paths[i]:
-                    free[other] -= share
-                    open_[other] -= 1
-    return rates
+        for transfer in link.transfers:
+            if transfer.rate == math.inf:
+                transfer.rate = share
+                for other in transfer.path:
+                    other.free -= share
+                    other.open_ -= 1
+
+
+class Links:
+    """The links of a cluster that have transfers.
+
+    Parameters
+    ----------
+    model : NetworkModel
+
+    Attributes
+    ----------
+    transfers : dict of Transfer to None
+        All that are on their way, in the order in which they began.
+    """
+
+    def __init__(self, model: NetworkModel) -> None:
+        self.model = model
+        self.transfers: dict[Transfer, None] = {}
+        self._busy: dict[tuple[str, Hashable], Link] = {}
+        self._serial = 0
+
+    def add(self, transfer: Transfer, path: Iterable[tuple[str, Hashable]]) -> None:
+        """Lead a transfer over the links of these names."""
+        found = []
+        for name in path:
+            link = self._busy.get(name)
+            if link is None:
+                self._serial += 1
+                link = self._busy[name] = Link(name, self.model.bandwidth(name), self._serial)
+            link.transfers[transfer] = None
+            found.append(link)
+        transfer.path = found
+        self.transfers[transfer] = None
+
+    def remove(self, transfer: Transfer) -> None:
+        """Free the links of a transfer."""
+        del self.transfers[transfer]
+        for link in transfer.path:
+            del link.transfers[transfer]
+            if not link.transfers:
+                del self._busy[link.name]
+
+    def share(self) -> None:
+        """Set the rates of all transfers."""
+        fair_rates(self.transfers, self._busy.values())

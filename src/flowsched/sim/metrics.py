@@ -276,7 +276,9 @@ class Metrics:
         if self.fragmentation is not None:
             rows[f"{self.fragmentation.resource} fragmented, mean"] = f"{100 * self.fragmentation.share:.1f} %"
         if self.counts["data_read"]:
-            rows["input from elsewhere"] = f"{100 * (1 - self.counts['data_on_machine'] / self.counts['data_read']):.1f} %"
+            rows["input from elsewhere"] = (
+                f"{100 * (1 - self.counts['data_on_machine'] / self.counts['data_read']):.1f} %"
+            )
             rows["reading, mean"] = f"{self.reading().mean:,.1f} s"
         if self.energy is not None:
             rows["energy"] = f"{self.energy.kwh:,.3g} kWh"

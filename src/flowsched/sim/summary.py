@@ -70,6 +70,7 @@ def facts_line(metrics: Metrics) -> str:
     parts += [f"{what} {facts[what]}" for what in ("policy", "scheduler") if what in facts]
     parts += [rounds, f"{duration(facts['end'])} simulated in {duration(metrics.wall_seconds)}"]
     parts += [f"arrivals {facts['compress']:g} times as fast as recorded"] if "compress" in facts else []
+    parts += [f"links of {facts['network']}"] if facts.get("network") else []
     parts += ["no task ever ends"] if facts.get("hold") else []
     parts += ["the time to decide is charged"] if facts["charge_solver"] else []
     return ", ".join(parts)
@@ -203,8 +204,7 @@ def _input(metrics: Metrics) -> Table:
     for label, read in zip(_NEAR, (*near, counts["data_read"] - sum(near)), strict=True):
         if counts["data_read"]:
             rows.append((label, amount(read, ""), _percent(max(read, 0.0) / counts["data_read"])))
-    over = f", over links of {metrics.facts['network']}" if metrics.facts.get("network") else ""
-    return Table(f"Input of tasks{over}", ("", "read", "share"), rows)
+    return Table("Input of tasks", ("", "read", "share"), rows)
 
 
 def energy(joules: float) -> str:

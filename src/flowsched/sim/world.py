@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -287,6 +287,7 @@ class World:
         if self.power is not None:
             self.power.begin(task.id, task.machine, self.inventory.demand(task.id))
         data = self.inventory.task(task.id).data
+        assert isinstance(data, tuple), "a task keeps pairs"
         if data and self.inputs.begin(task.id, data, task.machine):
             task.ready = math.inf
         else:
