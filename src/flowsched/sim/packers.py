@@ -85,7 +85,9 @@ def _typical(tasks: Iterable[Task], resources: Resources) -> list[tuple[Task, fl
         amounts = resources.demand(f"task {task.id!r}", task.demand) / MICRO
         demand = {name: float(v) for name, v in zip(resources.names, amounts, strict=True) if name != "mem"}
         plain.append(Task(task.id, demand, task.constraints, tolerations=task.tolerations))
-    kinds = sorted(FragmentationCost.of(plain).workload, key=lambda kind: _frequency(*kind, resources), reverse=True)
+    kinds = sorted(
+        FragmentationCost.of(plain).workload, key=lambda kind: _frequency(kind[0], kind[1], resources), reverse=True
+    )
     before = np.cumsum([0.0, *(times for _, times in kinds)])
     typical = [kind for kind, count in zip(kinds, before, strict=False) if count < _TYPICAL * before[-1]]
     if resources.device is None:
