@@ -429,7 +429,8 @@ def test_tables_and_plots_tell_what_was_read() -> None:
     assert turnaround[1][-1] == "7 s" and metrics.reading().n == 1
     assert metrics.turnaround().mean == pytest.approx((8 + 1) / 2)
     assert "reading, mean" in metrics._repr_html_() and metrics.to_dict()["reading_seconds"]["mean"] == pytest.approx(7)
-    assert "Reading" in {plot.title for plot in draw(metrics)}
+    plots = {plot.title: plot for plot in draw(metrics)}
+    assert "Reading" in plots and "light: it reads" in plots["Runs"].caption
     still = run({"a": ("m0", {"m0": 10})}, NetworkModel(rack=10))
     assert "Reading" not in {plot.title for plot in draw(still)}
     assert len(next(table.rows for table in tables(still) if table.title.startswith("Turnaround"))) == 1

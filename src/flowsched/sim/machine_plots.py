@@ -160,8 +160,7 @@ def gantt(axes: Axes, metrics: Metrics) -> None:
     ready = _ready(metrics)
     reads = ready > runs["start"]
     axes.barh(
-        level[reads], (ready - runs["start"])[reads], 0.86, runs["start"][reads], color="#ffffff", alpha=0.6, linewidth=0,
-        label="light: reading" if reads.any() else None, zorder=2.5,
+        level[reads], (ready - runs["start"])[reads], 0.86, runs["start"][reads], color="#ffffff", alpha=0.6, linewidth=0, zorder=2.5,
     )  # fmt: skip
     stopped = runs["how"] > 1
     axes.scatter(

@@ -91,7 +91,9 @@ def draw(metrics: Metrics) -> list[Plot]:
     if ran:
         everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
     if ran and machine_plots.is_small(metrics):
-        everything.append(("Runs", "each task on its machine; grey: the machine was down or drained", "tall", _gantt))
+        reads = "light: it reads its input; " if machine_plots.some_read(metrics) else ""
+        caption = f"each task on its machine; {reads}grey: the machine was down or drained"
+        everything.append(("Runs", caption, "tall", _gantt))
     everything += [
         ("Waiting time", "share of the tasks that waited at most so long", "half", _wait_cdf),
         ("Network size", "nodes and arcs of the flow network", "half", _network),
@@ -277,6 +279,9 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
 
 def _network(axes: Axes, metrics: Metrics) -> None:
     rounds = metrics.rounds
+    if not rounds["nodes"].any():
+        _say(axes, "decided without a flow network")
+        return
     for name, colour in (("arcs", _COLOURS[0]), ("nodes", _COLOURS[1])):
         time, low, mean, high = _thinned(rounds["time"], rounds[name].astype(float), float(metrics.facts["end"]))
         axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0)
