@@ -165,6 +165,7 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
         "task": "a", "job": "j", "arrival": "0.0", "starts": "2", "first_start": "0.0", "last_start": "30.0",
         "machine": "m0", "devices": "", "end": "130.0", "preempted": "1", "state": "completed",
         "user": "", "duration": "100.0", "waited": "20.0", "lost": "10.0",
+        "reading": "0.0", "read_machine": "0.0", "read_rack": "0.0", "read_elsewhere": "0.0",
     }  # fmt: skip
     assert (b["first_start"], b["machine"], b["devices"], b["end"], b["preempted"]) == (
         "10.0",
@@ -179,12 +180,13 @@ def test_a_row_per_task(run: Run, tmp_path: Path) -> None:
 def test_a_row_per_task_as_parquet(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     (tmp_path / "x.csv").write_text(
-        "task,arrival,duration,cpu,gpu,priority\na,0,100,4,1,5\nb,10,20,4,2,0\nc,15,1,9,0,5\n"
+        "task,arrival,duration,cpu,gpu,priority,user\na,0,100,4,1,5,ann\nb,10,20,4,2,0,\nc,15,1,9,0,5,\n"
     )
     arguments = tmp_path / "x.csv", "--machines", "1xcpu=4,gpu=2", "--tasks", tmp_path / "t.parquet", "--quiet"
     assert run(*arguments).exit_code == 0
     table = parquet.read_table(tmp_path / "t.parquet").to_pydict()
     assert table["task"] == ["a", "b", "c"] and table["end"] == [130.0, 30.0, None]
+    assert table["user"] == ["ann", None, None]
     assert table["devices"] == [[0], [0, 1], None] and table["waited"] == [20.0, 0.0, 115.0]
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     refused = run(*arguments)
@@ -208,6 +210,22 @@ def test_another_scheduler(run: Run, tmp_path: Path) -> None:
     ):
         refused = run("batch", "--limit", 60, *arguments)
         assert refused.exit_code == 2 and words in refused.stderr
+
+
+def test_network(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("task,arrival,duration,cpu,data.m1\na,0,5,3,100\nb,0,5,3,100\n")
+    arguments = tmp_path / "x.csv", "--machines", "2xcpu=4", "--scheduler", "first-fit"
+    result = run(*arguments, "--network", "machine=10", "--tasks", tmp_path / "t.csv")
+    assert "links of machine=10" in result.stdout and "Input of tasks" in result.stdout
+    with open(tmp_path / "t.csv", newline="") as file:
+        a, b = csv.DictReader(file)
+    assert (a["machine"], a["reading"], a["read_elsewhere"], a["end"]) == ("m0", "10.0", "100.0", "15.0")
+    assert (b["machine"], b["reading"], b["read_machine"], b["end"]) == ("m1", "0.0", "100.0", "5.0")
+    found = run(*arguments[:3], "--network", "machine=10", "--compare", "first-fit,flowsched:local")
+    assert "reading" in found.stdout and found.exit_code == 0
+    for wrong in ("10", "machine=0", "disk=10"):
+        refused = run(*arguments, "--network", wrong)
+        assert refused.exit_code == 2 and "etwork" in refused.stderr
 
 
 def test_power(run: Run, tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_differences_that_are_infinite_or_noise() -> None:
 def test_the_report_has_every_scheduler() -> None:
     pytest.importorskip("matplotlib")
     page = comparison_report(compare(batch, ["fifo", "flowsched:pack"], 2))
-    assert page.count("<figure") == 6 and page.count("flowsched:pack") > 5 and "http" not in page.split("</style>")[1]
+    assert page.count("<figure") == 7 and page.count("flowsched:pack") > 5 and "http" not in page.split("</style>")[1]
     assert comparison_report(Comparison(("a",), (0,), ())).count("<figure") == 0
 
 

@@ -31,16 +31,17 @@ class Node:
         allowed = pod["models"] is None or self.model in pod["models"]
         return allowed and pod["cpu"] <= self.cpu and sum(g >= pod["share"] for g in self.gpus) >= pod["count"]
 
-    def put(self, pod: dict[str, Any], sign: int = 1, devices: list[int] | None = None) -> list[int]:
-        """Start a pod on the GPUs with the least room that suffices, the first of these."""
-        if devices is None:
-            room = [d for d, free in enumerate(self.gpus) if free >= pod["share"]]
-            devices = sorted(room, key=lambda d: (self.gpus[d], d))[: pod["count"]]
+    def put(self, pod: dict[str, Any], devices: list[int], sign: int = 1) -> None:
+        """Start a pod on GPUs, or end it."""
         for d in devices:
             self.gpus[d] -= sign * pod["share"]
         self.cpu -= sign * pod["cpu"]
         self.mem -= sign * pod["mem"]
-        return devices
+
+    def ways(self, pod: dict[str, Any]) -> list[list[int]]:
+        """Return the GPUs that a pod may take: any one with room for a share, or the first free ones."""
+        room = [d for d, free in enumerate(self.gpus) if free >= pod["share"]]
+        return [[d] for d in room] if 0 < pod["share"] < 1000 else [room[: pod["count"]]]
 
     def fragmentation(self, kinds: list[tuple[dict[str, Any], int]]) -> float:
         lost = 0.0
@@ -51,32 +52,38 @@ class Node:
 
 
 def typical(pods: list[dict[str, Any]]) -> list[tuple[dict[str, Any], int]]:
-    """Return the most frequent kinds, until they are 95 % of all pods; memory makes no kind."""
+    """Return the most frequent kinds, until they are 95 % of all pods, of equal ones the largest; memory makes no kind."""
     names = ("cpu", "count", "share", "models")
     kept: list[tuple[dict[str, Any], int]] = []
-    for kind, times in Counter(tuple(pod[name] for name in names) for pod in pods).most_common():
+    counts = Counter(tuple(pod[name] for name in names) for pod in pods)
+    for kind, times in sorted(
+        counts.items(),
+        key=lambda item: (item[1], item[0][0], item[0][2], item[0][1], "|".join(item[0][3] or ())),
+        reverse=True,
+    ):
         if sum(n for _, n in kept) < 0.95 * len(pods):
             kept.append((dict(zip(names, kind, strict=True)), times))
     return kept
 
 
 def published(nodes: list[Node], pods: list[dict[str, Any]]) -> list[Any]:
-    """Return the machine of each pod, None if it does not fit: the highest whole percent of the logistic function, the first node."""
+    """Return machine and GPUs of each pod, (None, None) if it does not fit: the highest whole percent of the logistic function, the first."""
     chosen: list[Any] = []
     kinds = typical(pods)
     for pod in pods:
-        best, at = -1, None
+        best, at, on = -1, None, [0]
         for node in nodes:
             if node.takes(pod):
                 before = node.fragmentation(kinds)
-                devices = node.put(pod)
-                score = int(100 / (1 + math.exp(node.fragmentation(kinds) - before)))
-                node.put(pod, -1, devices)
-                if score > best:
-                    best, at = score, node
-        chosen.append(None if at is None else at.id)
+                for devices in node.ways(pod):
+                    node.put(pod, devices)
+                    score = int(100 / (1 + math.exp(node.fragmentation(kinds) - before)))
+                    node.put(pod, devices, -1)
+                    if score > best:
+                        best, at, on = score, node, devices
+        chosen.append((None, None) if at is None else (at.id, tuple(on)))
         if at is not None:
-            at.put(pod)
+            at.put(pod, on)
     return chosen
 
 
@@ -110,7 +117,8 @@ def test_fgd_chooses_as_the_simulator_of_its_authors(nodes: list[Machine], drawn
         arrivals.append(Arrival(float(i), JobSubmitted(i, (Task(i, demand, wants),)), (math.inf,)))
     work = Workload("drawn", arrivals, nodes)
     metrics = Simulation(scheduler("fgd", work), work).run()
-    assert list(metrics.table["machine"]) == published([Node(m) for m in nodes], pods)
+    found = list(zip(metrics.table["machine"], metrics.table["devices"], strict=True))
+    assert found == published([Node(m) for m in nodes], pods)
 
 
 def test_fgd_does_not_expect_the_rarest_kinds() -> None:

@@ -119,6 +119,11 @@ def _seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> f
     metavar="MODEL",
     help="Watts, for the energy: machine=WATTS and RESOURCE=IDLE:PEAK of a unit, such as machine=50,cpu=1:4,gpu=30:300,gpu.T4=10:70.",
 )
+@click.option(
+    "--network",
+    metavar="MODEL",
+    help="Bandwidth of links over which tasks read their input (columns data.MACHINE) before they work: machine=AMOUNT,rack=AMOUNT a second.",
+)
 @click.option("--charge-solver", is_flag=True, help="The time of a decision passes in the simulation, too.")
 @click.option(
     "--preempted", type=click.Choice(["restart", "resume"]), default="restart", show_default=True,
@@ -322,6 +327,7 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
         "charge_solver": options["charge_solver"],
         "preempted": options["preempted"],
         "power": None if options["power"] is None else sim.PowerModel.parse(options["power"]),
+        "network": None if options["network"] is None else sim.NetworkModel.parse(options["network"]),
     }
 
 

@@ -125,6 +125,10 @@ class FragmentationCost:
             return np.zeros((len(classes), len(rows)))
         return self._ledger(cluster).added(cluster.inventory, classes, rows)
 
+    def added_by_device(self, cluster: Cluster, cls: int, rows: Ints) -> Floats:
+        """Expected waste that a task of a class with a share of a device adds on each, shape (rows, devices); nan without room."""
+        return self._ledger(cluster).added_by_device(cluster.inventory, cls, rows)
+
     def _ledger(self, cluster: Cluster) -> _Ledger:
         ledger = self._ledgers.get(cluster)
         if ledger is None:
@@ -239,6 +243,17 @@ class _Ledger:
             into[fits] = self._weigh(inventory, free, devices, rows[at]) - before[at]
             added[i] = into if same is None else into[same]
         return added
+
+    def added_by_device(self, inventory: Inventory, cls: int, rows: Ints) -> Floats:
+        """By how much the waste of each machine grows with one more task on each of its devices, nan where that has no room."""
+        share, devices = inventory.device_share(cls), inventory.devices[rows]
+        fits = (inventory.free[rows] >= inventory.demand[cls]).all(axis=1)
+        at, on = np.nonzero(fits[:, None] & (devices >= share))
+        after = devices[at]
+        after[np.arange(len(at)), on] -= share
+        added = np.full(devices.shape, math.nan)
+        added[at, on] = self._weigh(inventory, inventory.free[rows[at]] - inventory.demand[cls], after, rows[at])
+        return added - self.now(inventory, rows)[:, None]
 
     def _weigh(self, inventory: Inventory, free: Ints, devices: Ints, rows: Ints) -> Floats:
         weights = self.kinds.weights(inventory.shapes())

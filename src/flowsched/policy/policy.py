@@ -392,5 +392,6 @@ _NAMED: dict[str, Callable[[], Policy]] = {
     "spread-no-preemption": lambda: Policy(preemption=None),
     "pack-no-preemption": lambda: Policy(placement=(LoadCost("pack"), DeviceCost()), preemption=None),
     "weighted": lambda: Policy(priority=WeightedPriority(step=50.0)),
+    "local": lambda: Policy(locality=Locality()),
     "shares": lambda: Policy(fairness=Fairness(DRF(), over="user", reclaim=True)),
 }

@@ -11,6 +11,7 @@ from flowsched.sim.estimates import estimated
 from flowsched.sim.execution import Execution, ForeignLoad
 from flowsched.sim.fragmentation import Fragmentation
 from flowsched.sim.gavel import max_min_throughput
+from flowsched.sim.links import NetworkModel
 from flowsched.sim.metrics import Metrics, Percentiles, Usage
 from flowsched.sim.power import Energy, PowerModel
 from flowsched.sim.report import report, write_report
@@ -40,6 +41,7 @@ __all__ = [
     "Fragmentation",
     "Load",
     "Metrics",
+    "NetworkModel",
     "Outcome",
     "Percentiles",
     "PowerModel",

@@ -23,7 +23,7 @@ from flowsched.rounds.values import Commit, Place, ReasonCode, Round, RoundStats
 from flowsched.scheduler import Scheduler
 from flowsched.sim.delay import DelayScheduling
 from flowsched.sim.orders import Order, Shares, Turns, capacity, drf, fair, fifo, sjf
-from flowsched.sim.room import Choice, Plan, Room, emptiest, together
+from flowsched.sim.room import Choice, Pick, Plan, Room, emptiest, together
 
 __all__ = ["Greedy", "Order", "Shares", "capacity", "drf", "fair", "fifo", "sjf"]
 
@@ -41,6 +41,8 @@ class Greedy:
         The emptiest machine by default.
     delay : DelayScheduling, optional
         Tasks with data wait for a near machine, see there; without it, data do not matter.
+    pick : Pick, optional
+        Devices that a task takes; without it, the fullest one that has room for a share, and the first free ones.
 
     Attributes
     ----------
@@ -53,6 +55,7 @@ class Greedy:
         resources: Resources | Collection[str] = ("cpu", "mem", "gpu"),
         choice: Choice = emptiest,
         delay: DelayScheduling | None = None,
+        pick: Pick | None = None,
     ) -> None:
         for name, given in (("order", order), ("choice", choice)):
             if not callable(given):
@@ -60,6 +63,7 @@ class Greedy:
         self.order = order
         self.choice = choice
         self.delay = delay
+        self.pick = pick
         self._now = 0.0  # of the round
         self._inner = Scheduler(resources=resources if isinstance(resources, Resources) else tuple(resources))
         self.cluster = self._inner.cluster
@@ -155,6 +159,8 @@ class Greedy:
             column = int(columns[self.choice(room, cls, columns).argmin()])
             row = int(room.rows[column])
             devices = self.cluster.inventory.pick(row, cls.index)
+            if devices and self.pick is not None:
+                devices = self.pick(room, cls, row)
             if devices is not None:
                 plan.transaction.start([task], row, devices)
                 plan.deltas.append(Place(task.id, self.cluster.by_row[row].id, devices))

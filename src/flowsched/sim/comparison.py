@@ -17,6 +17,7 @@ from flowsched.boundary.files import replace
 from flowsched.boundary.validate import mapping, quoted, whole
 from flowsched.exceptions import InputError
 from flowsched.sim.engine import Simulation
+from flowsched.sim.links import NetworkModel
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.power import PowerModel
 from flowsched.sim.processes import each_in_a_process
@@ -29,6 +30,7 @@ __all__ = ["MEASURES", "Comparison", "Outcome", "Spread", "compare"]
 MEASURES: Mapping[str, str] = {
     "wait, mean": "s",
     "wait, p99": "s",
+    "turnaround, mean": "s",
     "bounded slowdown, mean": "",
     "end": "s",
     "allocated, mean": "share",
@@ -37,14 +39,15 @@ MEASURES: Mapping[str, str] = {
     "preemptions": "",
     "work lost": "s",
     "input from elsewhere": "share",
+    "reading, mean": "s",
     "energy": "J",
     "decision, mean": "s of this computer",
 }
 """What is compared, and in which unit.
 
-Waits are those of `Metrics.wait_of_all`, the slowdown is of tasks that completed, and what is allocated is the mean over the run
+Waits are those of `Metrics.wait_of_all`, turnaround (from arrival to end) and slowdown are of tasks that completed, and what is allocated is the mean over the run
 of the resource that the workload asks most of.  What is fragmented is `Fragmentation.share`.  Energy needs a `PowerModel`, and
-input from elsewhere `Task.data`: it is the part that is not on the task's machine.
+input from elsewhere `Task.data`: it is the part that is not on the task's machine.  Reading takes time with a `NetworkModel`.
 """
 
 _POINTS = 401
@@ -250,7 +253,9 @@ def compare(
             said(outcome, len(outcomes), len(jobs))
     place = {(seed, name): i for i, (_, name, seed, _, _) in enumerate(jobs)}
     outcomes.sort(key=lambda run: place[run.seed, run.scheduler])
-    facts = {name: str(value) if isinstance(value, PowerModel) else value for name, value in extra.items()}
+    facts = {
+        name: str(value) if isinstance(value, PowerModel | NetworkModel) else value for name, value in extra.items()
+    }
     return Comparison(names, chosen, tuple(outcomes), {"until": until, **facts})
 
 
@@ -276,11 +281,11 @@ def _outcome(name: str, seed: int, metrics: Metrics) -> Outcome:
     fragmented, used = metrics.fragmentation, metrics.energy
     scarce = max(metrics.offered, key=lambda resource: metrics.offered[resource].mean, default=None)
     figures = (
-        wait.mean, wait.p99, metrics.slowdown().mean, float(metrics.facts["end"]),
+        wait.mean, wait.p99, metrics.turnaround().mean, metrics.slowdown().mean, float(metrics.facts["end"]),
         math.nan if scarce is None else metrics.usage[scarce].mean_overall,
         math.nan if fragmented is None else fragmented.share, float(len(metrics.unstarted)),
         float(metrics.counts["preemptions"]), float(metrics.counts["lost_seconds"]),
-        1 - metrics.counts["data_on_machine"] / read if read else math.nan,
+        1 - metrics.counts["data_on_machine"] / read if read else math.nan, metrics.reading().mean,
         math.nan if used is None else used.total, metrics.latency().mean,
     )  # fmt: skip
     waits = np.sort(np.r_[metrics.waits, np.full(len(metrics.unstarted), math.inf)])

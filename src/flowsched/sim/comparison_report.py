@@ -29,7 +29,10 @@ thead th { padding-left: 16px; white-space: normal; vertical-align: bottom; }
 """
 """Rows of many figures."""
 
-_BARS = ("wait, mean", "bounded slowdown, mean", "end", "allocated, mean", "fragmented, mean", "energy")
+_BARS = (
+    "wait, mean", "turnaround, mean", "bounded slowdown, mean", "end", "allocated, mean", "fragmented, mean", "reading, mean",
+    "energy",
+)  # fmt: skip
 
 
 def write_comparison(comparison: Comparison, path: str | Path) -> None:

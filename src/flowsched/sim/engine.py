@@ -21,6 +21,7 @@ from flowsched.sim.audit import AuditError
 from flowsched.sim.clock import Clock, simpy
 from flowsched.sim.execution import Execution
 from flowsched.sim.fragmentation import meter
+from flowsched.sim.links import NetworkModel
 from flowsched.sim.measured import measured
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.power import PowerModel
@@ -70,6 +71,8 @@ class Simulation:
         True stages of tasks, contention, foreign load; without it every task runs for its duration.
     power : PowerModel, optional
         What machines draw; with one, `Metrics.energy` has the energy of the run.
+    network : NetworkModel, optional
+        Links over which tasks read their input (`Task.data`) before they work; without one, reading takes no time.
     seed : int
         Recorded in the metrics; the engine itself draws nothing at random.
     facts : mapping, optional
@@ -111,6 +114,7 @@ class Simulation:
         time_limit: float | None = None,
         execution: Execution | None = None,
         power: PowerModel | None = None,
+        network: NetworkModel | None = None,
         seed: int = 0,
         facts: Mapping[str, Any] | None = None,
         env: simpy.Environment | None = None,
@@ -121,6 +125,8 @@ class Simulation:
             raise InputError(f"execution: an Execution or None expected, got {quoted(execution)}")
         if power is not None and not isinstance(power, PowerModel):
             raise InputError(f"power: a PowerModel or None expected, got {quoted(power)}")
+        if network is not None and not isinstance(network, NetworkModel):
+            raise InputError(f"network: a NetworkModel or None expected, got {quoted(network)}")
         if interval is not None and not number("interval", interval, most=LATEST) >= SHORTEST:
             raise InputError(
                 f"interval: a finite number of seconds > 0 (at least {SHORTEST:g}) or None expected, got {quoted(interval)}"
@@ -149,12 +155,15 @@ class Simulation:
             "preempted": preempted,
             "seed": seed,
             **({} if power is None else {"power": str(power)}),
+            **({} if network is None else {"network": str(network)}),
             **mapping("facts", {} if facts is None else facts),
         }
         if env is not None and not isinstance(env, simpy.Environment):
             raise InputError(f"env: a simpy.Environment or None expected, got {quoted(env)}")
         self._clock = Clock(env)
-        self._world = World(self._clock, self.workload, preempted == "resume", execution, power, self._happened)
+        self._world = World(
+            self._clock, self.workload, preempted == "resume", execution, power, network, self._happened
+        )
         self._recorder = Recorder(
             self.workload.resources, meter(self._world.inventory, self.workload), power is not None
         )
@@ -261,6 +270,8 @@ class Simulation:
         """End a run that was not stopped at this time, or at its last event if nothing is left to happen."""
         if not self._clock.quiet:
             self._end = last
+        else:
+            self._end = max(self._end, self._world.inputs.time)
         self._check_reasons()
 
     def _state(self) -> Progress:

@@ -36,7 +36,7 @@ def check_table_file(path: str | Path) -> None:
 def write_table(table: Mapping[str, Sequence[Any]], path: str | Path) -> None:
     """Write columns to a file, whole or not at all: Parquet if its name ends with .parquet or .pq, or else CSV.
 
-    Ids of tasks, jobs and machines are text in both.  CSV joins devices by ``|`` and has no nan.
+    Ids of tasks, jobs, users and machines are text in both.  CSV joins devices by ``|`` and has no nan.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def _parquet() -> tuple[Any, Any]:
 
 def _typed(name: str, column: list[Any], arrow: Any) -> Any:
     """Return a column of one type whatever the ids are; nan becomes null."""
-    if name in ("task", "job", "machine", "state"):
+    if name in ("task", "job", "user", "machine", "state"):
         return arrow.array([None if value is None else str(value) for value in column], arrow.string())
     if name == "devices":
         return arrow.array([None if value is None else list(value) for value in column], arrow.list_(arrow.int32()))

@@ -13,7 +13,7 @@ from flowsched.sim.summary import resource_label
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["gantt", "heat_map", "is_small", "queue", "scarce", "shares"]
+__all__ = ["gantt", "heat_map", "is_small", "queue", "readers", "scarce", "shares", "some_read"]
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +137,7 @@ def queue(axes: Axes, metrics: Metrics) -> None:
 
 
 def gantt(axes: Axes, metrics: Metrics) -> None:
-    """Draw every run as a bar on its machine, by user; a run that was stopped ends in red, what is down is grey."""
+    """Draw every run as a bar on its machine, by user; light while it reads, with a red end if it was stopped; what is down is grey."""
     runs, end = metrics.runs, float(metrics.facts["end"])
     names, group = _groups(metrics)
     until = np.where(np.isnan(runs["end"]), end, runs["end"])
@@ -157,6 +157,11 @@ def gantt(axes: Axes, metrics: Metrics) -> None:
             level[mine], (until - runs["start"])[mine], 0.86, runs["start"][mine], color=COLOURS[i], alpha=0.8, linewidth=0,
             label=name if len(names) > 1 else None, zorder=2,
         )  # fmt: skip
+    ready = _ready(metrics)
+    reads = ready > runs["start"]
+    axes.barh(
+        level[reads], (ready - runs["start"])[reads], 0.86, runs["start"][reads], color="#ffffff", alpha=0.6, linewidth=0, zorder=2.5,
+    )  # fmt: skip
     stopped = runs["how"] > 1
     axes.scatter(
         until[stopped], level[stopped], s=14, marker="x", color="#c0162c", linewidths=1.2, zorder=3,
@@ -168,6 +173,24 @@ def gantt(axes: Axes, metrics: Metrics) -> None:
     axes.tick_params(axis="y", labelsize=7.5, length=0)
     axes.set_ylim(first[-1], 0)
     axes.grid(visible=False, axis="y")
+
+
+def _ready(metrics: Metrics) -> Floats:
+    """Return when each run had read its input, or ended before."""
+    until = np.where(np.isnan(metrics.runs["end"]), float(metrics.facts["end"]), metrics.runs["end"])
+    return np.where(np.isnan(metrics.runs["ready"]), until, metrics.runs["ready"])
+
+
+def some_read(metrics: Metrics) -> bool:
+    """Return whether reading took any task any time."""
+    return bool((_ready(metrics) > metrics.runs["start"]).any())
+
+
+def readers(metrics: Metrics) -> tuple[Floats, Floats]:
+    """Return times, and how many tasks read from each on."""
+    begin, end = np.sort(metrics.runs["start"]), np.sort(_ready(metrics))
+    time = np.unique(np.r_[0.0, begin, end])
+    return time, (np.searchsorted(begin, time, "right") - np.searchsorted(end, time, "right")).astype(float)
 
 
 def _lanes(metrics: Metrics, until: Floats) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

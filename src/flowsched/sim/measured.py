@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.rounds.values import Reason, ReasonCode
+from flowsched.sim.inputs import WHERE
 from flowsched.sim.metrics import Metrics
 from flowsched.sim.recorder import Recorder, reason_counts
 from flowsched.sim.values import UNDECIDED
@@ -40,6 +41,8 @@ def measured(
     unstarted = end - np.array([t.arrived for t, w in zip(states, waits, strict=True) if math.isnan(w)], np.float64)
     waits = waits[np.isfinite(waits)]
     arrivals = workload.arrivals
+    table = world.task_table(end)
+    on_machine, in_rack, elsewhere = (math.fsum(table[f"read_{where}"]) for where in WHERE)
     first, last = (arrivals[0].time, arrivals[-1].time) if arrivals else (0.0, 0.0)
     return Metrics(
         facts={
@@ -70,7 +73,9 @@ def measured(
             "machine_failures": world.failures,
             "task_failures": world.task_failures,
             "lost_seconds": world.lost_seconds,
-            **world.data,
+            "data_read": on_machine + in_rack + elsewhere,
+            "data_on_machine": on_machine,
+            "data_in_rack": in_rack,
         },
         waits=waits,
         ends=np.array([t.ended for t in states], np.float64),
@@ -78,7 +83,7 @@ def measured(
         rounds=recorder.rounds(),
         wall_seconds=wall_seconds,
         unstarted=np.maximum(unstarted, 0.0),
-        table=world.task_table(end),
+        table=table,
         runs=world.runs.columns(),
         machines=world.runs.machines(),
         absences=world.runs.absences(),

@@ -35,6 +35,9 @@ ROUND_COLUMNS = (
 )  # fmt: skip
 """One row per round; from ``apply`` on in seconds of wall-clock time.  ``schedule`` contains update, solve and read."""
 
+READ_COLUMNS = ("reading", "read_machine", "read_rack", "read_elsewhere")
+"""Columns of `Metrics.table` about input: seconds, then amounts."""
+
 WALL_CLOCK = ROUND_COLUMNS[ROUND_COLUMNS.index("apply") :]
 """Columns that differ from run to run."""
 
@@ -109,8 +112,9 @@ class Metrics:
     counts : mapping
         ``rounds``, ``preemptions``, ``migrations``, ``conflicts`` (parts of rounds that were refused as stale),
         ``machine_failures``, ``task_failures`` (for want of a resource, with an `Execution`), ``lost_seconds`` (work that
-        preemptions, migrations and failures threw away), ``data_read`` (input of tasks, `Task.data`, at every start),
-        ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its rack).
+        preemptions, migrations and failures threw away), ``data_read`` (input that tasks have read, `Task.data`, again
+        at every start), ``data_on_machine`` and ``data_in_rack`` (of it what lay on the task's machine, and on others in its
+        rack).
     waits : ndarray of float64
         Seconds from arrival to first start of every task that started, in order of arrival.
     unstarted : ndarray of float64
@@ -129,11 +133,13 @@ class Metrics:
         What became of each task that has arrived, by columns, in order of arrival: ``task``, ``job``, ``user``, ``arrival``,
         ``starts`` (how often it started), ``first_start`` and ``last_start``, ``machine`` and ``devices`` of the last start,
         ``end``, ``preempted`` (how often), ``state`` at the end of the run, ``duration`` (its run time by the workload),
-        ``waited`` (before all its starts together, or until the end of the run) and ``lost`` (work that was thrown away).
+        ``waited`` (before all its starts together, or until the end of the run), ``lost`` (work that was thrown away),
+        ``reading`` (seconds, at all its starts), and ``read_machine``, ``read_rack``, ``read_elsewhere`` (what it has read from its
+        own machine, from others in its rack, and from further away).
         Times are seconds, nan where there is none; what else there is none of is None.
     runs : mapping of str to ndarray
         One entry per run of a task, by columns, in order of start: ``task`` (row of `table`), ``machine`` (row of `machines`),
-        ``start``, ``end`` (nan for one that goes on), ``how`` (0: it goes on, 1: completed, 2: preempted, migrated or
+        ``start``, ``ready`` (when it had read its input; nan if it did not), ``end`` (nan for one that goes on), ``how`` (0: it goes on, 1: completed, 2: preempted, migrated or
         without its machine, 3: failed), and the amount of each resource.
     machines : mapping of str to sequence
         Every machine that was ever there, by columns: ``machine``, ``rack``, and the first capacity by resource.
@@ -225,6 +231,16 @@ class Metrics:
         done = np.isfinite(end)
         return Percentiles.of(np.maximum((end - arrival)[done] / np.maximum(run[done], shortest), 1.0))
 
+    def turnaround(self) -> Percentiles:
+        """Return the distribution of the seconds from arrival to end, of the tasks that have completed."""
+        arrival, end = (np.array(self.table.get(c, ()), np.float64) for c in ("arrival", "end"))
+        return Percentiles.of((end - arrival)[np.isfinite(end)])
+
+    def reading(self) -> Percentiles:
+        """Return the distribution of the seconds that tasks have read their input, of those that have read any or begun to."""
+        seconds, *amounts = (np.array(self.table.get(c, ()), np.float64) for c in READ_COLUMNS)
+        return Percentiles.of(seconds[np.sum([seconds, *amounts], axis=0) > 0])
+
     def wait_again(self) -> Percentiles:
         """Return the distribution of the seconds waited after the first start, of the tasks that were stopped and waited again."""
         first, arrival, waited = (
@@ -251,6 +267,7 @@ class Metrics:
             **{f"tasks {state.replace('_', ' ')}": f"{n:,}" for state, n in self.tasks.items() if n},
             **{f"{name} allocated, mean": f"{100 * use.mean:.1f} %" for name, use in self.usage.items()},
             "wait, mean and p99": f"{wait.mean:,.1f} s, {wait.p99:,.1f} s",
+            "turnaround, mean": f"{self.turnaround().mean:,.1f} s",
             "bounded slowdown, mean": f"{slow.mean:,.2f}",
             "preemptions": f"{self.counts['preemptions']:,}",
             "work lost": f"{self.counts['lost_seconds']:,.0f} s",
@@ -258,6 +275,11 @@ class Metrics:
         }
         if self.fragmentation is not None:
             rows[f"{self.fragmentation.resource} fragmented, mean"] = f"{100 * self.fragmentation.share:.1f} %"
+        if self.counts["data_read"]:
+            rows["input from elsewhere"] = (
+                f"{100 * (1 - self.counts['data_on_machine'] / self.counts['data_read']):.1f} %"
+            )
+            rows["reading, mean"] = f"{self.reading().mean:,.1f} s"
         if self.energy is not None:
             rows["energy"] = f"{self.energy.kwh:,.3g} kWh"
         return pairs_html(f"Simulation of {self.facts['workload']}", rows)
@@ -285,6 +307,8 @@ class Metrics:
             "wait_seconds_of_all": asdict(self.wait_of_all()),
             "unstarted_seconds": asdict(Percentiles.of(self.unstarted)),
             "wait_seconds_again": asdict(self.wait_again()),
+            "turnaround_seconds": asdict(self.turnaround()),
+            "reading_seconds": asdict(self.reading()),
             "bounded_slowdown": asdict(self.slowdown()),
             "counts": dict(self.counts),
             "fragmentation": None if (found := self.fragmentation) is None else found.to_dict(series),

@@ -86,10 +86,14 @@ def draw(metrics: Metrics) -> list[Plot]:
         )
     if metrics.energy is not None:
         everything.append(("Power", "of all machines, by the given model", "full", _power))
+    if ran and machine_plots.some_read(metrics):
+        everything.append(("Reading", "tasks that read their input over the network", "full", _reading))
     if ran:
         everything.append(("Machines", "allocated part of each over time; grey: down", "full", _heat_map))
     if ran and machine_plots.is_small(metrics):
-        everything.append(("Runs", "each task on its machine; grey: the machine was down or drained", "tall", _gantt))
+        reads = "light: it reads its input; " if machine_plots.some_read(metrics) else ""
+        caption = f"each task on its machine; {reads}grey: the machine was down or drained"
+        everything.append(("Runs", caption, "tall", _gantt))
     everything += [
         ("Waiting time", "share of the tasks that waited at most so long", "half", _wait_cdf),
         ("Network size", "nodes and arcs of the flow network", "half", _network),
@@ -190,6 +194,17 @@ def _waiting(axes: Axes, metrics: Metrics) -> None:
     _legend(axes)
 
 
+def _reading(axes: Axes, metrics: Metrics) -> None:
+    time, count = machine_plots.readers(metrics)
+    at, low, mean, high = _thinned(time, count, float(metrics.facts["end"]))
+    axes.fill_between(at, low, high, step="post", color=_COLOURS[2], alpha=0.25, linewidth=0)
+    axes.fill_between(at, 0, mean, step="post", color=_COLOURS[2], alpha=0.75, linewidth=0)
+    axes.set_ylabel("tasks")
+    axes.set_ylim(0, float(count.max()) * 1.06)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    _time_axis(axes, metrics)
+
+
 def _shares(axes: Axes, metrics: Metrics) -> None:
     machine_plots.shares(axes, metrics)
     _time_axis(axes, metrics)
@@ -264,6 +279,9 @@ def _wait_cdf(axes: Axes, metrics: Metrics) -> None:
 
 def _network(axes: Axes, metrics: Metrics) -> None:
     rounds = metrics.rounds
+    if not rounds["nodes"].any():
+        _say(axes, "decided without a flow network")
+        return
     for name, colour in (("arcs", _COLOURS[0]), ("nodes", _COLOURS[1])):
         time, low, mean, high = _thinned(rounds["time"], rounds[name].astype(float), float(metrics.facts["end"]))
         axes.fill_between(time, low, high, step="post", color=colour, alpha=0.2, linewidth=0)

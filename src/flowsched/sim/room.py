@@ -13,7 +13,7 @@ from flowsched.cluster.records import Group, JobRecord, TaskClass, TaskRecord
 from flowsched.cluster.transaction import Transaction
 from flowsched.rounds.values import Place
 
-__all__ = ["Choice", "Plan", "Room", "emptiest", "first", "lacking", "together"]
+__all__ = ["Choice", "Pick", "Plan", "Room", "emptiest", "first", "lacking", "together"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,6 +95,10 @@ class Room:
 
 Choice = Callable[[Room, TaskClass, Ints], Floats]
 """Scores of machines (columns of a `Room`) for a task of a class: it starts on the first of the least score."""
+
+
+Pick = Callable[[Room, TaskClass, int], tuple[int, ...] | None]
+"""Devices for a task of a class on a machine (a row), where it has room by all else; None for no room."""
 
 
 def emptiest(room: Room, cls: TaskClass, columns: Ints) -> Floats:

@@ -27,7 +27,7 @@ class Runs:
     def __init__(self, resources: Sequence[str]) -> None:
         self._resources = tuple(resources)
         self._task, self._machine, self._how = array("q"), array("q"), bytearray()
-        self._start, self._end = array("d"), array("d")
+        self._start, self._ready, self._end = array("d"), array("d"), array("d")
         self._amounts = [array("q") for _ in resources]
         self._row: dict[Hashable, int] = {}
         self._racks: list[Hashable] = []
@@ -42,9 +42,14 @@ class Runs:
         self._task.append(task)
         self._machine.append(self._row[machine])
         self._start.append(now)
+        self._ready.append(math.nan)
         self._end.append(math.nan)
         self._how.append(0)
         return len(self._how) - 1
+
+    def ready(self, run: int, now: float) -> None:
+        """Note that a run has read its input."""
+        self._ready[run] = now
 
     def end(self, run: int, now: float, how: int) -> None:
         """End a run as one of `COMPLETED`, `STOPPED`, `FAILED`."""
@@ -79,6 +84,7 @@ class Runs:
             "task": np.array(self._task[:n]),
             "machine": np.array(self._machine[:n]),
             "start": np.array(self._start[:n]),
+            "ready": np.array(self._ready[:n]),
             "end": np.array(self._end[:n]),
             "how": np.frombuffer(bytes(self._how), np.uint8),
         }

@@ -18,7 +18,7 @@ from flowsched.scheduler import Scheduler
 from flowsched.sim.baselines import Greedy, capacity, drf, fair, fifo, sjf
 from flowsched.sim.gavel import Gavel
 from flowsched.sim.lines import Queue
-from flowsched.sim.packers import Tetris, at_random, least_fragmentation
+from flowsched.sim.packers import LeastFragmentation, Tetris, at_random
 from flowsched.sim.room import first
 from flowsched.sim.values import Schedules
 from flowsched.sim.workload import Workload
@@ -40,7 +40,7 @@ SCHEDULERS: Mapping[str, str] = MappingProxyType(
         "gavel": "Gavel's max-min fairness of throughput by GPU model, without its time slices; needs SciPy",
         "tetris": "Tetris: the task best aligned with what a machine has left",
         "fgd": "in order of arrival, where the least of the GPUs is spoiled for the workload (FGD)",
-        "random": "in random order, on a random machine with room",
+        "random": "in random order, on a random machine with room, a share on a random GPU of it",
     }
 )
 """Names of schedulers, and what each does."""
@@ -103,13 +103,16 @@ def _imported(module: str, attribute: str) -> Callable[[Workload, int], Any]:
 
 
 def _random(work: Workload, seed: int) -> Greedy:
-    order, choice = at_random(seed)
-    return Greedy(order, work.resources, choice)
+    order, choice, pick = at_random(seed)
+    return Greedy(order, work.resources, choice, pick=pick)
 
 
 def _fgd(work: Workload, seed: int) -> Greedy:
     tasks: list[Task] = [task for arrival in work.arrivals for task in arrival.job.tasks]
-    return Greedy(fifo, work.resources, least_fragmentation(tasks, work.resources) if tasks else first)
+    if not tasks:
+        return Greedy(fifo, work.resources, first)
+    choice = LeastFragmentation(tasks, work.resources)
+    return Greedy(fifo, work.resources, choice, pick=choice.pick)
 
 
 def _gavel(work: Workload, seed: int) -> Gavel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flowsched.sim.metrics import Metrics, Percentiles
@@ -30,6 +30,8 @@ _CODES = {
     "UNDECIDED": "it arrived after the last round",
 }
 
+_NEAR = ("from the task's machine", "from others in its rack", "from elsewhere")
+
 _PHASES = {
     "update": "graph update",
     "solve": "solve",
@@ -52,8 +54,9 @@ class Table:
 
 def tables(metrics: Metrics) -> list[Table]:
     """Return all tables, in reading order."""
-    found = [_tasks(metrics), _usage(metrics), _wait(metrics), _latency(metrics), _network(metrics)]
-    return found[:2] + [table for table in (_fragmentation(metrics), _energy(metrics)) if table.rows] + found[2:]
+    found = [_tasks(metrics), _usage(metrics), _fragmentation(metrics), _energy(metrics), _input(metrics)]
+    found += [_wait(metrics), _turnaround(metrics), _latency(metrics), _network(metrics)]
+    return [table for table in found if table.rows]
 
 
 def facts_line(metrics: Metrics) -> str:
@@ -67,6 +70,7 @@ def facts_line(metrics: Metrics) -> str:
     parts += [f"{what} {facts[what]}" for what in ("policy", "scheduler") if what in facts]
     parts += [rounds, f"{duration(facts['end'])} simulated in {duration(metrics.wall_seconds)}"]
     parts += [f"arrivals {facts['compress']:g} times as fast as recorded"] if "compress" in facts else []
+    parts += [f"links of {facts['network']}"] if facts.get("network") else []
     parts += ["no task ever ends"] if facts.get("hold") else []
     parts += ["the time to decide is charged"] if facts["charge_solver"] else []
     return ", ".join(parts)
@@ -194,6 +198,15 @@ def _energy(metrics: Metrics) -> Table:
     return Table(f"Energy, by {metrics.facts.get('power')}", ("", "energy", "mean", "peak"), rows)
 
 
+def _input(metrics: Metrics) -> Table:
+    counts, rows = metrics.counts, list[tuple[str, ...]]()
+    near = counts["data_on_machine"], counts["data_in_rack"]
+    for label, read in zip(_NEAR, (*near, counts["data_read"] - sum(near)), strict=True):
+        if counts["data_read"]:
+            rows.append((label, amount(read, ""), _percent(max(read, 0.0) / counts["data_read"])))
+    return Table("Input of tasks", ("", "read", "share"), rows)
+
+
 def energy(joules: float) -> str:
     """Return an energy in a suitable unit, to three digits."""
     if math.isnan(joules):
@@ -227,6 +240,14 @@ def _wait(metrics: Metrics) -> Table:
     return Table("Waiting time, from arrival to first start", ("", "p50", "p90", "p99", "max", "mean"), rows)
 
 
+def _turnaround(metrics: Metrics) -> Table:
+    done, reading = metrics.turnaround(), metrics.reading()
+    rows = [_distribution(f"{done.n:,} tasks that completed", done)] if done.n else []
+    if reading.max > 0:
+        rows.append(_distribution(f"{reading.n:,} that read input, for that", reading))
+    return Table("Turnaround, from arrival to end", ("", "p50", "p90", "p99", "max", "mean"), rows)
+
+
 def _latency(metrics: Metrics) -> Table:
     rows = [_distribution(label, metrics.latency(phase)) for phase, label in _PHASES.items()]
     return Table("Decision latency per round (wall clock)", ("", "p50", "p90", "p99", "max", "mean"), rows)
@@ -236,7 +257,7 @@ def _network(metrics: Metrics) -> Table:
     rounds, counts = metrics.rounds, metrics.counts
     slow = metrics.slowdown()
     changes = Percentiles.of(rounds["changes"].astype(float))
-    rows: Iterable[tuple[str, str]] = (
+    rows = (
         ("rounds", f"{counts['rounds']:,.0f}"),
         (
             "network at its largest",
@@ -252,7 +273,4 @@ def _network(metrics: Metrics) -> Table:
         ("work lost", duration(counts["lost_seconds"])),
         ("bounded slowdown (mean, p99)", f"{slow.mean:,.2f}, {slow.p99:,.2f}" if slow.n else "-"),
     )
-    if counts["data_read"]:
-        near = [counts[name] / counts["data_read"] for name in ("data_on_machine", "data_in_rack")]
-        rows = (*rows, ("input on the task's machine, in its rack", f"{_percent(near[0])}, {_percent(near[1])}"))
-    return Table("Rounds and network", ("", ""), tuple(rows))
+    return Table("Rounds and network", ("", ""), rows)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -29,6 +29,8 @@ from flowsched.sim import runs
 from flowsched.sim.audit import AuditError, AuditInventory
 from flowsched.sim.clock import Clock
 from flowsched.sim.execution import Execution, Runner
+from flowsched.sim.inputs import WHERE, Inputs
+from flowsched.sim.links import NetworkModel
 from flowsched.sim.power import PowerMeter, PowerModel
 from flowsched.sim.runs import FAILED, STOPPED, Runs
 from flowsched.sim.workload import Arrival, Workload
@@ -50,7 +52,8 @@ class TaskState:
 
     `left` is the remaining run time; `row` numbers the tasks in order of arrival; `attempt` counts starts, so that a stale end is recognised; `machine` and `devices` are
     those of the last start, `run` is its number among all runs.  `waited` counts the waits before each start, `since` is when the present one began; `lost` is
-    work that was thrown away.
+    work that was thrown away.  `ready` is when the present run had read its input, infinite while it reads, and `reading`
+    are the seconds of earlier runs for that.
     """
 
     id: Hashable
@@ -72,6 +75,12 @@ class TaskState:
     lost: float = 0.0
     user: Hashable = None
     run: int = -1
+    ready: float = math.nan
+    reading: float = 0.0
+
+    def read_until(self, now: float) -> float:
+        """Return the seconds for which the present run has read its input."""
+        return max(min(self.ready, now) - self.started, 0.0)
 
 
 class World:
@@ -86,6 +95,7 @@ class World:
     execution : Execution or None
         True execution of tasks; None for the workload's durations.  With one, machines may be overcommitted.
     power : PowerModel or None
+    network : NetworkModel or None
     happened : callable
         Called after every event; the events for the scheduler gather in `pending`.
 
@@ -99,8 +109,8 @@ class World:
         Tasks by state: `NOT_ARRIVED`, `WAITING`, `RUNNING`, `COMPLETED`.
     lost_seconds : float
         Seconds of work lost.
-    data : dict of str to float
-        Input of tasks at their starts: all, what lies on their machine, and what lies on others in its rack.
+    inputs : Inputs
+        What tasks read, and from where.
     task_failures : int
         Tasks that failed for want of a resource.
     interrupted : bool
@@ -114,6 +124,7 @@ class World:
         resume: bool,
         execution: Execution | None,
         power: PowerModel | None,
+        network: NetworkModel | None,
         happened: Callable[[], None],
     ) -> None:
         self.clock = clock
@@ -127,7 +138,7 @@ class World:
         self.failures = 0
         self.task_failures = 0
         self.lost_seconds = 0.0
-        self.data = {"data_read": 0.0, "data_on_machine": 0.0, "data_in_rack": 0.0}
+        self.inputs = Inputs(network, clock, self.inventory.machine, lambda task: self._work(self.tasks[task]))
         self._workload = workload
         self._resume = resume
         self._happened = happened
@@ -230,6 +241,7 @@ class World:
                 self.power.away(event.id)
             for task in self.inventory.remove_machine(event.id):
                 self._stop(self.tasks[task])
+            self.inputs.gone(event.id)
             if self._runner is not None:
                 self._runner.remove_machine(event.id)
         elif isinstance(event, MachineDrained):
@@ -274,25 +286,22 @@ class World:
         task.run = self.runs.begin(task.row, task.machine, self.inventory.demand(task.id), now)
         if self.power is not None:
             self.power.begin(task.id, task.machine, self.inventory.demand(task.id))
-        if source := self.inventory.task(task.id).data:
-            self._read(dict(source), task.machine)
+        data = self.inventory.task(task.id).data
+        assert isinstance(data, tuple), "a task keeps pairs"
+        if data and self.inputs.begin(task.id, data, task.machine):
+            task.ready = math.inf
+        else:
+            self._work(task)
+
+    def _work(self, task: TaskState) -> None:
+        """Let a task work that has all its input."""
+        task.ready = self.clock.now
+        self.runs.ready(task.run, task.ready)
         pace = self._pace(task) if task.id in self._workload.run_times else 1.0
         if self._runner is not None:
             self._runner.start(task.id, self.inventory.where(task.id), self.inventory.demand(task.id), task.left, pace)
         elif math.isfinite(task.left):
             self.clock.after(task.left / pace, (task, task.attempt), self._end)
-
-    def _read(self, source: Mapping[Hashable, float], machine: Hashable) -> None:
-        """Count the input of a task that starts on a machine."""
-        rack = self._rack(machine)
-        self.data["data_read"] += sum(source.values())
-        self.data["data_on_machine"] += source.get(machine, 0.0)
-        near = (amount for other, amount in source.items() if other != machine and self._rack(other) == rack)
-        self.data["data_in_rack"] += sum(near) if rack is not None else 0.0
-
-    def _rack(self, machine: Hashable) -> Hashable | None:
-        state = self.inventory.machine(machine)
-        return None if state is None else state.rack
 
     def _pace(self, task: TaskState) -> float:
         """Return by how much faster than its duration says a task runs on its machine."""
@@ -303,24 +312,28 @@ class World:
         return pace
 
     def _stop(self, task: TaskState) -> None:
-        ran = self.clock.now - task.started
-        self.runs.end(task.run, self.clock.now, STOPPED)
-        if self._runner is not None:
+        now = self.clock.now
+        read = task.read_until(now)
+        self.runs.end(task.run, now, STOPPED)
+        if math.isinf(task.ready):
+            self.inputs.stop(task.id)
+        elif self._runner is not None:
             self._runner.stop(task.id)
         if self._resume:
-            task.left = max(task.left - ran * self._paces.get(task.id, 1.0), 0.0)
-        else:
-            self._lose(task)
+            worked = now - task.started - read
+            task.left = max(task.left - worked * self._paces.get(task.id, 1.0), 0.0)
+        lost = read if self._resume else now - task.started
+        self._lose(task, lost)
+        task.reading += read
         if self.power is not None:
-            self.power.end(task.id, 0.0 if self._resume else ran)
+            self.power.end(task.id, lost)
         task.since = self.clock.now
         self._set_state(task, WAITING)
 
-    def _lose(self, task: TaskState) -> None:
-        """Throw away what a task has done since its start."""
-        ran = self.clock.now - task.started
-        task.lost += ran
-        self.lost_seconds += ran
+    def _lose(self, task: TaskState, seconds: float) -> None:
+        """Throw away so much of what a task has done."""
+        task.lost += seconds
+        self.lost_seconds += seconds
 
     def _end(self, attempt: tuple[TaskState, int]) -> None:
         task, number = attempt
@@ -330,6 +343,7 @@ class World:
     def _finish(self, task: Hashable) -> None:
         state = self.tasks[task]
         state.ended = self.clock.now
+        state.reading += state.read_until(state.ended)
         self.runs.end(state.run, state.ended, runs.COMPLETED)
         if self.power is not None:
             self.power.end(task)
@@ -343,7 +357,8 @@ class World:
         state = self.tasks[task]
         self.task_failures += 1
         self.runs.end(state.run, self.clock.now, FAILED)
-        self._lose(state)
+        self._lose(state, self.clock.now - state.started)
+        state.reading += state.read_until(self.clock.now)
         if self.power is not None:
             self.power.end(task, self.clock.now - state.started)
         state.since = self.clock.now
@@ -360,6 +375,7 @@ class World:
     def task_table(self, end: float) -> dict[str, list[Any]]:
         """Return a row per task that has arrived, by columns; what waits has waited until `end`."""
         states = list(self.tasks.values())
+        read = [self.inputs.read(task.id, end) for task in states]
         return {
             "task": [task.id for task in states],
             "job": [task.job for task in states],
@@ -376,6 +392,8 @@ class World:
             "duration": [task.duration for task in states],
             "waited": [task.waited + (max(end - task.since, 0.0) if task.state == WAITING else 0.0) for task in states],
             "lost": [task.lost for task in states],
+            "reading": [task.reading + (task.read_until(end) if task.state == RUNNING else 0.0) for task in states],
+            **{f"read_{where}": [amounts[i] for amounts in read] for i, where in enumerate(WHERE)},
         }
 
     def counted(self) -> list[int]:

@@ -63,7 +63,7 @@ def child(kind: str, machines: int, rounds: int, seed: int, sizes: list[int] | N
     resources = ("cpu", "mem")
     scheduler: Any = RandomPlacement(seed) if kind == SLOTS_ONLY else Scheduler(resources=resources)
     if kind == FILTER:
-        order, choice = at_random(seed)
+        order, choice, _ = at_random(seed)
         scheduler = Greedy(order, resources, choice)
     scheduler.apply(
         *(MachineAdded(m, {"cpu": 24, "mem": 64}, f"r{m // 40}", slots=24, time=0.0) for m in range(machines))
