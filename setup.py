@@ -29,7 +29,6 @@ except ImportError:
 MODULES = (
     "_guard",
     "_cs",
-    "_lap",
     "_ns",
     "_pairs",
     "_scaling",
@@ -41,7 +40,7 @@ MODULES = (
 PUBLIC = ("_simple", "cluster._records")
 """Users meet their classes, so these have docstrings: a fiftieth of the wheel in all modules."""
 
-HOT = ("_cs", "_ns", "_scaling", "_lap", "fgm._course")
+HOT = ("_cs", "_ns", "_scaling", "fgm._course")
 """Compiled for speed (``-O3`` is larger by an eighth and no faster); the others, which mostly call Python, for size."""
 
 SHARED = "_flowsched_views"

@@ -1,4 +1,4 @@
-"""The compiled cost scaling for whole networks; callers use `flowsched.network`."""
+"""The compiled cost scaling for whole networks, and dense assignment; callers use `flowsched.network`."""
 
 from typing import Any, Final, final
 
@@ -38,3 +38,8 @@ def solve(
     stop: int,
     /,
 ) -> tuple[int, Any, Any, dict[str, Any]]: ...
+def match(cost: NDArray[np.int64], /) -> tuple[NDArray[np.int32], NDArray[np.int64]]: ...
+
+@final
+class Assignment:
+    def __init__(self, cost: NDArray[np.int64]) -> None: ...

@@ -62,6 +62,7 @@ import numpy as np
 
 include "_faults.pxi"
 include "_wide.pxi"
+include "_lap.pxi"      # dense assignment, a solver of its own: a module's own frame is as large as its code
 
 cdef int64_t CINF = <int64_t> 1 << 62      # unlimited
 cdef int64_t VOLUME_MAX = <int64_t> 1 << 60

@@ -14,9 +14,9 @@ from faults import fail_object
 from ortools.graph.python import min_cost_flow as ortools_mcf
 
 import flowsched as fs
-from flowsched import _lap, _simple
+from flowsched import _scaling, _simple
 
-MODULES = {"_simple": _simple, "_lap": _lap}
+MODULES = {"_simple": _simple, "_scaling": _scaling}
 HOOKED = _simple.fail_at(0, 0) is not None
 
 
@@ -205,7 +205,7 @@ def test_every_fault_point(module, kind):
     net.solve()
     calls = {
         "_simple": [built, lambda: answers(built()), lambda: net.set_cost([0, 1], [1, 4]), net.cost_range],
-        "_lap": [lambda: fs.assignment(cost)],
+        "_scaling": [lambda: fs.assignment(cost)],
     }[module]
     fail_at, found = MODULES[module].fail_at, 0
     for call in calls:

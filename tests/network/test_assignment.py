@@ -8,7 +8,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
 import flowsched as fs
-from flowsched import _lap
+from flowsched import _scaling
 
 
 def draw(rng, kind, shape):
@@ -45,7 +45,7 @@ def test_the_prices_prove_it(shape):
     rng = np.random.default_rng(1)
     for top in (2, 50, 10**6):
         cost = np.ascontiguousarray(np.sort(rng.integers(0, top, sorted(shape)), axis=1)[:, ::-1])
-        columns, price = _lap.match(cost)
+        columns, price = _scaling.match(cost)
         reduced = cost - price
         assert (reduced[np.arange(len(cost)), columns] == reduced.min(axis=1)).all()
         if shape[0] != shape[1]:

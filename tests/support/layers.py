@@ -13,7 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src" / PACKAGE
 
 ROOMS = {
     "ground": "exceptions boundary version _guard _pairs",
-    "kernel": "_cs _ns _simple _lap _scaling",
+    "kernel": "_cs _ns _simple _scaling",
     "network": "network",
     "nx_backend": "nx_backend",
     "cluster": "cluster",

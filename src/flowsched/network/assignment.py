@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-import flowsched._lap as _lap
+import flowsched._scaling as _scaling
 from flowsched.exceptions import CostRangeError, InfeasibleError, InputError
 from flowsched.network.arguments import integers
 from flowsched.network.matrices import elements, refuse_masked
@@ -110,8 +110,8 @@ def _whole(
 def _dense(cost: Int64Array) -> tuple[Int64Array, Int64Array]:
     n, m = cost.shape
     if n <= m:
-        return np.arange(n), _lap.match(np.ascontiguousarray(cost))[0].astype(np.int64)
-    rows = _lap.match(np.ascontiguousarray(cost.T))[0].astype(np.int64)
+        return np.arange(n), _scaling.match(np.ascontiguousarray(cost))[0].astype(np.int64)
+    rows = _scaling.match(np.ascontiguousarray(cost.T))[0].astype(np.int64)
     columns = np.argsort(rows)
     return rows[columns], columns
 
