@@ -147,7 +147,7 @@ cdef double SCARCE = 0.35               # of the sum of |b|: a network is conges
 cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
-cdef double RUSH = 8                     # the price of what is missing rises e**RUSH times in the course of the limit
+cdef double RUSH = 7                     # the price of what is missing rises e**RUSH times in the course of the limit
 cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
