@@ -70,7 +70,7 @@ nevertheless is routed with little regard to costs (_complete.pxi), in a copy: t
 What a pivot costs
 ------------------
 The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
-networks have their nodes numbered in preorder now and then (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
+networks have their nodes numbered in preorder after many pivots or moves (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
 depths count, so either the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
 
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
