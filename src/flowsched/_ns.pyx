@@ -70,7 +70,7 @@ nevertheless is routed with little regard to costs (_complete.pxi), in a copy: t
 What a pivot costs
 ------------------
 The way up the tree to the leaving arc or the apex, and the nodes whose potentials change.  What a step of either reads is kept small and apart, and large
-networks have their nodes numbered in preorder now and then (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
+networks have their nodes numbered in preorder after many pivots or moves (`renumber`), as the time goes where memory is waited for.  Only differences of potentials and of
 depths count, so either the subtree moves or all the rest: the one without the *anchor*, a node in whatever was found to be the most of the tree (`shift`).
 
 Entering arcs are looked for block by block (a block is about sqrt(m) slots), the best of the first block that has one.
@@ -140,12 +140,14 @@ cdef int32_t DEPTH_MAX = 1 << 30
 cdef int32_t PATIENCE = 10               # one in so many slots is looked at before what is missing gets dearer
 cdef int32_t WARM_BLOCK = 3              # few slots can enter after a change: the better the choice, the fewer pivots
 cdef int32_t RENUMBER_MIN = 2048         # below, all records of the nodes fit into the cache in any order
+cdef int32_t STRAY_MIN = 32768           # above, they do not fit into most second-level caches, so each potential that moves is waited for
+cdef int64_t STRAY = 8                   # so many moves for each slot are worth the numbering
 cdef int32_t NOWHERE = -2147483648
 cdef double SCARCE = 0.35               # of the sum of |b|: a network is congested if more than so much is `unplaced`, at as many nodes as there are sources
 cdef double EASE = 0.11                 # of the sum of |b|: if less is unplaced in a large network, a local repair is likely to be faster
 cdef double THIN = 8                    # a network of fewer arcs at a node is worth a coarse phase if it is congested,
 cdef double LARGE = 1500                # and of one more for each so many nodes: a pivot moves about n / 25 potentials
-cdef double RUSH = 8                     # the price of what is missing rises e**RUSH times in the course of the limit
+cdef double RUSH = 7                     # the price of what is missing rises e**RUSH times in the course of the limit
 cdef double COMPLETING = 1.8             # how long completing a flow takes, and
 cdef double HANDING = 0.7                # handing it over, in units of what loading took
 
@@ -249,6 +251,7 @@ cdef class Simplex:
     # ------------------------------------------------------------------------------------------------------------
     cdef int32_t cycle_slot        # it closes the unlimited cycle
     cdef int64_t worn              # pivots since the nodes were numbered
+    cdef int64_t ordered           # and potentials that had moved in this solve by then
     cdef int64_t pivots, degenerate, scanned, moved, sketched
     cdef int64_t unplaced          # of the supplies: it finds no room on the paths of the first tree
     cdef int32_t jams, sources     # nodes where some finds none; nodes of excess
@@ -355,7 +358,7 @@ cdef class Simplex:
 
     cdef int fill(self) except -1 nogil:
         """Lay the arcs out in slots, with the flow to start from if there is one."""
-        cdef int32_t a, u, v, e, k, rows, rest, rank, place, runs = self.slots // RUN
+        cdef int32_t a, u, v, e, k, rows, rest, rank, place, runs = self.slots // RUN, run = -1, start = 0
         cdef int64_t lo = 0, cap, flow
         cdef bint lowers = self.lower.shape[0] > 0, loaded = self.load.shape[0] > 0
         k = max(<int32_t>sqrt(<double>runs), 1)
@@ -374,9 +377,11 @@ cdef class Simplex:
             rank = self.first[u]
             self.first[u] = rank + 1
             place = rank // RUN
-            if place < runs:
-                place = (place % k) * rows + min(place % k, rest) + place // k
-            place = place * RUN + rank % RUN
+            if place != run:            # one division for a run, as most arcs come in the order of their tails
+                run = start = place
+                if run < runs:
+                    start = (run % k) * rows + min(run % k, rest) + run // k
+            place = start * RUN + rank % RUN
             self.slot[place].tail, self.slot[place].head, self.slot[place].cost = u, v, self.cost[a]
             self.room[place] = cap
             self.code[place] = 2 * a
@@ -766,6 +771,7 @@ cdef class Simplex:
             self.slot[e].tail, self.slot[e].head = number[self.slot[e].tail], number[self.slot[e].head]
         self.pot, self.link, self.slack, self.node, self.name, self.anchor = pot, link, slack, node, name, number[self.anchor]
         self.worn = 0
+        self.ordered = self.moved
         return self.find_nodes() if self.placed else 0
 
     cdef int poll(self) except -1 nogil:
@@ -817,7 +823,7 @@ cdef class Simplex:
         cdef int status
         block = max(block * <int32_t>sqrt(<double>self.slots) // 4, 3) * 4
         while True:
-            if self.worn >= self.n and self.n >= RENUMBER_MIN:
+            if self.worn >= self.n and self.n >= RENUMBER_MIN or self.moved - self.ordered >= STRAY * self.slots and self.n >= STRAY_MIN:
                 self.renumber()
                 pot = &self.pot[0]
             best = bar = kept = 0
@@ -1517,7 +1523,7 @@ cdef class Simplex:
 
     cdef int begin(self, double time_limit, double rescue) except -1:
         self.begun, self.limit, self.rescue, self.looked, self.whole = time.monotonic(), time_limit, rescue, 0, False
-        self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = 0
+        self.pivots = self.degenerate = self.scanned = self.moved = self.sketched = self.ordered = 0
         return 0
 
     cdef int keep(self) except -1:

@@ -12,6 +12,7 @@ from netmodel import Mirror, from_problem, solved
 from strategies import random_problem
 
 from flowsched.exceptions import InfeasibleError, UnboundedError
+from flowsched.experiments.solver import general
 from flowsched.network import INF, FlowNetwork
 from flowsched.network.problem import FlowProblem
 
@@ -89,6 +90,22 @@ def test_a_basis_whose_nodes_were_numbered_anew(seed):
     with pytest.raises(InfeasibleError) as error:
         mirror.net.solve(algorithm=SIMPLEX)
     oracles.check_cut(problem, mirror.cut(error.value))
+
+
+def test_a_basis_whose_nodes_were_numbered_anew_for_what_moved():
+    """A pivot of a grid moves so many potentials that nodes are renumbered long before as many pivots as nodes."""
+    problem = general.grid(128, 260, 0)
+    net = FlowNetwork()
+    net.add_nodes(problem.supply)
+    arcs = net.add_arcs(problem.tail, problem.head, problem.capacity, problem.cost)
+    stats = net.solve(algorithm=SIMPLEX).stats
+    net.certify()
+    assert stats["moved"] > 40 * len(arcs)
+    assert stats["pivots"] < len(problem.supply)
+    net.set_cost(arcs[::1000], 7)
+    stats = net.solve(algorithm=SIMPLEX).stats
+    net.certify()
+    assert stats["resumed"]
 
 
 def diamond() -> tuple[FlowNetwork, np.ndarray]:
