@@ -222,7 +222,7 @@ class DaskExecutor(Adapter[Held]):
     async def _look(self) -> None:
         """Tell which workers have come and gone."""
         self._workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
-        now: dict[Hashable, MachineAdded | None] = {}
+        now: dict[Hashable, MachineAdded] = {}
         for address, info in self._workers.items():
             has = {"cpu": info["nthreads"], "mem": info["memory_limit"] / 2**20, **info["resources"]}
             capacity = {name: has[name] for name in self._resources if name in has}
