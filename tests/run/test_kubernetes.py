@@ -212,7 +212,7 @@ def test_a_run_on_a_node_that_takes_no_pods_now_is_found_by_the_next_driver(
     async def first() -> str:
         async with dying(driver()) as one:
             one.submit(tasks({"a": line}), {"a": line})
-            await until(lambda: (tmp_path / "begun").exists() and state.running)
+            await until(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text().endswith("\n"))
         return (tmp_path / "begun").read_text().strip()
 
     async def second(node: str) -> None:

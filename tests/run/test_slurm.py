@@ -33,6 +33,11 @@ def ask(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
+def said(path: Path) -> bool:
+    """Return True once a line was written to a file; it is there before."""
+    return path.exists() and path.read_text().endswith("\n")
+
+
 def tasks(commands: dict[str, Any], demand: dict[str, float] | None = None) -> fs.JobSubmitted:
     return fs.JobSubmitted("job", [fs.Task(id, demand or {"cpu": 1}) for id in commands])
 
@@ -154,7 +159,7 @@ def test_a_run_on_a_drained_node_goes_on_and_no_other_begins_there(tmp_path: Pat
         async with driver() as one:
             line = f"echo $SLURMD_NODENAME >> {tmp_path}/nodes; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
             first = one.submit(tasks({"a": line}), {"a": line})["a"]
-            while not (tmp_path / "nodes").exists():
+            while not said(tmp_path / "nodes"):
                 await asyncio.sleep(0.02)
             node = (tmp_path / "nodes").read_text().strip()
             ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
@@ -216,7 +221,7 @@ def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_
     async def first() -> str:
         async with dying(driver()) as one:
             one.submit(tasks({"a": line}), {"a": line})
-            while not (tmp_path / "begun").exists():
+            while not said(tmp_path / "begun"):
                 await asyncio.sleep(0.02)
         return (tmp_path / "begun").read_text().strip()
 
