@@ -230,7 +230,8 @@ def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_
         future = one.attach({"a": line})["a"]
         async with one:
             assert [run.machine for run in one.running()] == [node]
-            assert one.scheduler.cluster.machines[node].drained
+            # A node of which Slurm has heard nothing may answer at any time.
+            assert one.scheduler.cluster.machines[node].drained or state == "noresp"
             await asyncio.sleep(0.5)
             (tmp_path / "go").touch()
             assert await future == 0
