@@ -119,6 +119,37 @@ def test_a_run_that_stops_holds_its_quota() -> None:
     assert dict(step(sched, 3.0).placements) == {"b0": "m", "y0": "n"}
 
 
+@pytest.mark.parametrize("gone", ["task", "job"])
+@pytest.mark.parametrize("over", ["user", "job"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_that_stops_holds_its_quota_when_its_task_is_gone(
+    tmp_path: Path, gone: str, over: str, moved: bool
+) -> None:
+    """Its machine still works for it; also after an export."""
+    quotas = fs.Quotas({"ann" if over == "user" else "z": {"cpu": 2}}, over=over)
+    sched = fs.Scheduler(fs.Policy(quotas=quotas, preemption=fs.PreemptionCost(graceful=True)))
+    sched.apply(fs.MachineAdded("m", {"cpu": 2}), job("z", "ann", 2, 5, cpu=1), fs.MachineAdded("n", {"cpu": 2}))
+    sched.apply(fs.MachineDrained("n"))
+    step(sched)
+    sched.apply(job("b", "bob", 1, 0, cpu=2))
+    assert len(step(sched, 1.0).preemptions) == 2
+    sched.apply(fs.TaskRemoved("z0"), fs.TaskRemoved("z1")) if gone == "task" else sched.apply(fs.JobRemoved("z"))
+    sched.apply(fs.MachineUpdated("n", {"cpu": 2}))
+    name = "y" if over == "user" else "z"
+    if gone == "job" or over == "user":
+        sched.apply(job(name, "ann", 1, 5, cpu=1))
+    else:
+        sched.apply(fs.TaskSubmitted("z", fs.Task("z9", {"cpu": 1})))
+    if moved:
+        sched.export(tmp_path / "state")
+        sched = fs.Scheduler.import_state(tmp_path / "state")
+    rnd = step(sched, 2.0)
+    assert not rnd.placements and "QUOTA" in codes(rnd).values()
+    for run, stop in list(sched.cluster.stopping.items()):
+        sched.apply(fs.TaskStopped(stop.task, run=run))
+    assert len(step(sched, 3.0).placements) == 2
+
+
 def test_a_told_start_may_exceed_a_quota() -> None:
     sched = world(fs.Policy(quotas={"ann": {"cpu": 2}}), job("a", "ann", 5, cpu=1))
     sched.apply(*(fs.TaskStarted(f"a{i}", "m0") for i in range(3)))

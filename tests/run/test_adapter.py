@@ -12,33 +12,37 @@ from hypothesis import strategies as st
 
 import flowsched as fs
 from flowsched.run import Run
-from flowsched.run.adapter import Adapter, Folder, record, recorded
+from flowsched.run.adapter import Adapter, Folder, Held, record, recorded
 
 MACHINES = st.dictionaries(
-    st.sampled_from("abc"),
-    st.one_of(st.none(), st.builds(lambda cpus: {"cpu": cpus}, st.integers(1, 3))),
+    st.sampled_from("abc"), st.tuples(st.builds(lambda cpus: {"cpu": cpus}, st.integers(1, 3)), st.booleans())
 )
+"""What there is: capacities, and marks of machines that take no new tasks."""
 
 
-@given(st.lists(MACHINES, max_size=8))
-def test_what_is_shown_is_what_a_scheduler_has(views: list[dict[str, dict[str, float] | None]]) -> None:
-    sched, adapter = fs.Scheduler(resources=("cpu",)), Adapter()
+@given(st.lists(MACHINES, max_size=8), st.sets(st.sampled_from("abc")))
+def test_what_is_shown_is_what_a_scheduler_has(
+    views: list[dict[str, tuple[dict[str, float], bool]]], used: set[str]
+) -> None:
+    sched, adapter = fs.Scheduler(resources=("cpu",)), Adapter[Held]()
+    adapter.held = {number: Held(Run(number, number, id)) for number, id in enumerate(used)}
     told: list[Any] = []
     adapter.tell = told.append
     known: set[str] = set()
     for view in views:
-        now = {id: None if has is None else fs.MachineAdded(id, has, labels={"name": id}) for id, has in view.items()}
+        now = {id: fs.MachineAdded(id, has, labels={"name": id}) for id, (has, _) in view.items()}
+        unused = {id for id, (_, drained) in view.items() if drained}
         del told[:]
-        adapter.show(now)
+        adapter.show(now, unused)
         sched.apply(*told)
-        # A machine that takes no new tasks when it is first seen is told once it does.
-        known = {id for id in view if id in known or view[id] is not None}
+        # A machine that takes no new tasks when it is first seen is told once it does, or where it has runs.
+        known = {id for id in view if id in known or id not in unused or id in used}
         there = {id: (m.drained, m.machine.capacity) for id, m in sched.cluster.machines.items()}
         assert there.keys() == known
         for id, (drained, capacity) in there.items():
-            assert drained == (view[id] is None) and (drained or capacity == view[id])
+            assert drained == (id in unused) and (drained or capacity == view[id][0])
         del told[:]
-        adapter.show(now)
+        adapter.show(now, unused)
         assert not told
 
 

@@ -18,8 +18,11 @@ from flowsched.run.ahead import RECENT, WORTH, Room
 class Timed(FakeExecutor):
     """Runs that end by themselves, and are told so after a while."""
 
-    def __init__(self, seconds: dict[str, float], machines: dict[str, float], holding: bool, latency: float) -> None:
+    def __init__(
+        self, seconds: dict[str, float], machines: dict[str, float], holding: bool, latency: float, fetch: float = 0.0
+    ) -> None:
         super().__init__({}, holding)
+        self.fetch = fetch
         self.machines = dict(machines)
         self.seconds, self.latency = seconds, latency
         self.begun: list[tuple[float, Any]] = []
@@ -35,8 +38,12 @@ class Timed(FakeExecutor):
             loop.call_later(self.seconds[str(task)], self._over, number)
 
     def _over(self, number: int) -> None:
-        if number in self.running:
-            asyncio.get_running_loop().call_later(self.latency, self.tell, self.end(number, "ended"))
+        loop = asyncio.get_running_loop()
+        if self.fetch:
+            loop.call_later(self.latency, self.tell, self.leave(number))
+            loop.call_later(self.latency + self.fetch, lambda: self.tell(self.end(number, "ended")))
+        elif number in self.running:
+            loop.call_later(self.latency, self.tell, self.end(number, "ended"))
 
 
 def run(
@@ -46,6 +53,7 @@ def run(
     holding: bool = True,
     latency: float = 0.05,
     demand: dict[Hashable, float] | None = None,
+    fetch: float = 0.0,
     **options: Any,
 ) -> tuple[Timed, float, int]:
     """Run tasks of one core, the first with the best priority; return the executor, the time it took, and the most told."""
@@ -53,7 +61,7 @@ def run(
 
     async def main() -> tuple[Timed, float, int]:
         nonlocal most
-        executor = Timed(seconds, machines, holding, latency)
+        executor = Timed(seconds, machines, holding, latency, fetch)
         executor.demand = demand or {}
         clock = asyncio.get_running_loop().time
         scheduler = fs.Scheduler(resources=("cpu",))
@@ -85,6 +93,80 @@ def test_short_runs_follow_each_other_without_a_gap() -> None:
     assert [task for _, task in executor.begun] == list(seconds) == [task for _, task in plain.begun]
     assert without > 29 * (0.03 + 0.05) and took <= 30 * 0.03 + 4 * (0.05 + 0.02)
     assert 2 < most <= 2 * (1 + 3), "ceil(lag / 0.03) times the capacity, as the lag is 0.05 and a round"
+
+
+def overtaken(executor: Timed, seconds: dict[str, float]) -> list[float]:
+    """Return for each pair that began out of order by how much; what begins within a millisecond begins at once."""
+    place = {task: i for i, task in enumerate(seconds)}
+    begun = [(time, place[task]) for time, task in executor.begun]
+    pairs = [(first, then) for i, first in enumerate(begun) for then in begun[i + 1 :] if first[1] > then[1]]
+    return [then[0] - first[0] for first, then in pairs if then[0] > first[0] + 1e-3]
+
+
+@pytest.mark.parametrize("latency", [0.002, 0.006, 0.012])
+@pytest.mark.parametrize("holding", [False, True])
+def test_of_several_machines_the_first_to_be_free_gets_the_best_task(latency: float, holding: bool) -> None:
+    """They follow each other with hardly a gap, and none is overtaken."""
+    seconds = {f"t{i}": 0.03 for i in range(90)}
+    executor, took, most = run(seconds, {"m0": 1, "m1": 1, "m2": 1}, latency=latency, holding=holding)
+    assert not overtaken(executor, seconds)
+    lag = 0.0 if holding else latency
+    assert took < 30 * (0.03 + lag) * 1.05 and most <= 6
+    uneven = {task: 0.03 + 0.003 * (i * 7 % 11 - 5) / 5 for i, task in enumerate(seconds)}
+    executor, _, _ = run(uneven, {"m0": 1, "m1": 1, "m2": 1}, latency=latency, holding=holding)
+    late = overtaken(executor, uneven)
+    assert max(late, default=0) < 0.03 / 2 and len(late) < 0.004 * 90 * 89 / 2
+
+
+def test_a_run_that_is_unexpectedly_long_keeps_one_other_waiting() -> None:
+    seconds = {f"t{i}": 2.0 if i == 40 else 0.03 for i in range(120)}
+    executor, took, _ = run(seconds, {"m0": 1, "m1": 1, "m2": 1}, latency=0.006)
+    late = executor.begun.pop()
+    assert took < 2.5 and late[0] > executor.begun[-1][0] + 0.5
+    assert not overtaken(executor, seconds)
+
+
+def test_tasks_of_equal_priority_are_told_to_several_machines_in_numbers() -> None:
+    async def main() -> None:
+        seconds = {f"t{i}": 0.005 for i in range(400)}
+        executor = Timed(seconds, {"m0": 1, "m1": 1}, True, 0.03)
+        async with Driver(fs.Scheduler(resources=("cpu",)), executor, clock=asyncio.get_running_loop().time) as driver:
+            most = list[int]()
+            driver.on_round = lambda round: most.append(len(driver.running()))
+            job = fs.JobSubmitted("j", [fs.Task(name, {"cpu": 1}) for name in seconds])
+            await asyncio.gather(*driver.submit(job, dict.fromkeys(seconds)).values())
+            assert max(most) > 8
+
+    run_fake(main)
+
+
+def test_what_fits_on_no_machine_makes_no_rounds() -> None:
+    """It waits for ever, with tasks of other priorities around it."""
+
+    async def main() -> None:
+        seconds = {f"t{i}": 0.03 for i in range(60)} | {"big": 0.03}
+        executor = Timed(seconds, {"m0": 1, "m1": 1, "m2": 2}, True, 0.006)
+        executor.demand = {"big": 3}
+        async with Driver(fs.Scheduler(resources=("cpu",)), executor, clock=asyncio.get_running_loop().time) as driver:
+            futures = dict[Any, Any]()
+            for i, name in enumerate(seconds):
+                task = fs.Task(name, {"cpu": executor.demand.get(name, 1)})
+                futures |= driver.submit(fs.JobSubmitted(name, [task], priority=-i), {name: None})
+            big = futures.pop("big")
+            await asyncio.gather(*futures.values())
+            rounds = driver.stats["rounds"]
+            await asyncio.sleep(10.0)
+            assert not big.done() and rounds < 400 and driver.stats["rounds"] < rounds + 300
+
+    run_fake(main)
+
+
+def test_the_room_of_a_run_is_given_on_before_its_result_is_there() -> None:
+    seconds = {f"t{i}": 0.03 for i in range(40)}
+    for ahead in (None, 0.0):
+        executor, took, _ = run(seconds, {"m0": 1}, latency=0.0, fetch=0.05, ahead=ahead)
+        assert [task for _, task in executor.begun] == list(seconds)
+        assert took < 40 * (0.03 + (0.01 if ahead == 0 else 0.001)) + 0.2
 
 
 def test_an_executor_that_holds_nothing_is_told_of_no_run_too_early() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import flowsched as fs
-from flowsched.run import Ended, Failed, Run, Started, Stopped, TaskCancelledError, TaskLostError, Told
+from flowsched.run import Ended, Failed, Left, Run, Started, Stopped, TaskCancelledError, TaskLostError, Told
 from flowsched.run.dispatch import Dispatcher
 from flowsched.run.runs import PATIENCE
 from flowsched.run.work import Work
@@ -95,7 +95,7 @@ class World:
                 assert active.since == math.inf
             elif active.since == math.inf and machine not in busy and active.run.task not in dispatch.runs.stopping:
                 # It waits for room, or for its turn; only an executor that holds it back was told of it.
-                taken = dispatch.ahead._rooms[machine].taken[0] / 1e6
+                taken = (dispatch.ahead._rooms[machine].taken[0] - dispatch.ahead._rooms[machine].left[0]) / 1e6
                 assert machine in roomless or taken + self.demand[active.run.task] > self.executor.machines[machine]
                 assert active.held or (active.waits and active.run.number in self.executor.held)
                 roomless.add(machine)
@@ -108,7 +108,11 @@ class World:
                 for active in dispatch.runs.by_number.values()
                 if active.run.machine == machine and active.since < math.inf
             ]
-            assert room.taken[0] == 1e6 * sum(self.demand.get(task, 1) for task in those) <= room.capacity[0]
+            assert room.taken[0] == 1e6 * sum(self.demand.get(task, 1) for task in those)
+            assert 0 <= room.taken[0] - room.left[0] <= room.capacity[0]
+            assert len(room.since) == len(those) - sum(
+                active.left for active in dispatch.runs.by_number.values() if active.run.machine == machine
+            )
             assert (
                 machine in dispatch.ahead._beyond
                 or cluster.machines[machine].machine.capacity["cpu"] == self.executor.machines[machine]
@@ -128,7 +132,7 @@ class World:
             self.round()
             while self.late:
                 self.hear(self.late.pop(0))
-            for number in list(self.executor.running):
+            for number in [*self.executor.running, *self.executor.left]:
                 self.hear(self.executor.end(number, "stopped" if number in self.executor.asked else "ended"))
             if not self.dispatch.work and not self.dispatch.active:
                 break
@@ -141,7 +145,7 @@ class World:
 
 STEP = st.tuples(
     st.sampled_from(
-        "submit submit urgent gang limited cancel round round round machine remove fail vanish begin end end failed lost stopped "
+        "submit submit urgent gang limited cancel round round round machine remove fail vanish begin leave leave end end failed lost stopped "
         "swallow late repeat unknown refuse wait".split()
     ),
     st.integers(0, 7),
@@ -157,7 +161,7 @@ def test_histories(steps: list[tuple[str, int]], ahead: float, holding: bool) ->
     world.machine("m0")
     for what, i in steps:
         world.now += 0.5
-        running = list(executor.running)
+        running = [*executor.left, *executor.running]
         number = running[i % len(running)] if running else 0
         match what:
             case "submit":
@@ -188,6 +192,9 @@ def test_histories(steps: list[tuple[str, int]], ahead: float, holding: bool) ->
                 world.hear(fs.MachineAdded(f"m{i % 3}", {"cpu": 2}))
             case "begin" if running:
                 world.hear(Started(number))
+            case "leave" if number in executor.running:
+                world.hear(executor.leave(number))
+                world.hear(Left(number))
             case "end" | "failed" | "lost" | "stopped" if running:
                 told.append(executor.end(number, "ended" if what == "end" else what))
                 world.hear(told[-1])

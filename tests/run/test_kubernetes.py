@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("kubernetes")
 
-from killed_drivers import kill_again_and_again
+from killed_drivers import dying, kill_again_and_again
 from kube import Kube, kube
 
 import flowsched as fs
@@ -195,6 +195,50 @@ def test_a_node_that_is_not_ready_and_one_that_is_cordoned(tmp_path: Path, clust
 
     drive(client, act, lost=0.3)
     assert state.pods == {}
+
+
+@pytest.mark.parametrize("cordoned", [False, True])
+def test_a_run_on_a_node_that_takes_no_pods_now_is_found_by_the_next_driver(
+    tmp_path: Path, cluster: tuple[Kube, Any], cordoned: bool
+) -> None:
+    """The pod runs on, so it is neither deleted nor made a second time; a node that is not ready for too long is gone."""
+    state, client = cluster
+    line = f"echo $NODE >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+
+    def driver() -> Driver:
+        sched = fs.Scheduler(resources=RESOURCES, journal=tmp_path / "journal")
+        return Driver(sched, KubernetesExecutor(RESOURCES, client=client, name="mine", lost=0.5))
+
+    async def first() -> str:
+        async with dying(driver()) as one:
+            one.submit(tasks({"a": line}), {"a": line})
+            await until(lambda: (tmp_path / "begun").exists() and (tmp_path / "begun").read_text().endswith("\n"))
+        return (tmp_path / "begun").read_text().strip()
+
+    async def second(node: str) -> None:
+        one = driver()
+        future = one.attach({"a": line})["a"]
+        async with asyncio.timeout(60), one:
+            assert [run.machine for run in one.running()] == [node] and one.scheduler.cluster.machines[node].drained
+            await asyncio.sleep(0.1)
+            assert not {"lost", "started"} & one.stats.keys()
+            if cordoned:
+                await asyncio.sleep(0.6)
+                (tmp_path / "go").touch()
+            else:
+                state.power_off(node)
+                await until(lambda: node not in one.scheduler.cluster.machines)
+                (tmp_path / "go").touch()
+                await asyncio.sleep(0.6)
+                assert node not in one.scheduler.cluster.machines
+                state.power_on(node)
+            assert await future == 0
+            assert one.stats.get("lost", 0) == (not cordoned)
+
+    node = asyncio.run(first())
+    state.node(node, ready=cordoned, **({"unschedulable": True} if cordoned else {}))
+    asyncio.run(second(node))
+    assert len((tmp_path / "begun").read_text().split()) == 2 - cordoned
 
 
 def test_pods_that_wait_for_the_scheduler_are_its_tasks(tmp_path: Path, cluster: tuple[Kube, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_drivers import kill_again_and_again
+from killed_drivers import dying, kill_again_and_again
 from slurm import Slurm, slurm
 
 import flowsched as fs
@@ -30,6 +31,11 @@ def cluster() -> Iterator[Slurm]:
 
 def ask(*words: str) -> str:
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def said(path: Path) -> bool:
+    """Return True once a line was written to a file; it is there before."""
+    return path.exists() and path.read_text().endswith("\n")
 
 
 def tasks(commands: dict[str, Any], demand: dict[str, float] | None = None) -> fs.JobSubmitted:
@@ -153,7 +159,7 @@ def test_a_run_on_a_drained_node_goes_on_and_no_other_begins_there(tmp_path: Pat
         async with driver() as one:
             line = f"echo $SLURMD_NODENAME >> {tmp_path}/nodes; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
             first = one.submit(tasks({"a": line}), {"a": line})["a"]
-            while not (tmp_path / "nodes").exists():
+            while not said(tmp_path / "nodes"):
                 await asyncio.sleep(0.02)
             node = (tmp_path / "nodes").read_text().strip()
             ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
@@ -203,7 +209,56 @@ def test_a_submission_that_was_cut_off_leaves_a_held_job_which_is_cancelled(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["name"]
 
 
-def test_a_driver_that_is_killed_again_and_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["noresp", "drain", "fail"])
+def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_path: Path, state: str) -> None:
+    """The job runs on, so it is neither stopped nor begun a second time."""
+    line = f"echo $SLURMD_NODENAME >> {tmp_path}/begun; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+
+    def driver() -> Driver:
+        sched = fs.Scheduler(resources=("cpu",), journal=tmp_path / "journal")
+        return Driver(sched, SlurmExecutor(("cpu",), poll=0.1, folder=tmp_path / "runs"))
+
+    async def first() -> str:
+        async with dying(driver()) as one:
+            one.submit(tasks({"a": line}), {"a": line})
+            while not said(tmp_path / "begun"):
+                await asyncio.sleep(0.02)
+        return (tmp_path / "begun").read_text().strip()
+
+    async def second(node: str) -> None:
+        one = driver()
+        future = one.attach({"a": line})["a"]
+        async with one:
+            assert [run.machine for run in one.running()] == [node]
+            # A node of which Slurm has heard nothing may answer at any time.
+            assert one.scheduler.cluster.machines[node].drained or state == "noresp"
+            await asyncio.sleep(0.5)
+            (tmp_path / "go").touch()
+            assert await future == 0
+            assert not {"lost", "started"} & one.stats.keys()
+            for back in ("drain", "resume"):  # after which the controller asks the node at once
+                ask("scontrol", "update", f"nodename={node}", f"state={back}", "reason=test")
+            while one.scheduler.cluster.machines.get(node) is None or one.scheduler.cluster.machines[node].drained:
+                await asyncio.sleep(0.02)
+
+    node = asyncio.run(first())
+    ask("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
+    try:
+        asyncio.run(second(node))
+    finally:
+        (tmp_path / "go").touch()
+    assert (tmp_path / "begun").read_text().split() == [node]
+
+
+@pytest.mark.parametrize("slow", ["", "sbatch", "scontrol"])
+def test_a_driver_that_is_killed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str) -> None:
+    """Also between a request and its answer, and where a request goes out after the death of its driver."""
+    if slow:
+        (tmp_path / "bin").mkdir()
+        wrapper = tmp_path / "bin" / slow
+        wrapper.write_text(f'#!/bin/sh\nsleep 0.2\n{shutil.which(slow)} "$@"\nstatus=$?\nsleep 0.2\nexit $status\n')
+        wrapper.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     imports = "from flowsched.run.slurm import SlurmExecutor"
     kill_again_and_again(tmp_path, imports, "SlurmExecutor(('cpu',), poll=0.1, folder=f'{folder}/runs')", 40, step=0.15)
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["name"]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from flowsched.cluster.events import MachineAdded
-from flowsched.run import Ended, Failed, Run, Stopped, Told
+from flowsched.run import Ended, Failed, Left, Run, Stopped, Told
 
 T = TypeVar("T")
 
@@ -20,6 +20,8 @@ class FakeExecutor:
     ----------
     running : dict of number to Run
         What really runs.
+    left : dict of number to Run
+        What has left its machine, and has not ended.
     over : dict of number to Told
         Runs that have ended and are not released, and what was told of them.
     asked : list of int
@@ -34,6 +36,7 @@ class FakeExecutor:
         self.holding = holding
         self.running: dict[int, Run] = {}
         self.held: dict[int, Run] = {}
+        self.left: dict[int, Run] = {}
         self.over: dict[int, Told] = {}
         self.asked: list[int] = []
         self.numbers: set[int] = set()
@@ -53,7 +56,7 @@ class FakeExecutor:
     def start(self, run: Run) -> None:
         assert run.number not in self.numbers, "a number is used once"
         told = [*self.running.values(), *self.held.values()]
-        assert all(other.task != run.task for other in told), f"task {run.task} runs twice at a time"
+        assert all(other.task != run.task for other in [*told, *self.left.values()]), f"task {run.task} runs twice"
         if self.refuses:
             raise OSError("no")
         here = [other for other in told if other.machine == run.machine]
@@ -78,7 +81,7 @@ class FakeExecutor:
                 self.running[number] = self.held.pop(number)
 
     def stop(self, run: Run) -> None:
-        if run.number in self.running:
+        if run.number in self.running or run.number in self.left:
             self.asked.append(run.number)
         else:
             self.held.pop(run.number, None)
@@ -92,14 +95,20 @@ class FakeExecutor:
 
     def lose(self, machine: Hashable) -> None:
         """A machine dies with all that runs there."""
-        for runs in (self.running, self.held):
+        for runs in (self.running, self.held, self.left):
             for number in [number for number, run in runs.items() if run.machine == machine]:
                 del runs[number]
         self.machines.pop(machine, None)
 
+    def leave(self, number: int) -> Told:
+        """Let a run leave its machine; return what is to be told of it."""
+        self.left[number] = self.running.pop(number)
+        self._begin()
+        return Left(number)
+
     def end(self, number: int, how: str) -> Told:
         """End a run; return what is to be told of it."""
-        run = self.running.pop(number)
+        run = self.left.pop(number) if number in self.left else self.running.pop(number)
         told: Told
         if how == "ended":
             told = Ended(number, f"result of {run.task}")

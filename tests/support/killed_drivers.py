@@ -8,11 +8,14 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 import flowsched as fs
+from flowsched.run import Driver
 
 _DRIVER = """
 import asyncio, pathlib, sys
@@ -80,4 +83,17 @@ def kill_again_and_again(folder: Path, imports: str, executor: str, count: int, 
         assert times == Counter(names), (what, times - Counter(names), Counter(names) - times)
 
 
-__all__ = ["kill_again_and_again"]
+@asynccontextmanager
+async def dying(driver: Driver) -> AsyncIterator[Driver]:
+    """Begin a driver that dies at the end of the block: nothing is stopped, and the next one may have its journal."""
+    await driver.__aenter__()
+    try:
+        yield driver
+    finally:
+        assert driver._owner is not None and driver.scheduler.journal is not None
+        driver._owner.cancel()
+        await driver.executor.close()
+        driver.scheduler.journal.close()
+
+
+__all__ = ["dying", "kill_again_and_again"]

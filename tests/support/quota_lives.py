@@ -28,8 +28,7 @@ class QuotaLife(Life):
                     found.append(fs.TaskStarted(task, random.choice(there), time=self.now))
         if random.random() < 0.3:
             for run, stop in list(cluster.stopping.items())[:2]:
-                if stop.task in cluster.tasks:
-                    found.append(fs.TaskStopped(stop.task, run=run, time=self.now))
+                found.append(fs.TaskStopped(stop.task, run=run, time=self.now))
         return found or super().events(sched)
 
 
@@ -91,14 +90,8 @@ class Model:
                     self.running[event.task] = event.machine
                 case fs.TaskStopped():
                     self.stopping.pop(event.task, None)
-                case fs.TaskRemoved():
-                    self.stopping.pop(event.task, None)
                 case fs.TaskCompleted() | fs.TaskFailed() if event.task not in self.running:
                     self.stopping.pop(event.task, None)
-                case fs.JobRemoved():
-                    for task, (_, job, _) in self.tasks.items():
-                        if job == event.job:
-                            self.stopping.pop(task, None)
                 case fs.MachineFailed() | fs.MachineRemoved():
                     self.stopping = {t: m for t, m in self.stopping.items() if m != event.id}
 

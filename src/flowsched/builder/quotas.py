@@ -4,7 +4,7 @@ An account follows the numbers of tasks of groups.  So starts that are only trie
 
 Rules:
 
-* A run that was told to stop counts until it has stopped, as long as its task is there.
+* A run that was told to stop counts until it has stopped, also where its task is gone.
 * ``left`` is as of the last `look`, less what was taken since and more what was given back.
 * The network knows of ``told``; groups of an account for which more or less is left are `restated` in the next update.
 """
@@ -142,13 +142,14 @@ class QuotaAccounts:
         held: dict[Hashable, list[int]] = {}
         for run, stop in self._cluster.stopping.items():
             task = self._cluster.tasks.get(stop.task)
-            if task is not None and task.run >= run:  # else it is another one of that name
-                self._add(held, task.group.job, stop.demand)
+            if stop.owner:
+                self._add(held, stop.owner[self._by_user], stop.demand)
+            elif task is not None and task.run >= run:  # else it is another one of that name
+                self._add(held, self.owner(task.group.job), stop.demand)
         return held
 
-    def _add(self, amounts: dict[Hashable, list[int]], job: JobRecord, demand: Iterable[int], sign: int = 1) -> None:
+    def _add(self, amounts: dict[Hashable, list[int]], who: Hashable, demand: Iterable[int], sign: int = 1) -> None:
         """Add a task's demand to what claimants have, if its claimant has a quota."""
-        who = self.owner(job)
         limit = self._limits.get(who, self._default)
         if limit:
             asked = list(demand)
@@ -215,7 +216,7 @@ class QuotaAccounts:
         for task, before in moves.items():
             ran, runs = before.place is not None, task.row >= 0
             if ran != runs and not (ran and graceful):
-                self._add(more, task.group.job, task.group.cls.demand.tolist(), 1 if runs else -1)
+                self._add(more, self.owner(task.group.job), task.group.cls.demand.tolist(), 1 if runs else -1)
         for who, amounts in more.items():
             account = self._accounts[who]
             for (d, _), left, asked in zip(account.limit, account.left, amounts, strict=True):
@@ -229,7 +230,7 @@ class QuotaAccounts:
         who = self.owner(group.job)
         for task, before in moves.items():
             if before.place is not None and task.row < 0 and self.owner(task.group.job) == who:
-                self._add(stopped, task.group.job, task.group.cls.demand.tolist())
+                self._add(stopped, who, task.group.cls.demand.tolist())
         account = self._accounts.get(who)
         if account is None or who not in stopped:
             return False

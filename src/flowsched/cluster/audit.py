@@ -171,6 +171,7 @@ def _retries(cluster: Cluster) -> None:
         amounts = (*stop.demand, stop.share, *stop.devices)
         whole = len(stop.demand) == width and all(type(n) is int and 0 <= n < 1 << 60 for n in amounts)
         _must(whole and stop.share <= MICRO, "a run that cannot stop")
+        _must(type(stop.owner) is tuple and len(stop.owner) in (0, 2), "a run that stops for nobody")
     for id, due in resting.items():
         number("task: rests", 0.0 if due is None else due, finite=False)
         task = cluster.tasks[id]

@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from flowsched.boundary.validate import check_id, number, ordered, truth, whole
+from flowsched.boundary.validate import check_id, number, ordered, quoted, truth, whole
 from flowsched.cluster._records import settle
 from flowsched.cluster.membership import PLAIN, Attempts
 from flowsched.cluster.model import LARGEST, MICRO, Job, Machine, Task, User
@@ -336,17 +336,29 @@ class Rebuild:
         settle(cluster, tasks, *place)
 
     def stop(
-        self, run: int, task: Hashable, machine: Hashable, demand: Sequence[int], devices: Sequence[int], share: int
+        self,
+        run: int,
+        task: Hashable,
+        machine: Hashable,
+        demand: Sequence[int],
+        devices: Sequence[int],
+        share: int,
+        owner: Sequence[Hashable],
     ) -> None:
         """A run that was told to stop, on a machine that has not failed."""
         what, record = f"stopping run {run!r}", found(self.cluster.machines, machine, "machine")
         check_id(what, task)
         if record.failed or whole(what, run, 1, self._runs) in self.cluster.stopping:
             raise InputError(f"{what}: twice, or on a machine that has failed")
+        owner = tuple(ordered(f"{what}: owner", owner))
+        if len(owner) not in (0, 2):
+            raise InputError(f"{what}: owner must be a job and a user, got {quoted(owner)}")
+        for one in owner:
+            check_id(what, one)
         held = [whole(f"{what}: devices", device, 0, MOST_DEVICES) for device in ordered(f"{what}: devices", devices)]
         amounts = tuple(self._demand(what, demand).tolist())
         self.cluster.stopping[run] = Stop(
-            task, record.row, amounts, tuple(held), whole(f"{what}: share", share, 0, MICRO)
+            task, record.row, amounts, tuple(held), whole(f"{what}: share", share, 0, MICRO), owner
         )
 
     # -- at last ------------------------------------------------------------------------------------------------

@@ -39,6 +39,8 @@ class Stop(NamedTuple):
     devices : tuple of int
     share : int
         What it holds of each of these.
+    owner : tuple of hashable
+        Job and user, as its task may be gone before it has stopped; empty where an older file does not say so.
     """
 
     task: Hashable
@@ -46,6 +48,7 @@ class Stop(NamedTuple):
     demand: tuple[int, ...]
     devices: tuple[int, ...]
     share: int
+    owner: tuple[Hashable, ...] = ()
 
 
 class Stopping(Membership):
@@ -67,7 +70,8 @@ class Stopping(Membership):
         """Return what a run of the task holds while it stops."""
         cls = task.group.cls
         share = self.inventory.device_share(cls.index)
-        return Stop(task.id, place.row, tuple(cls.demand.tolist()), place.devices, share)
+        job = task.group.job.job
+        return Stop(task.id, place.row, tuple(cls.demand.tolist()), place.devices, share, (job.id, job.user))
 
     def hold(self, task: TaskRecord, place: Placement) -> None:
         """A task that was stopped there, and waits, holds its room until `TaskStopped`."""

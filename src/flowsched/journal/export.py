@@ -46,7 +46,8 @@ task       ``id``, ``group``.  ``turn``: a number of its own; of two tasks of a 
 runs       ``machine``, ``tasks``: lists of a task, the time since when it runs, and the devices that it has if any.  A
            task that is in none of them waits.
 stops      ``run``: was told to stop, and holds its room until it has.  ``task``, ``machine``.  ``demand``: whole numbers as of
-           a class.  ``devices`` [[]], ``share`` [0]: what it holds of each, in millionths.
+           a class.  ``devices`` [[]], ``share`` [0]: what it holds of each, in millionths.  ``owner`` [[]]: the job and
+           the user that it counts for.
 hold       ``class``: a machine is kept for it (see `flowsched.builder.reservations`).  ``machine`` [null].  ``until``:
            time.  ``tried`` [[]]: machines.
 left out   ``groups``: of gangs that fell short, and are not tried again before something changes, or ``until`` [null]:
@@ -75,6 +76,7 @@ What is not in it
 
 Versions
 --------
+* 1.5: ``owner`` of stops.
 * 1.4: ``retries``, ``backoff``, ``failed_on`` and ``rests`` of a task, ``failed_on`` of a class, ``stops``.
 * 1.3: ``runs``, ``stale``, ``run`` of a task, ``closed`` of a job.
 * 1.2: ``duration`` of a task.
@@ -107,7 +109,7 @@ from flowsched.journal.engine import Engine, Line, adapter_of, header_of
 
 __all__ = ["DEEPEST", "DIGITS", "FORMAT", "lines", "replaced", "written"]
 
-FORMAT = (1, 4)
+FORMAT = (1, 5)
 """Major and minor version of the format."""
 
 DEEPEST = 32
@@ -195,7 +197,8 @@ def _rows(engine: Engine) -> Iterator[Line]:
             yield {"is": "runs", "machine": _plain(machine.id), "tasks": runs}
     for run, stop in cluster.stopping.items():
         line = {"is": "stops", "run": run, "task": _plain(stop.task), "machine": _plain(cluster.by_row[stop.row].id)}
-        yield line | {"demand": list(stop.demand)} | _wanted(devices=list(stop.devices), share=stop.share)
+        more = _wanted(devices=list(stop.devices), share=stop.share, owner=[_plain(one) for one in stop.owner])
+        yield line | {"demand": list(stop.demand)} | more
     for cls, row, until, tried in builder.reservations.remember():
         at = cluster.by_row.get(row)
         machines = [_plain(cluster.by_row[r].id) for r in tried if r in cluster.by_row]

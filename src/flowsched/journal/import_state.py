@@ -233,7 +233,10 @@ class _Reading:
 
     def _stops(self, line: Line) -> None:
         demand, devices = line["demand"], line.get("devices", [])
-        self.rebuild.stop(line["run"], _id(line["task"]), _id(line["machine"]), demand, devices, line.get("share", 0))
+        owner = _id(line.get("owner", []), DEEPEST + 1)
+        self.rebuild.stop(
+            line["run"], _id(line["task"]), _id(line["machine"]), demand, devices, line.get("share", 0), owner
+        )
 
     def _hold(self, line: Line) -> None:
         machines = self.rebuild.cluster.machines

@@ -8,7 +8,7 @@ of Slurm, `flowsched.run.kubernetes.KubernetesExecutor` pods.
 
 from flowsched.run.command import Command, ExitStatusError
 from flowsched.run.driver import Driver
-from flowsched.run.executor import Ended, Executor, Failed, Holding, Run, Started, Stopped, Told
+from flowsched.run.executor import Ended, Executor, Failed, Holding, Left, Run, Started, Stopped, Told
 from flowsched.run.local import LocalExecutor, capacity_here
 from flowsched.run.work import TaskCancelledError, TaskLostError
 
@@ -20,6 +20,7 @@ __all__ = [
     "ExitStatusError",
     "Failed",
     "Holding",
+    "Left",
     "LocalExecutor",
     "Run",
     "Started",

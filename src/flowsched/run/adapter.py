@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import tempfile
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,15 +65,18 @@ class Adapter(Generic[H]):
         The driver's.
     held : dict of int to Held
         The runs by number.
-    machines : dict of id to MachineAdded or None
-        Those that the driver knows; None for one that is drained.
+    machines : dict of id to MachineAdded
+        Those that the driver knows.
+    drained : set of id
+        Those of them that take no new tasks.
     """
 
     tell: Callable[[Told], None]
 
     def __init__(self) -> None:
         self.held: dict[int, H] = {}
-        self.machines: dict[Hashable, MachineAdded | None] = {}
+        self.machines: dict[Hashable, MachineAdded] = {}
+        self.drained: set[Hashable] = set()
         self._acts: set[asyncio.Task[None]] = set()
 
     def stop(self, run: Run) -> None:
@@ -123,28 +126,35 @@ class Adapter(Generic[H]):
             with suppress(*errors):
                 await look()
 
-    def show(self, machines: Mapping[Hashable, MachineAdded | None]) -> None:
+    def used(self) -> set[Hashable]:
+        """Return the machines that have runs."""
+        return {held.run.machine for held in self.held.values() if not held.over}
+
+    def show(self, machines: Mapping[Hashable, MachineAdded], drained: Iterable[Hashable] = ()) -> None:
         """Tell what has changed since the last call: machines have come and gone, are others, or take no new tasks.
 
         Parameters
         ----------
-        machines : mapping of id to MachineAdded or None
-            All that are there; None for one that takes no new tasks.
+        machines : mapping of id to MachineAdded
+            All that are there.
+        drained : iterable of id
+            Those that take no new tasks.  One of them that is new is told only if it has runs, of an earlier driver.
         """
-        known, self.machines = (
-            self.machines,
-            {id: m for id, m in machines.items() if m is not None or id in self.machines},
-        )
+        known, before, out = self.machines, self.drained, set(drained)
+        there = known.keys() | self.used()
+        self.machines = {id: one for id, one in machines.items() if id not in out or id in there}
+        self.drained = out & self.machines.keys()
         for id in known.keys() - self.machines.keys():
             self.tell(MachineRemoved(id))
         for id, now in self.machines.items():
-            if now is None:
-                if known[id] is not None:
-                    self.tell(MachineDrained(id))
-            elif id not in known:
+            if id not in known:
                 self.tell(now)
-            elif known[id] != now:
+            elif id in self.drained:  # an update would end that
+                self.machines[id] = known[id]
+            elif id in before or known[id] != now:
                 self.tell(MachineUpdated(id, now.capacity, now.rack, now.labels, now.slots, now.taints))
+            if id in self.drained - before:
+                self.tell(MachineDrained(id))
 
 
 def record(run: Run, **more: Any) -> str:

@@ -6,6 +6,11 @@ While tasks wait for room, it gets in the scheduler's books ``1 + k`` times its 
 more runs as it ends within the lag.  Machines with long runs get no more.  So a better task that comes later is
 overtaken for about a lag, and never by long runs, unless these come unexpectedly.
 
+Where tasks of several priorities wait for several machines, a run that is bound to a machine would be overtaken by worse
+ones elsewhere.  Then a machine gets one run ahead of its room, after a round has filled what is really free: the best one
+that waits goes to the machine that is expected to end a run first, the next one to the next, and so on for the ends that
+are expected within the lag.  A run is overtaken only where the one before it takes longer than expected.
+
 Invariants:
 
 * Runs *have room* in the order of their numbers, and those that have it fit into the real capacity together.
@@ -15,7 +20,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from dataclasses import replace
 from math import ceil, inf
 
@@ -35,6 +40,9 @@ Amounts = NDArray[np.int64]
 WORTH = 10
 """Runs of more lags than this wait for the next round: the machine idles for less than a tenth of its time."""
 
+ORDERED = 4
+"""Runs of which more than this end within the lag are told in numbers, and worse ones may overtake better ones by a lag."""
+
 RECENT = 8
 """Runs of a machine whose mean time is its estimate.  It gets at most so many times its capacity as there are of them."""
 
@@ -51,15 +59,20 @@ class Room:
     ----------
     taken : (resources,) array
         By runs that have room and have not ended.
+    left : (resources,) array
+        Of that, what others may have already: the ends of these runs are still to be told.
     times : deque of float
         Seconds for which the last runs had room.
+    since : list of float
+        Since when those have it that have not ended.
     more : int
-        Times the capacity that the books have beside it.
+        Times the capacity that the books have beside it, where the order of runs does not matter.
     """
 
     def __init__(self, capacity: Amounts) -> None:
-        self.capacity, self.taken = capacity, np.zeros_like(capacity)
+        self.capacity, self.taken, self.left = capacity, np.zeros_like(capacity), np.zeros_like(capacity)
         self.times: deque[float] = deque(maxlen=RECENT)
+        self.since: list[float] = []
         self.more = 0
 
     def need(self, lag: float) -> int:
@@ -85,16 +98,21 @@ class Ahead:
     ----------
     lag : float
         Seconds between what an executor tells and what it is told thereupon.
+    next : machine or None
+        One that gets a run ahead of its room in the next round, which is to be made at once.
     """
 
     def __init__(self, cluster: Cluster, executor: Executor, seconds: float | None = None) -> None:
         self._cluster, self._executor, self._seconds = cluster, executor, seconds
         self.lag = 0.0
+        self.next: Hashable = None
         self._rooms: dict[Hashable, Room] = {}
         self._beyond: set[Hashable] = set()  # machines whose books may have more than the capacity
         self._largest = np.zeros(len(cluster.resources.names), np.int64)
         self._since = inf  # tasks have waited for room since then
         self._changed: set[Hashable] = set()  # machines that may need another capacity in the books
+        self._times: deque[float] = deque(maxlen=RECENT)  # of all machines
+        self._mixed = False  # the order of the runs of several machines matters
 
     # -- machines -----------------------------------------------------------------------------------------------
 
@@ -151,25 +169,47 @@ class Ahead:
         room = self._rooms.get(machine)
         return room is None or machine not in self._beyond or bool((demand <= room.capacity).all())
 
-    def take(self, machine: Hashable, demand: Amounts | None) -> bool:
+    def take(self, machine: Hashable, demand: Amounts | None, now: float) -> bool:
         """Give room to a run; False if there is none yet."""
         room = self._rooms.get(machine)
         if room is not None and demand is not None:
             taken = room.taken + demand
-            if machine in self._beyond and (taken > room.capacity).any():
+            if machine in self._beyond and (taken - room.left > room.capacity).any():
                 return False
             room.taken = taken
+            room.since.append(now)
         return True
 
-    def leave(self, machine: Hashable, demand: Amounts | None, since: float, now: float) -> None:
+    def left(self, machine: Hashable, demand: Amounts | None, since: float, now: float) -> bool:
+        """Let others have the room of a run whose end is still to be told; False if it keeps that, as it has devices."""
+        room, device = self._rooms.get(machine), self._cluster.resources.device_index
+        if room is None or demand is None or (device >= 0 and demand[device]):
+            return False
+        room.left = room.left + demand
+        self._beyond.add(machine)
+        self._count(machine, room, since, now)
+        return True
+
+    def leave(self, machine: Hashable, demand: Amounts | None, since: float, now: float, left: bool = False) -> None:
         """Forget a run that had room since a certain time; `inf` if it had none."""
         room = self._rooms.get(machine)
         if room is None or demand is None:
             return
         if since < inf:
             room.taken = room.taken - demand
+        if left:
+            room.left = room.left - demand
+            self._changed.add(machine)
+        else:
+            self._count(machine, room, since, now)
+
+    def _count(self, machine: Hashable, room: Room, since: float, now: float) -> None:
+        """Take note of how long a run had its room."""
+        if since < inf:
+            room.since.remove(since)
         if self._since <= since < inf:  # those that ran before tell nothing of the tasks that wait
             room.times.append(max(now - since, 0.0))
+            self._times.append(room.times[-1])
             self._changed.add(machine)
         elif machine in self._beyond:
             self._changed.add(machine)
@@ -180,17 +220,60 @@ class Ahead:
         """Take note of how many tasks wait after a round."""
         if not self._cluster.tasks:
             self._largest = np.zeros_like(self._largest)
+        self._choose(now, waiting)
         if waiting <= len(self._cluster.resting):
             self._since = inf
             self._changed |= self._beyond
         elif self._since == inf:
             self._since = now
+            self._times.clear()
             for room in self._rooms.values():
                 room.times.clear()
 
+    def _choose(self, now: float, waiting: int) -> None:
+        """Set `next` if the order of the tasks that wait has to be kept, and `mixed` accordingly."""
+        given, self.next, before, self._mixed = self.next, None, self._mixed, False
+        rooms, times = self._rooms, self._times
+        differ = len({cls.priority for cls in self._cluster.waiting}) > 1
+        if waiting and len(rooms) > 1 and (differ or before) and ORDERED * sum(times) >= self._lag() * len(times):
+            ahead = {m for m in self._beyond if m in rooms and (self._placed(m) > rooms[m].taken).any()}
+            self._mixed = differ or bool(ahead)
+            if self._mixed and (given is None or given in ahead):
+                self.next = self._soonest(now, ahead)
+        if self._mixed or before:
+            self._changed |= self._beyond
+        if self.next is not None:
+            self._changed.add(self.next)
+
+    def _soonest(self, now: float, ahead: Container[Hashable]) -> Hashable:
+        """Return the machine that is expected to end a run first, but for those with runs ahead; None if that is later."""
+        lag, runs = self._lag(), sum(len(room.since) for room in self._rooms.values())
+        soon = lag + sum(self._times) / max(len(self._times) * runs, 1)  # the next look is at the next end
+        first, best = now + (soon if ahead else WORTH * lag), None
+        for machine, room in self._rooms.items():
+            times = room.times or self._times
+            record = self._cluster.machines.get(machine)
+            if machine in ahead or not room.since or not times or not self._holds_all(room):
+                continue
+            if record is None or record.failed or record.drained:
+                continue
+            mean = sum(times) / len(times)
+            end = room.since[0] + mean
+            # A run that lasts longer than two others is of another kind.
+            if end < first and now < end + mean + lag:
+                first, best = end, machine
+        return best
+
+    def _holds_all(self, room: Room) -> bool:
+        """Return False for a machine that is too small for a task, which would seem to fit there if it got more."""
+        return bool((self._largest <= room.capacity).all())
+
+    def _lag(self) -> float:
+        return self.lag + getattr(self._executor, "latency", 0.0) if self._seconds is None else self._seconds
+
     def updates(self) -> Iterator[MachineUpdated]:
         """Yield what the books are to be told before the next round."""
-        lag = self.lag + getattr(self._executor, "latency", 0.0) if self._seconds is None else self._seconds
+        lag = self._lag()
         machines, self._changed = self._changed, set()
         for machine in machines:
             record, room = self._cluster.machines.get(machine), self._rooms.get(machine)
@@ -199,10 +282,13 @@ class Ahead:
                 continue
             if record.failed or record.drained:  # an update would end that
                 continue
-            need = room.need(lag) if self._since < inf and (self._largest <= room.capacity).all() else 0
+            need = room.need(lag) if self._since < inf and self._holds_all(room) else 0
             if not room.more / 2 < need <= room.more:
                 room.more = need
-            capacity = room.capacity * (1 + room.more)
+            more = room.capacity * room.more
+            if self._mixed:
+                more = self._largest * (machine == self.next)
+            capacity = room.capacity + room.left + more
             device = self._cluster.resources.device_index
             if device >= 0:
                 capacity[device] = room.capacity[device]

@@ -19,7 +19,7 @@ from uuid import uuid4
 from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import InputError
 from flowsched.run.adapter import Adapter, Held
-from flowsched.run.executor import Ended, Failed, Run, Stopped, Told
+from flowsched.run.executor import Ended, Failed, Left, Run, Stopped, Told
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -177,6 +177,8 @@ class DaskExecutor(Adapter[Held]):
     def _over(self, number: int, future: Future[Any]) -> None:
         """Take note of a future that is done; the results of all that are done by now are fetched together."""
         if number in self._futures:
+            if future.status == "finished":
+                self.tell(Left(number))
             self._done.append((number, future))
             if len(self._done) == 1:
                 self._loop.call_at(max(self._next, self._loop.time()), lambda: self.later(self._fetch()))
@@ -222,7 +224,7 @@ class DaskExecutor(Adapter[Held]):
     async def _look(self) -> None:
         """Tell which workers have come and gone."""
         self._workers = (await self._client.scheduler.identity(n_workers=-1))["workers"]
-        now: dict[Hashable, MachineAdded | None] = {}
+        now: dict[Hashable, MachineAdded] = {}
         for address, info in self._workers.items():
             has = {"cpu": info["nthreads"], "mem": info["memory_limit"] / 2**20, **info["resources"]}
             capacity = {name: has[name] for name in self._resources if name in has}

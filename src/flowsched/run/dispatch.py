@@ -12,8 +12,8 @@ Invariants, whatever is told and in which order:
 
 * A task has at most one counted and one stopping run, and the former is held while there is the latter.  So no task runs
   twice at a time.
-* What the executor has been told to start fits on the machine beside all that has not ended there, or the executor
-  itself holds it back until it does.
+* What the executor has been told to start fits on the machine beside all that has not left or ended there, or the
+  executor itself holds it back until it does.
 * The counted runs are the scheduler's running tasks once `flush` has returned.
 * A run ends once.  What is told of a run that has ended or never was is counted as stale, and does nothing.
 * A task ends once: when its run ends, when it has failed too often, or when it is cancelled.
@@ -43,7 +43,7 @@ from flowsched.cluster.events import (
 from flowsched.exceptions import FlowschedError
 from flowsched.rounds.values import Migrate, Place, Round
 from flowsched.run.ahead import Ahead
-from flowsched.run.executor import Ended, Executor, Failed, Run, Started, Told
+from flowsched.run.executor import Ended, Executor, Failed, Left, Run, Started, Told
 from flowsched.run.runs import LOGGER, Runs
 from flowsched.run.work import Active, TaskCancelledError, TaskLostError, Work
 from flowsched.scheduler import Scheduler
@@ -173,6 +173,10 @@ class Dispatcher:
                 self.runs.limit(active)
             active.begun = True
             return
+        if isinstance(told, Left):
+            self.runs.left(active)
+            self.dirty = True
+            return
         self.dirty = True
         self.runs.end(active)
         if isinstance(told, Ended):
@@ -292,7 +296,6 @@ class Dispatcher:
         self.scheduler.apply(*self.ahead.updates())
         round = self.scheduler.schedule(now, time_limit)
         done = self.scheduler.commit(round)
-        self.ahead.look(now, len(round.waiting))
         self.stats["rounds"] += 1
         for ended in done.ended:
             self.runs.displace(self.runs.of[ended.task])
@@ -311,6 +314,8 @@ class Dispatcher:
                 run = Run(number + self._skipped, delta.task, delta.machine, delta.devices, payload, amounts, gang)
                 self.runs.add(Active(run, work, number, demand, held=True, waits=self.ahead.holds(run)))
         self.runs.advance_held()
+        self.ahead.look(now, len(round.waiting))
+        self.dirty = self.dirty or self.ahead.next is not None
         self._again_at = max(round.again_at, now + QUIET)
         return round
 

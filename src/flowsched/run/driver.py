@@ -316,14 +316,15 @@ class Driver:
             dispatch.flush()
             if self._closing and not dispatch.active:
                 return
-            if not self._closing and (dispatch.dirty or dispatch.wake <= now) and now >= earliest:
+            due = now >= earliest or dispatch.ahead.next is not None
+            if not self._closing and (dispatch.dirty or dispatch.wake <= now) and due:
                 self.last = dispatch.round(now, self._round_limit)
                 after = self._clock()
                 earliest = after + max(self._interval, after - now)  # at most half of the time is for rounds
                 dispatch.ahead.lag += (earliest - now - dispatch.ahead.lag) / 8
                 if self.on_round is not None:
                     self.on_round(self.last)
-            if self._inbox:
+            if self._inbox or (dispatch.ahead.next is not None and not self._closing):
                 await asyncio.sleep(0)
                 continue
             wake = earliest if dispatch.dirty and not self._closing else max(dispatch.wake, earliest)

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from flowsched.cluster.events import Event
 
-__all__ = ["Ended", "Executor", "Failed", "Holding", "Run", "Started", "Stopped", "Told"]
+__all__ = ["Ended", "Executor", "Failed", "Holding", "Left", "Run", "Started", "Stopped", "Told"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,16 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """Nothing of the run is left on its machine, and its end will be told.
+
+    An executor need not tell it.  Where results take a while to fetch, others may have the room meanwhile.
+    """
+
+    run: int
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """The run is done, with a result."""
 
@@ -87,7 +97,7 @@ class Stopped:
     run: int
 
 
-Told = Started | Ended | Failed | Stopped | Event
+Told = Started | Left | Ended | Failed | Stopped | Event
 """What an executor tells; of the events, those of machines: they come, change, are drained, and go."""
 
 

@@ -20,7 +20,6 @@ from typing import Any
 from uuid import uuid4
 
 from flowsched.boundary.validate import number
-from flowsched.cluster.events import MachineAdded
 from flowsched.run.adapter import Adapter, Held, recorded
 from flowsched.run.command import Command
 from flowsched.run.driver import Driver
@@ -246,20 +245,22 @@ class KubernetesExecutor(Adapter[_Pod]):
             if path not in self._by_path and "nodeName" in pod["spec"] and not is_over(pod):
                 others.setdefault(pod["spec"]["nodeName"], []).append(pod)
         nodes = {node["metadata"]["name"]: node for node in self._seen["nodes"].values()}
-        now: dict[Hashable, MachineAdded | None] = {}
+        for name in self._since.keys() - nodes.keys():
+            del self._since[name]
+        there, drained, known = list[str](), set[Hashable](), self.machines.keys() | self.used()
         for name, node in nodes.items():
             if ready(node):
                 self._since.pop(name, None)
-                usable = not node["spec"].get("unschedulable")
-                now[name] = as_machine(node, others.get(name, ()), self._resources) if usable else None
-            elif name in self.machines:
+                there.append(name)
+                if node["spec"].get("unschedulable"):
+                    drained.add(name)
+            elif name in known:
                 left = self._since.setdefault(name, self._loop.time()) + self._lost - self._loop.time()
                 if left > 0:
-                    now[name] = None
+                    there.append(name)
+                    drained.add(name)
                     self._soon((name,), left)
-        for name in self.machines.keys() - now.keys():
-            self._since.pop(name, None)
-        self.show(now)
+        self.show({name: as_machine(nodes[name], others.get(name, ()), self._resources) for name in there}, drained)
 
     def _soon(self, why: Hashable, seconds: float) -> None:
         """Look at the nodes again; changes until then are told together."""

@@ -175,7 +175,7 @@ class RayExecutor(Adapter[_Call]):
 
     async def _look(self) -> None:
         """Tell which nodes have come and gone."""
-        now: dict[Hashable, MachineAdded | None] = {}
+        now: dict[Hashable, MachineAdded] = {}
         for node in await asyncio.to_thread(self._ray.nodes):
             if node["Alive"]:
                 has, id = node["Resources"], node["NodeID"]

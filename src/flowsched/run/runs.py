@@ -83,7 +83,14 @@ class Runs:
         for those in (self.of, self.stopping):
             if those.get(run.task) is active:
                 del those[run.task]
-        self._ahead.leave(run.machine, active.demand, active.since, self.now)
+        self._ahead.leave(run.machine, active.demand, active.since, self.now, active.left)
+
+    def left(self, active: Active) -> None:
+        """Let others have the room of a run whose end is still to be told."""
+        if active.counted and active.since < inf and not active.left:
+            active.left = self._ahead.left(active.run.machine, active.demand, active.since, self.now)
+            if active.left:
+                self.advance(active.run.machine)
 
     def end(self, active: Active) -> None:
         """Leave out a run that has ended."""
@@ -123,7 +130,7 @@ class Runs:
                 if active.held and not may[run.gang]:
                     room = waits = False
                 if active.since == inf and run.number in self.by_number and run.task not in self.stopping:
-                    room = room and self._ahead.take(machine, active.demand)
+                    room = room and self._ahead.take(machine, active.demand, self.now)
                     if room:
                         active.since = self.now
                         self.limit(active)

@@ -4,7 +4,8 @@ A run is a job that is submitted held, for its node.  Its id is on record before
 is cut off by a kill, or whose answer is lost, leaves at most a held job, which has done nothing and is cancelled later.
 
 States are polled, of all jobs and nodes at once.  A node takes no new tasks while Slurm does not use it, because it is
-down or drained; it is gone once none of its runs is left.
+down or drained or does not answer now; it is gone once none of its runs is left.  A run ends when Slurm says that its job
+has, whatever its node's state is.
 
 Slurm forgets a job that has ended after ``MinJobAge`` (300 s by default).  A driver that was away for longer runs its task
 again.
@@ -31,6 +32,9 @@ __all__ = ["SlurmError", "SlurmExecutor"]
 
 _AT_ONCE = 8
 """Submissions under way at a time."""
+
+_ACTS = {"release": slurmctl.release, "hold": slurmctl.hold, "cancel": slurmctl.cancel}
+"""Requests for jobs that are made for several at once."""
 
 _LOST = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "GONE"}
 
@@ -79,7 +83,7 @@ class SlurmExecutor(Adapter[_Job]):
         self._part = [f"--partition={partition}"] if partition else []
         self._folder = Folder(folder, sync=True)
         self._turn, self._submitting = asyncio.Semaphore(_AT_ONCE), 0
-        self._pending: dict[str, list[str]] = {"release": [], "cancel": []}
+        self._pending: dict[str, list[str]] = {"release": [], "hold": [], "cancel": []}
 
     async def open(self, tell: Callable[[Told], None]) -> Iterable[Run]:
         """See `Executor.open`."""
@@ -160,7 +164,7 @@ class SlurmExecutor(Adapter[_Job]):
         await asyncio.sleep(0.02)
         ids, self._pending[act] = self._pending[act], []
         with suppress(SlurmError):  # the driver asks for a stop again, and a held job is seen by `_look`
-            await (slurmctl.release if act == "release" else slurmctl.cancel)(ids)
+            await _ACTS[act](ids)
 
     # -- states -------------------------------------------------------------------------------------------------
 
@@ -170,27 +174,29 @@ class SlurmExecutor(Adapter[_Job]):
         The jobs are asked for after the nodes, and told before them.  So a run that ended before its node went down ends.
         """
         asked = [job for job in self.held.values() if job.id and not job.over]
-        nodes, unused = await slurmctl.nodes(self._resources, self._part)
-        there = await slurmctl.jobs(self._name)
+        nodes, usable, unused = await slurmctl.nodes(self._resources, self._part)
+        jobs = await slurmctl.jobs(self._name)
         for job in asked:
             if not job.over:
-                self._see(job, *there.get(job.id, ("GONE", 0, "None")), job.run.machine in unused)
+                self._see(job, *jobs.get(job.id, ("GONE", 0, "None")), job.run.machine in unused)
         if not self._submitting:
             ids = {job.id for job in self.held.values()}
-            for id, (_, _, reason) in there.items():
+            for id, (_, _, reason) in jobs.items():
                 if reason == "JobHeldUser" and id not in ids:
                     self._soon("cancel", id)  # of a submission that was cut off
-        used = {job.run.machine for job in self.held.values() if not job.over}
-        self.show({**{node: None for node in self.machines if node in used}, **nodes})
+        used = self.used()
+        there = {node: one for node, one in {**self.machines, **nodes}.items() if node in usable or node in used}
+        self.show(there, there.keys() - usable)
 
     def _see(self, job: _Job, state: str, code: int, reason: str, unused: bool) -> None:
         """Take note of the state of a job."""
         number = job.run.number
         if state == "PENDING" and not job.stopped:
-            if reason == "JobHeldUser":
-                self._soon("release", job.id)
-            elif unused:
-                self._soon("cancel", job.id)
+            if reason != "JobHeldUser":
+                if unused:  # held first, so that it does not begin meanwhile
+                    self._soon("hold", job.id)
+            else:
+                self._soon("cancel" if unused else "release", job.id)
         elif state == "RUNNING":
             self.begin(job)
         elif state == "COMPLETED":

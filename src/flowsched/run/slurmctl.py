@@ -12,10 +12,13 @@ from flowsched.cluster.events import MachineAdded
 from flowsched.exceptions import FlowschedError
 from flowsched.run.executor import Run
 
-__all__ = ["NoAnswerError", "SlurmError", "cancel", "jobs", "nodes", "release", "submit"]
+__all__ = ["NoAnswerError", "SlurmError", "cancel", "hold", "jobs", "nodes", "release", "submit"]
 
 _USABLE = {"idle", "mixed", "allocated", "completing", "planned"}
 """States of nodes that take jobs, without the mark for power saving; a node that does not answer has an asterisk."""
+
+_UNUSED = ("down", "drain", "fail", "inval")
+"""How states of nodes begin that take no jobs until an administrator or the node itself comes back."""
 
 _DEMAND = {"cpu": "--cpus-per-task=", "mem": "--mem=", "gpu": "--gres=gpu:"}
 
@@ -41,6 +44,11 @@ async def release(ids: Sequence[str]) -> None:
     await _call(["scontrol", "release", ",".join(ids)])
 
 
+async def hold(ids: Sequence[str]) -> None:
+    """Keep jobs from beginning; those that have begun go on."""
+    await _call(["scontrol", "uhold", ",".join(ids)])
+
+
 async def cancel(ids: Sequence[str]) -> None:
     """Cancel jobs."""
     await _call(["scancel", *ids])
@@ -57,18 +65,19 @@ async def jobs(name: str) -> dict[str, tuple[str, int, str]]:
 
 async def nodes(
     resources: Iterable[str], partition: Sequence[str]
-) -> tuple[dict[Hashable, MachineAdded], set[Hashable]]:
-    """Return the nodes that Slurm uses, and those that are down or drained; it may wait for others to answer."""
-    names, used, unused = list(resources), dict[Hashable, MachineAdded](), set[Hashable]()
+) -> tuple[dict[Hashable, MachineAdded], set[Hashable], set[Hashable]]:
+    """Return all nodes, those that take jobs, and those that are down or drained; Slurm waits for others to answer."""
+    names, there, usable, unused = list(resources), dict[Hashable, MachineAdded](), set[Hashable](), set[Hashable]()
     for line in (await _call(["sinfo", "-h", "-N", "-o", "%N|%c|%m|%G|%T", *partition])).splitlines():
         name, cpus, memory, gres, state = line.strip().split("|")
+        gpus = sum(map(int, re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres)))
+        has = {"cpu": int(cpus), "mem": int(memory), "gpu": gpus}
+        there[name] = MachineAdded(name, {name: has[name] for name in names if has.get(name)})
         if state.rstrip("~#!%$@+-^") in _USABLE:
-            gpus = sum(map(int, re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres)))
-            has = {"cpu": int(cpus), "mem": int(memory), "gpu": gpus}
-            used[name] = MachineAdded(name, {name: has[name] for name in names if has.get(name)})
-        elif state.startswith(("down", "drain", "fail", "inval")):
+            usable.add(name)
+        elif state.startswith(_UNUSED):
             unused.add(name)
-    return used, unused
+    return there, usable, unused
 
 
 async def _call(words: Sequence[str], text: str = "") -> str:

@@ -72,6 +72,8 @@ class Active:
         The time at which it is stopped, or stopped again.
     begun : bool
         The executor has told of its start.
+    left : bool
+        Others may have its room, although its end is still to be told.
     """
 
     run: Run
@@ -84,3 +86,4 @@ class Active:
     why: BaseException | None = None
     until: float = inf
     begun: bool = False
+    left: bool = False
