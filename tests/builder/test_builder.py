@@ -9,6 +9,7 @@ import pytest
 
 from flowsched.builder import Builder
 from flowsched.builder.racks import ANONYMOUS_RACK
+from flowsched.builder.reading import read
 from flowsched.cluster import Cluster, Task
 from flowsched.cluster.events import (
     Event,
@@ -70,7 +71,7 @@ def test_the_network_of_sirius() -> None:
     solution = network.solve()
     assert solution.cost == waits[0] + waits[1] + OMEGA  # the better two of the three waits are the dearer ones
     with builder.round(0.0) as scope:
-        (flow,) = builder.read(scope)
+        (flow,) = read(builder, scope)
     assert [group.job.job.id for group, units in flow.groups] == ["J1"] and flow.rows == [(0, 1)]
 
 

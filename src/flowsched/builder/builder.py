@@ -1,4 +1,4 @@
-"""Cluster and policy to changes of the flow network, and flow to proposals.
+"""Cluster and policy to changes of the flow network; its flow is read by `flowsched.builder.reading`.
 
 The network (g a group of like tasks of one job, c its class, r a rack, M a machine)::
 
@@ -22,7 +22,7 @@ costs what changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from math import inf
 from operator import attrgetter, itemgetter
@@ -35,10 +35,9 @@ from flowsched.builder.batch import KeptArcs, NetworkBatch
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.evictions import EvictionArcs
 from flowsched.builder.groups import GroupNodes
-from flowsched.builder.locality import LocalityArcs, Near
+from flowsched.builder.locality import LocalityArcs
 from flowsched.builder.machines import MachineArcs
-from flowsched.builder.proposals import ClassFlow, lead, racks_of
-from flowsched.builder.queues import ClassQueue, Heads, Queues, is_alone, is_plain
+from flowsched.builder.queues import Heads, Queues
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.builder.racks import RackArcs
 from flowsched.builder.reservations import Reservations
@@ -53,10 +52,7 @@ from flowsched.network.results import INF
 from flowsched.policy import Policy
 from flowsched.policy.constraint import limits
 
-__all__ = ["Builder", "Choose"]
-
-Choose = Callable[[dict[int, list[tuple[int, int]]]], list[int]]
-"""Told, by class, the machines to which the flow sends tasks, and how many, returns the classes to propose."""
+__all__ = ["Builder"]
 
 
 class Builder:
@@ -374,69 +370,6 @@ class Builder:
 
     # -- flow -> proposals --------------------------------------------------------------------------------------
 
-    def read(
-        self, scope: RoundScope, changed: NDArray[np.int64] | None = None, among: Choose | None = None
-    ) -> list[ClassFlow]:
-        """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest.
-
-        Parameters
-        ----------
-        scope : RoundScope
-        changed : ndarray of int64, optional
-            Arcs whose flow may be another one than at the last call, ascending; all, by default.
-        among : callable, optional
-            See `Choose`; asked about several classes, where none is near its data, and no others make room.
-        """
-        classes = self.class_of if self.cluster.waiting else {}  # of the last update
-        near = self.locality.flows() if self.locality.in_use else {}
-        entered = [(group.cls.index, rack) for group, sent in near.items() for rack in racks_of(sent, self.racks)]
-        rows = self.classes.flows(classes, entered, changed)
-        displacing: dict[int, list[int]] = {}
-        for class_id, row in scope.evictions.flows():
-            displacing.setdefault(class_id, []).append(row)
-        if among is None or len(rows) < 2 or near or displacing:
-            found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
-        else:
-            found = among(rows)
-        if not found:
-            return []
-        fair, waiting = self.policy.fairness is not None, self.cluster.waiting
-        queues = [self._queue(classes[class_id], fair) for class_id in found]
-        others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
-        anywhere, led = self._flow_of(others, near) if others else ({}, {})
-        nodes, urged, eldest = self.groups.nodes, scope.urged, self.policy.waiting.buckets
-        alone = len(found) == 1
-        ranks = {} if alone else self.ranks()
-        sizes = [0.0] if alone else self.cluster.inventory.sizes(np.array(found, np.int64))
-        proposals = []
-        for queue, class_id, size in zip(queues, found, sizes, strict=True):
-            cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
-            pairs: list[tuple[Group, int, int, int]] = []
-            if queue is not None and (fair or not queue.plain):
-                groups = self._oldest(queue, anywhere[class_id])
-                pairs, there = lead(led.get(class_id, ()), there, self.racks)
-            else:  # what enters its machines left its groups
-                count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
-                count += len(made)
-                groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
-            age = -1
-            for group, *_ in groups + pairs if pairs else groups:
-                bucket = eldest if urged and group in urged else nodes[group].bucket
-                if bucket > age:
-                    age = bucket
-            rank = 0 if alone else ranks[cls]
-            proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age), size, rank))
-        if not alone:
-            proposals.sort(key=_line)
-        return proposals
-
-    def _queue(self, cls: TaskClass, fair: bool) -> ClassQueue | None:
-        """Return the queue of a class; None for one plain group without, where shares do not matter."""
-        queue: ClassQueue | None = self.cluster.queues.get(cls)
-        if queue is None or queue.changed:
-            return None if not fair and is_alone(self.cluster.waiting[cls]) else self.queues.of(cls)
-        return queue
-
     def ranks(self) -> dict[TaskClass, int]:
         """Return the classes with waiting tasks by their rank, each with a number: the same for the same rank.
 
@@ -456,32 +389,6 @@ class Builder:
             self.class_of = {cls.index: cls for cls in self._ranked}
             self.waiting = [*self.class_of]
         return self._ranked
-
-    def _flow_of(
-        self, queues: Sequence[ClassQueue], near: Mapping[Group, Near]
-    ) -> tuple[dict[int, list[tuple[Group, int]]], dict[int, list[tuple[Group, Near]]]]:
-        """Return by class the groups that the flow sends anywhere, and those that it sends near their data."""
-        anywhere: dict[int, list[tuple[Group, int]]] = {queue.cls.index: [] for queue in queues}
-        led: dict[int, list[tuple[Group, Near]]] = {}
-        groups = [group for queue in queues for group in queue.groups]
-        for group, units in zip(groups, self.groups.flows(groups), strict=True):
-            if group in near:
-                led.setdefault(group.cls.index, []).append((group, near[group]))
-                units = near[group].anywhere
-            if units:
-                anywhere[group.cls.index].append((group, units))
-        return anywhere, led
-
-    def _oldest(self, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
-        """Return as many tasks of a class as the flow sends, in order of arrival.
-
-        Groups of one class that need no data cost the flow the same within an age bucket, so which of them it sends is
-        a matter of chance.  Gangs are sent as the flow says, and so is everything where jobs have shares.
-        """
-        if self.policy.fairness is not None:
-            return sent
-        moved = sum(units for group, units in sent if is_plain(group))
-        return [entry for entry in sent if not is_plain(entry[0])] + queue.oldest(moved)
 
     def prices(self, arcs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return by how many whole loads running costs more than waiting, for one more task of each group.
@@ -511,10 +418,6 @@ class Builder:
         for part in (self.machines, self.racks, self.classes, self.running, self.locality, self.shares):
             kept += part.kept_arcs()
         self.batch.check(kept, self.classes.num_gates)
-
-
-def _line(proposal: ClassFlow) -> tuple[tuple[int, int], float, int]:
-    return proposal.standing, -proposal.size, proposal.rank
 
 
 def _rank(group: Group) -> tuple[Any, ...]:

@@ -1,15 +1,12 @@
-"""Proposals of a flow: tasks to start, class by class, and the machines for those near their data."""
+"""A proposal of the flow: tasks of a class to start."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flowsched.builder.locality import Near
-from flowsched.builder.racks import RackArcs
 from flowsched.cluster.records import Group, TaskClass
 
-__all__ = ["ClassFlow", "lead", "racks_of"]
+__all__ = ["ClassFlow"]
 
 
 @dataclass(slots=True)
@@ -43,50 +40,3 @@ class ClassFlow:
     standing: tuple[int, int]
     size: float = 0.0
     rank: int = 0
-
-
-def racks_of(near: Near, racks: RackArcs) -> list[int]:
-    """Return the racks that flow enters otherwise than by the class's aggregator."""
-    return [rack for rack, _, _ in near.racks] + [int(racks.of[row]) for row, _, _ in near.rows]
-
-
-def lead(
-    near: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], racks: RackArcs
-) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
-    """Divide the tasks of a class on machines into those that are near their data and the others.
-
-    Parameters
-    ----------
-    near : iterable of (Group, Near)
-    rows : list of (int, int)
-        Machines, and tasks of the class there.
-    racks : RackArcs
-
-    Returns
-    -------
-    pairs : list of (Group, int, int, int)
-        As `ClassFlow.near`.
-    rows : list of (int, int)
-        As `ClassFlow.rows`.
-    """
-    left = dict(rows)
-    pairs: list[tuple[Group, int, int, int]] = []
-    for group, flow in near:
-        for row, cost, units in flow.rows:
-            left[row] -= units
-            pairs.append((group, row, units, cost))
-    in_rack: dict[int, list[int]] = {}
-    for row, units in left.items():
-        if units:
-            in_rack.setdefault(int(racks.of[row]), []).append(row)
-    for group, flow in near:
-        for rack, cost, units in flow.racks:
-            while units:
-                row = in_rack[rack][-1]
-                some = min(units, left[row])
-                pairs.append((group, row, some, cost))
-                units -= some
-                left[row] -= some
-                if not left[row]:
-                    in_rack[rack].pop()
-    return pairs, [(row, units) for row, units in left.items() if units]

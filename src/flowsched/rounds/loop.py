@@ -2,7 +2,7 @@
 
 ::
 
-    changes -> builder.update -> network.solve -> builder.read -> check.admit
+    changes -> builder.update -> network.solve -> reading.read -> check.admit
                     ^                                                 |
                     `---- an arc is closed or opened, a task starts <-'
 
@@ -37,6 +37,7 @@ from numpy.typing import NDArray
 
 from flowsched._guard import interruptible
 from flowsched.builder.builder import Builder
+from flowsched.builder.reading import read
 from flowsched.cluster.transaction import Transaction
 from flowsched.exceptions import TimeLimitError
 from flowsched.network.flow_network import FlowNetwork
@@ -170,7 +171,7 @@ def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:
         clock.update += updated - start
         again = False
         if clock.run(builder.network, updated):
-            proposals = builder.read(scope, clock.changed, check.among)
+            proposals = read(builder, scope, clock.changed, check.among)
             proposed |= bool(proposals)
             again = check.admit(proposals)
         scope.evictions.withdraw()

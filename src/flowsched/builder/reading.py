@@ -1,0 +1,168 @@
+"""The flow as proposals: tasks to start, class by class, and the machines for those near their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.builder.builder import Builder
+from flowsched.builder.locality import Near
+from flowsched.builder.proposals import ClassFlow
+from flowsched.builder.queues import ClassQueue, is_alone, is_plain
+from flowsched.builder.racks import RackArcs
+from flowsched.builder.scope import RoundScope
+from flowsched.cluster.records import Group, TaskClass
+
+__all__ = ["Choose", "read"]
+
+Choose = Callable[[dict[int, list[tuple[int, int]]]], list[int]]
+"""Told, by class, the machines to which the flow sends tasks, and how many, returns the classes to propose."""
+
+
+def read(
+    builder: Builder, scope: RoundScope, changed: NDArray[np.int64] | None = None, among: Choose | None = None
+) -> list[ClassFlow]:
+    """Return the tasks that the flow proposes to start: by priority, then the oldest first, then the largest.
+
+    Parameters
+    ----------
+    builder : Builder
+        As updated last, with the flow of its network.
+    scope : RoundScope
+    changed : ndarray of int64, optional
+        Arcs whose flow may be another one than at the last call, ascending; all, by default.
+    among : callable, optional
+        See `Choose`; asked about several classes, where none is near its data, and no others make room.
+    """
+    classes = builder.class_of if builder.cluster.waiting else {}  # of the last update
+    near = builder.locality.flows() if builder.locality.in_use else {}
+    entered = [(group.cls.index, rack) for group, sent in near.items() for rack in _racks_of(sent, builder.racks)]
+    rows = builder.classes.flows(classes, entered, changed)
+    displacing: dict[int, list[int]] = {}
+    for class_id, row in scope.evictions.flows():
+        displacing.setdefault(class_id, []).append(row)
+    if among is None or len(rows) < 2 or near or displacing:
+        found = list(dict.fromkeys(chain(rows, displacing)) if displacing else rows)
+    else:
+        found = among(rows)
+    if not found:
+        return []
+    fair, waiting = builder.policy.fairness is not None, builder.cluster.waiting
+    queues = [_queue(builder, classes[class_id], fair) for class_id in found]
+    others = [queue for queue in queues if queue is not None and (fair or not queue.plain)]
+    anywhere, led = _flow_of(builder, others, near) if others else ({}, {})
+    nodes, urged, eldest = builder.groups.nodes, scope.urged, builder.policy.waiting.buckets
+    alone = len(found) == 1
+    ranks = {} if alone else builder.ranks()
+    sizes = [0.0] if alone else builder.cluster.inventory.sizes(np.array(found, np.int64))
+    proposals = []
+    for queue, class_id, size in zip(queues, found, sizes, strict=True):
+        cls, there, made = classes[class_id], rows.get(class_id, []), displacing.get(class_id, [])
+        pairs: list[tuple[Group, int, int, int]] = []
+        if queue is not None and (fair or not queue.plain):
+            groups = _oldest(builder, queue, anywhere[class_id])
+            pairs, there = _lead(led.get(class_id, ()), there, builder.racks)
+        else:  # what enters its machines left its groups
+            count = there[0][1] if len(there) == 1 else sum([units for _, units in there])
+            count += len(made)
+            groups = [(group, count) for group in waiting[cls]] if queue is None else queue.oldest(count)
+        age = -1
+        for group, *_ in groups + pairs if pairs else groups:
+            bucket = eldest if urged and group in urged else nodes[group].bucket
+            if bucket > age:
+                age = bucket
+        rank = 0 if alone else ranks[cls]
+        proposals.append(ClassFlow(cls, groups, there, pairs, made, (cls.priority, -age), size, rank))
+    if not alone:
+        proposals.sort(key=_line)
+    return proposals
+
+
+def _queue(builder: Builder, cls: TaskClass, fair: bool) -> ClassQueue | None:
+    """Return the queue of a class; None for one plain group without, where shares do not matter."""
+    queue: ClassQueue | None = builder.cluster.queues.get(cls)
+    if queue is None or queue.changed:
+        return None if not fair and is_alone(builder.cluster.waiting[cls]) else builder.queues.of(cls)
+    return queue
+
+
+def _flow_of(
+    builder: Builder, queues: Sequence[ClassQueue], near: Mapping[Group, Near]
+) -> tuple[dict[int, list[tuple[Group, int]]], dict[int, list[tuple[Group, Near]]]]:
+    """Return by class the groups that the flow sends anywhere, and those that it sends near their data."""
+    anywhere: dict[int, list[tuple[Group, int]]] = {queue.cls.index: [] for queue in queues}
+    led: dict[int, list[tuple[Group, Near]]] = {}
+    groups = [group for queue in queues for group in queue.groups]
+    for group, units in zip(groups, builder.groups.flows(groups), strict=True):
+        if group in near:
+            led.setdefault(group.cls.index, []).append((group, near[group]))
+            units = near[group].anywhere
+        if units:
+            anywhere[group.cls.index].append((group, units))
+    return anywhere, led
+
+
+def _oldest(builder: Builder, queue: ClassQueue, sent: list[tuple[Group, int]]) -> list[tuple[Group, int]]:
+    """Return as many tasks of a class as the flow sends, in order of arrival.
+
+    Groups of one class that need no data cost the flow the same within an age bucket, so which of them it sends is
+    a matter of chance.  Gangs are sent as the flow says, and so is everything where jobs have shares.
+    """
+    if builder.policy.fairness is not None:
+        return sent
+    moved = sum(units for group, units in sent if is_plain(group))
+    return [entry for entry in sent if not is_plain(entry[0])] + queue.oldest(moved)
+
+
+def _racks_of(near: Near, racks: RackArcs) -> list[int]:
+    """Return the racks that flow enters otherwise than by the class's aggregator."""
+    return [rack for rack, _, _ in near.racks] + [int(racks.of[row]) for row, _, _ in near.rows]
+
+
+def _lead(
+    near: Iterable[tuple[Group, Near]], rows: list[tuple[int, int]], racks: RackArcs
+) -> tuple[list[tuple[Group, int, int, int]], list[tuple[int, int]]]:
+    """Divide the tasks of a class on machines into those that are near their data and the others.
+
+    Parameters
+    ----------
+    near : iterable of (Group, Near)
+    rows : list of (int, int)
+        Machines, and tasks of the class there.
+    racks : RackArcs
+
+    Returns
+    -------
+    pairs : list of (Group, int, int, int)
+        As `ClassFlow.near`.
+    rows : list of (int, int)
+        As `ClassFlow.rows`.
+    """
+    left = dict(rows)
+    pairs: list[tuple[Group, int, int, int]] = []
+    for group, flow in near:
+        for row, cost, units in flow.rows:
+            left[row] -= units
+            pairs.append((group, row, units, cost))
+    in_rack: dict[int, list[int]] = {}
+    for row, units in left.items():
+        if units:
+            in_rack.setdefault(int(racks.of[row]), []).append(row)
+    for group, flow in near:
+        for rack, cost, units in flow.racks:
+            while units:
+                row = in_rack[rack][-1]
+                some = min(units, left[row])
+                pairs.append((group, row, some, cost))
+                units -= some
+                left[row] -= some
+                if not left[row]:
+                    in_rack[rack].pop()
+    return pairs, [(row, units) for row, units in left.items() if units]
+
+
+def _line(proposal: ClassFlow) -> tuple[tuple[int, int], float, int]:
+    return proposal.standing, -proposal.size, proposal.rank
