@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import shutil
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from killed_drivers import dying, kill_again_and_again
 from slurm import Slurm, slurm
 
 import flowsched as fs
-from flowsched.run import Command, Driver, ExitStatusError
+from flowsched.run import Command, Driver, ExitStatusError, slurmctl
 from flowsched.run.slurm import SlurmError, SlurmExecutor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Slurm's daemons on this machine")
@@ -248,6 +250,21 @@ def test_a_run_on_a_node_that_takes_no_jobs_now_is_found_by_the_next_driver(tmp_
     finally:
         (tmp_path / "go").touch()
     assert (tmp_path / "begun").read_text().split() == [node]
+
+
+def test_a_request_that_is_cut_off_leaves_nothing_open() -> None:
+    """Its process has ended and its pipes are closed before the event loop is: warnings are errors here."""
+
+    async def main(seconds: float) -> None:
+        request = asyncio.create_task(slurmctl._call(["sleep", "5"]))
+        await asyncio.sleep(seconds)
+        request.cancel()
+        with suppress(asyncio.CancelledError):
+            await request
+
+    for i in range(10):
+        asyncio.run(main(0.002 * i))
+    gc.collect()
 
 
 @pytest.mark.parametrize("slow", ["", "sbatch", "scontrol"])

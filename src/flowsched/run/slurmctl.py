@@ -92,6 +92,7 @@ async def _call(words: Sequence[str], text: str = "") -> str:
     except asyncio.CancelledError:
         with suppress(ProcessLookupError):
             process.kill()
+        await process.communicate()  # its pipes are closed before the loop may be
         raise
     if process.returncode:
         said = err.decode(errors="replace").strip()
