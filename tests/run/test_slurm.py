@@ -136,6 +136,7 @@ def test_five_hundred_jobs_and_a_node_that_fails(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
             ask("scontrol", "update", "nodename=n2", "state=down", "reason=test")
             await until(one, "n2", False)
+            await asyncio.sleep(0.5)  # what had begun there may still be writing so
             before = begun("n2")
             assert before and ask("squeue", "-h", "-w", "n2") == ""
             await asyncio.sleep(2.0)
