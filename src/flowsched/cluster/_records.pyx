@@ -529,45 +529,49 @@ def begin_runs(dict tasks not None, deltas, int64_t run, tuple kinds not None, /
     return run, ended
 
 
-def moved(dict before not None, dict machines not None, tuple kinds not None, out, /):
-    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order.
-
-    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
-    """
-    cdef dict placements = out.placements, devices = out.devices, turns = out.turns, gangs = out.gangs
-    cdef list places = out.places, others = []
+def moved(dict before not None, dict machines not None, out, /):
+    """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order."""
+    cdef dict placements = out.placements, gangs = out.gangs
+    cdef list tasks = out.tasks, devices = out.devices, turns = out.turns, others = []
     cdef TaskRecord task
     cdef Before state
-    cdef type place = kinds[0]
-    cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
-    cdef Setter fill = <Setter> PyType_GetSlot(type(task_slot), Py_tp_descr_set)    # a frozen dataclass is filled by its slots
     group = gang = None
     for task in sorted(before):
         state = before[task]
         if state.place is None:
             if task.row < 0:
                 continue
-            machine = (<MachineRecord?> machines[task.row]).id
-            placements[task.id] = machine
+            placements[task.id] = (<MachineRecord?> machines[task.row]).id
             if task.group is not group:
                 group = task.group
                 gang = None if group.job.job.gang is None else group.job.serial
             if gang is not None:
                 gangs[task.id] = gang
-            made = PyType_GenericAlloc(place, 0)
-            PyObject_GC_UnTrack(<void*> made)
-            fill(task_slot, made, task.id)
-            fill(machine_slot, made, machine)
-            fill(devices_slot, made, task.devices)
-            places.append(made)
+            tasks.append(task)
+            devices.append(task.devices)
+            turns.append(state.turn)
         elif task.row < 0 or task.turn != state.turn:
             others.append(task)
-        else:
-            continue
-        turns[task.id] = state.turn
-        if task.row >= 0:
-            devices[task.id] = task.devices
     return others
+
+
+def places(list tasks not None, list machines not None, list devices not None, type place not None, /):
+    """Return the deltas of tasks (by id) that start, each on its machine and devices.
+
+    A delta refers to ids and devices alone, as a record does (C), so the collector need not look at it.
+    """
+    cdef list made = []
+    cdef Py_ssize_t i
+    cdef object task_slot = place.task, machine_slot = place.machine, devices_slot = place.devices
+    cdef Setter fill = <Setter> PyType_GetSlot(type(task_slot), Py_tp_descr_set)    # a frozen dataclass is filled by its slots
+    for i in range(min(len(tasks), len(machines), len(devices))):
+        one = PyType_GenericAlloc(place, 0)
+        PyObject_GC_UnTrack(<void*> one)
+        fill(task_slot, one, tasks[i])
+        fill(machine_slot, one, machines[i])
+        fill(devices_slot, one, devices[i])
+        made.append(one)
+    return made
 
 
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------
@@ -950,6 +954,24 @@ def restore(world, list tasks not None, list states not None, /):
         wait(world, sorted(tasks))
     else:
         place(world, tasks, state.place.row, state.place.devices, state.place.since)
+
+
+def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
+    """Let tasks start on machines (by id) and devices as they did in a trial, since which nothing has happened.
+
+    Their runs are numbered behind this one; the last number is returned.
+    """
+    cdef dict records = world.machines
+    cdef TaskRecord task
+    cdef Py_ssize_t i, first = 0, count = min(len(tasks), len(machines), len(devices))
+    for i in range(count):
+        task = tasks[i]
+        run += 1
+        task.run = run
+        if i + 1 == count or not (machines[i + 1] is machines[i] and (<TaskRecord> tasks[i + 1]).group is task.group and devices[i + 1] == devices[i]):
+            begin(world, tasks[first:i + 1], (<MachineRecord?> records[machines[i]]).row, devices[i], now)
+            first = i + 1
+    return run
 
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):

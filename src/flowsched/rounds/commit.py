@@ -13,12 +13,12 @@ from itertools import pairwise
 from flowsched.boundary.validate import quoted
 from flowsched.builder.quotas import QuotaAccounts
 from flowsched.cluster import Cluster
-from flowsched.cluster._records import begin_runs, concerned, starts
+from flowsched.cluster._records import begin_runs, concerned, start_again, starts
 from flowsched.cluster.events import EndedRun
 from flowsched.cluster.inventory import Inventory
 from flowsched.cluster.records import TaskRecord
 from flowsched.cluster.transaction import Transaction
-from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Place, Reason, ReasonCode, Round
+from flowsched.rounds.values import KINDS, Commit, Delta, Migrate, Moment, Place, Reason, ReasonCode, Round, Starts
 
 __all__ = ["begun", "carry_out", "happen"]
 
@@ -42,6 +42,11 @@ def carry_out(
     quotas : QuotaAccounts, optional
         What starts stays within them.
     """
+    if only is None and quotas is None and _as_found(cluster, round):
+        starts, first = vars(round)["starts"], cluster.runs + 1
+        machines = list(round.placements.values())
+        cluster.runs = start_again(cluster, starts.tasks, machines, starts.devices, cluster.runs, round.now)
+        return Commit.whole(round, first)
     if quotas is not None:
         quotas.look()
     # Starts of single tasks are units in this order; nearly always all of them can happen.
@@ -65,6 +70,18 @@ def carry_out(
         units = [unit for unit, _ in refused]
     deltas = tuple(delta for delta in round.deltas if delta.task in accepted)
     return Commit(deltas, conflicts, *begun(cluster, deltas))
+
+
+def _as_found(cluster: Cluster, round: Round) -> bool:
+    """Return True if tasks start, each by itself, and nothing has happened since they did so in the round's transaction."""
+    starts: Starts | None = vars(round).get("starts")
+    if starts is None or round.gangs or starts.moment != Moment.of(cluster):
+        return False
+    inventory = cluster.inventory
+    if inventory.rule is not None or inventory.constraints or inventory.held is not None or cluster.stopping:
+        return False  # what these say may have changed
+    first = starts.tasks[0] if starts.tasks else None
+    return first is None or (first.index < len(cluster.by_index) and cluster.by_index[first.index] is first)
 
 
 def begun(cluster: Cluster, deltas: Sequence[Delta]) -> tuple[int, tuple[EndedRun, ...]]:

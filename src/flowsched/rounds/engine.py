@@ -178,7 +178,8 @@ class RoundEngine:
         """Let a round happen; see `Scheduler.commit`."""
         quotas = None if self.policy.quotas is None else self._mirror().quotas
         done = carry_out(self.cluster, round, only, self._graceful, quotas)
-        self._book(round, done.accepted)
+        if type(round.shares) is ShareReport:  # `isinstance` asks the abstract class, in every commit
+            self._book(round.shares, done.accepted)
         return done
 
     def impose(self, deltas: Sequence[Delta], round: Round) -> bool:
@@ -186,7 +187,8 @@ class RoundEngine:
         if happen(self.cluster, deltas, round.now, graceful=self._graceful) is not None:
             return False
         begun(self.cluster, deltas)
-        self._book(round, deltas)
+        if type(round.shares) is ShareReport:
+            self._book(round.shares, deltas)
         return True
 
     @property
@@ -194,12 +196,11 @@ class RoundEngine:
         preemption = self.policy.preemption
         return preemption is not None and preemption.graceful
 
-    def _book(self, round: Round, deltas: Sequence[Delta]) -> None:
+    def _book(self, shares: ShareReport, deltas: Sequence[Delta]) -> None:
         """Tell share providers that keep accounts which tasks started, and which stopped."""
-        if type(round.shares) is ShareReport:  # `isinstance` asks the abstract class, in every commit
-            started = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Place))
-            stopped = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Preempt))
-            round.shares.book(started, stopped)
+        started = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Place))
+        stopped = (self.cluster.task(delta.task).group for delta in deltas if isinstance(delta, Preempt))
+        shares.book(started, stopped)
 
     # -- questions ----------------------------------------------------------------------------------------------
 

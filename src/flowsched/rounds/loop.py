@@ -48,7 +48,7 @@ from flowsched.rounds.gangs import Gangs
 from flowsched.rounds.outcome import outcome
 from flowsched.rounds.reclaim import reclaim
 from flowsched.rounds.share_report import ShareReport
-from flowsched.rounds.values import Round, RoundStats, Share
+from flowsched.rounds.values import Moment, Round, RoundStats, Share
 from flowsched.rounds.verdicts import Verdicts
 from flowsched.rounds.withholding import withhold
 
@@ -154,7 +154,7 @@ def make_round(builder: Builder, verdicts: Verdicts, now: float, time_limit: flo
         gap=clock.gap,
         cost=clock.cost,
     )
-    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at), cut
+    return out.round(now, waiting, stats, shares or _NO_SHARES, again_at, Moment.of(cluster)), cut
 
 
 def _settle(check: AdmissionCheck, clock: _Clock) -> set[int]:

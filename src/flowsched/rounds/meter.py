@@ -148,7 +148,7 @@ class Meter:
 
     def commit(self, round: Round, done: Commit) -> None:
         """Count a commit."""
-        if done.accepted is round.deltas:
+        if done.is_all_of(round):
             placed, preempted, migrated = len(round.placements), len(round.preemptions), len(round.migrations)
         else:
             kinds = [type(delta) for delta in done.accepted]

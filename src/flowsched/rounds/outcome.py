@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 from flowsched.cluster._records import moved
+from flowsched.cluster.records import TaskRecord
 from flowsched.rounds.admission import AdmissionCheck
 from flowsched.rounds.values import (
-    KINDS,
     Delta,
     Migrate,
+    Moment,
     Preempt,
     Preemption,
     Reason,
     Round,
     RoundStats,
     Share,
+    Starts,
 )
 
 __all__ = ["Outcome", "outcome"]
@@ -24,30 +27,34 @@ _new, _set = object.__new__, object.__setattr__
 
 
 class Outcome:
-    """Parts of a round as they are collected."""
+    """Parts of a round as they are collected.
+
+    Attributes
+    ----------
+    tasks : list of TaskRecord
+        Those that start, in the order of `placements`.
+    devices : list of tuple of int
+    turns : list of int
+        Their devices, and their turns before the round.
+    others : dict of task to (int, tuple of int)
+        Turns before the round, and devices, of the tasks that stop or migrate.
+    """
 
     __slots__ = (
-        "devices",
-        "gangs",
-        "migrates",
-        "migrations",
-        "placements",
-        "places",
-        "preemptions",
-        "preempts",
-        "turns",
-    )
+        "devices", "gangs", "migrates", "migrations", "others", "placements", "preemptions", "preempts", "tasks", "turns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.placements: dict[Hashable, Hashable] = {}
         self.preemptions: dict[Hashable, Preemption] = {}
         self.migrations: dict[Hashable, tuple[Hashable, Hashable]] = {}
-        self.devices: dict[Hashable, tuple[int, ...]] = {}
-        self.turns: dict[Hashable, int] = {}
+        self.tasks: list[TaskRecord] = []
+        self.devices: list[tuple[int, ...]] = []
+        self.turns: list[int] = []
+        self.others: dict[Hashable, tuple[int, tuple[int, ...]]] = {}
         self.gangs: dict[Hashable, int] = {}
         self.preempts: list[Delta] = []
         self.migrates: list[Delta] = []
-        self.places: list[Delta] = []
 
     def round(
         self,
@@ -56,26 +63,35 @@ class Outcome:
         stats: RoundStats,
         shares: Mapping[Hashable, Share],
         again_at: float,
+        moment: Moment,
     ) -> Round:
         """Return all of it as one value."""
         made: Round = _new(Round)  # as its ``__init__`` does, at once
-        _set(made, "__dict__", {
+        starts = Starts(self.placements, self.tasks, self.devices, self.turns, moment)
+        told: dict[str, Any] = {
             "now": now, "placements": self.placements, "preemptions": self.preemptions, "migrations": self.migrations,
-            "devices": self.devices, "waiting": waiting, "deltas": (*self.preempts, *self.migrates, *self.places), "stats": stats,
-            "shares": shares, "turns": self.turns, "gangs": self.gangs, "again_at": again_at,
-        })  # fmt: skip
+            "waiting": waiting, "stats": stats, "shares": shares, "gangs": self.gangs, "again_at": again_at,
+        }  # fmt: skip
+        if self.others:
+            told["deltas"] = (*self.preempts, *self.migrates, *starts.deltas())
+            told["devices"] = starts.devices_of() | {task: self.others[task][1] for task in self.migrations}
+            told["turns"] = starts.turns_of() | {task: turn for task, (turn, _) in self.others.items()}
+        else:
+            told["starts"] = starts
+        _set(made, "__dict__", told)
         return made
 
 
 def outcome(check: AdmissionCheck) -> Outcome:
     """Collect the tasks that start, stop and move if the transaction becomes real."""
     out = Outcome()
-    policy, by_row = check.builder.policy, check.cluster.by_row
+    policy, by_row, before = check.builder.policy, check.cluster.by_row, check.transaction.before
     price = policy.preemption.price if policy.preemption else 0.0
-    for task in moved(check.transaction.before, by_row, KINDS, out):
-        was = check.transaction.before[task].place
+    for task in moved(before, by_row, out):
+        was = before[task].place
         assert was is not None, "it ran before, or it would have started"
         old, cause = by_row[was.row].id, check.evicted_for[task].id
+        out.others[task.id] = before[task].turn, task.devices
         if task.row < 0:
             lost = policy.waiting.bucket(check.transaction.now - was.since)
             out.preemptions[task.id] = Preemption(old, cause, price * (1 + lost))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from itertools import count
 from math import inf
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flowsched.cluster._records import places
 from flowsched.cluster.events import EndedRun
+from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.state import Cluster
 
 __all__ = [
     "Commit",
@@ -150,6 +154,52 @@ KINDS = Place, Preempt
 """For `flowsched.cluster._records`."""
 
 
+class Moment(NamedTuple):
+    """State of a cluster between two calls: another one after each event, commit and trial."""
+
+    events: int
+    turn: int
+    clock: int
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Moment:
+        """Return the present one."""
+        return cls(cluster.events, cluster.turn, cluster.inventory.clock)
+
+
+class Starts(NamedTuple):
+    """Tasks that start in a round, as it found them: what `devices`, `deltas` and `turns` are made of.
+
+    Parameters
+    ----------
+    placements : mapping of task to machine
+    tasks : list of TaskRecord
+    devices : list of tuple of int
+    turns : list of int
+        Of each of the placements, in their order.
+    moment : Moment
+        At the end of the round.
+    """
+
+    placements: Mapping[Hashable, Hashable]
+    tasks: list[TaskRecord]
+    devices: list[tuple[int, ...]]
+    turns: list[int]
+    moment: Moment
+
+    def deltas(self) -> tuple[Place, ...]:
+        """Return `Round.deltas` of these tasks."""
+        return tuple(places(list(self.placements), list(self.placements.values()), self.devices, Place))
+
+    def devices_of(self) -> dict[Hashable, tuple[int, ...]]:
+        """Return `Round.devices` of these tasks."""
+        return dict(zip(self.placements, self.devices, strict=True))
+
+    def turns_of(self) -> dict[Hashable, int]:
+        """Return `Round.turns` of these tasks."""
+        return dict(zip(self.placements, self.turns, strict=True))
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """Share of a job or a user, in tasks.
@@ -265,6 +315,27 @@ class Round:
     """Tasks of gangs that start, each with a number of its gang: those of one number start together or not at all."""
     again_at: float = -inf
 
+    if not TYPE_CHECKING:  # all are declared above
+
+        def __getattr__(self, name: str) -> Any:
+            """Make what a round in which tasks start, and no others move, has not been asked for yet."""
+            made = vars(self)
+            if name not in _LATER or "starts" not in made:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            made[name] = found = _LATER[name](made["starts"])
+            return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+_LATER: Mapping[str, Callable[[Starts], Any]] = {
+    "deltas": Starts.deltas,
+    "devices": Starts.devices_of,
+    "turns": Starts.turns_of,
+}
+"""What a round makes when it is looked at."""
+
 
 @dataclass(frozen=True, init=False)
 class Commit:
@@ -297,6 +368,30 @@ class Commit:
     ) -> None:
         told = {"accepted": accepted, "conflicts": conflicts, "first_run": first_run, "ended": ended}
         object.__setattr__(self, "__dict__", told)  # as in `RoundStats`
+
+    @classmethod
+    def whole(cls, round: Round, first_run: int) -> Commit:
+        """Return that of a round in which tasks start, and no others move, and of which nothing was refused."""
+        made: Commit = object.__new__(cls)
+        told = {"conflicts": {}, "first_run": first_run, "ended": (), "round": round}
+        object.__setattr__(made, "__dict__", told)
+        return made
+
+    if not TYPE_CHECKING:  # it is declared above
+
+        def __getattr__(self, name: str) -> Any:
+            """Take over the deltas of a whole round when they are looked at."""
+            if name != "accepted" or "round" not in vars(self):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            found = vars(self)["accepted"] = vars(self)["round"].deltas
+            return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def is_all_of(self, round: Round) -> bool:
+        """Return True if all of the round has happened."""
+        return vars(self).get("round") is round or self.accepted is round.deltas
 
     @cached_property
     def runs(self) -> Mapping[Hashable, int]:
