@@ -318,12 +318,17 @@ class Builder:
 
     def _add_machines(self, rows: Sequence[int]) -> None:
         """Add machines that are new, and lead machines that moved to another rack by that."""
-        for row in rows:
-            if self.machines.knows(row):
-                gates = self.classes.leave_rack(row)
-                self.batch.remove_nodes([*gates, *self.racks.leave(row)])
-            self.racks.join(row, self.cluster.by_row[row].rack)
-        self.machines.add(np.array([row for row in rows if not self.machines.knows(row)], np.int64))
+        names = [self.cluster.by_row[row].rack for row in rows]
+        new = [row for row in rows if not self.machines.knows(row)]
+        if len(new) == len(rows):
+            self.racks.join(rows, names)
+        else:
+            for row, name in zip(rows, names, strict=True):
+                if self.machines.knows(row):
+                    gates = self.classes.leave_rack(row)
+                    self.batch.remove_nodes([*gates, *self.racks.leave(row)])
+                self.racks.join([row], [name])
+        self.machines.add(np.array(new, np.int64))
 
     def _add_groups(self, groups: Sequence[Group], scope: RoundScope) -> None:
         job_nodes, aggregators = self.groups.job_nodes, self.racks.aggregators

@@ -83,23 +83,27 @@ class RackArcs(Columns):
 
     # -- machines -----------------------------------------------------------------------------------------------
 
-    def join(self, row: int, name: Hashable | None) -> None:
-        """Put a machine into the rack of that name, or into an anonymous one."""
-        rack = self._named.get(name) if name is not None else next(iter(self._open), None)
-        if rack is None:
-            rack = self._indices.take()
-            self.grow(racks=rack + 1)
-            self._rows[rack] = {}
-            if name is None:
-                self._open[rack] = None
-            else:
-                self._named[name], self._names[rack] = rack, name
-        self._rows[rack][row] = None
-        self._listed.pop(rack, None)
-        if len(self._rows[rack]) >= ANONYMOUS_RACK:
-            self._open.pop(rack, None)
-        self.grow(rows=row + 1)
-        self.of[row] = rack
+    def join(self, rows: Sequence[int], names: Sequence[Hashable | None]) -> None:
+        """Put machines into the racks of these names, or into anonymous ones."""
+        members, found = self._rows, []
+        for row, name in zip(rows, names, strict=True):
+            rack = self._named.get(name) if name is not None else next(iter(self._open), None)
+            if rack is None:
+                rack = self._indices.take()
+                self.grow(racks=rack + 1)
+                members[rack] = {}
+                if name is None:
+                    self._open[rack] = None
+                else:
+                    self._named[name], self._names[rack] = rack, name
+            members[rack][row] = None
+            if len(members[rack]) >= ANONYMOUS_RACK:
+                self._open.pop(rack, None)
+            found.append(rack)
+        for rack in set(found):
+            self._listed.pop(rack, None)
+        self.grow(rows=max(rows) + 1)
+        self.of[list(rows)] = found
 
     def leave(self, row: int) -> list[int]:
         """Take a machine out of its rack; return the rack's nodes, for removal, if it was the last one there."""

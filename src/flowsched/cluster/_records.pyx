@@ -395,23 +395,6 @@ cdef class Before:
     cdef readonly object place, since
     cdef readonly int64_t turn
 
-    def __cinit__(self, TaskRecord task not None):
-        self.place, self.turn, self.since = task.place, task.turn, task.since
-
-
-def together(dict before not None, /):
-    """Return what `remember` noted in reverse order: tasks of one group that were together and still are, with their states."""
-    cdef list runs = [], tasks, states
-    cdef TaskRecord task, first = None
-    cdef Before state, earlier = None
-    for task, state in reversed(before.items()):
-        if first is None or not alike_twice(task, first, state, earlier):
-            tasks, states, first, earlier = [], [], task, state
-            runs.append((tasks, states))
-        tasks.append(task)
-        states.append(state)
-    return runs
-
 
 cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before earlier) except -1:
     if task.group is not other.group or task.row != other.row:
@@ -421,26 +404,20 @@ cdef int alike_twice(TaskRecord task, TaskRecord other, Before state, Before ear
     return state.place is earlier.place or state.place == earlier.place
 
 
-cdef int turn_back(list tasks, list states) except -1:
-    """Give tasks the turns and the times of these states."""
-    cdef TaskRecord task
-    cdef Before state
-    cdef Py_ssize_t i
-    for i in range(len(tasks)):
-        task, state = tasks[i], states[i]
-        task.turn, task.since = state.turn, state.since
-    return 0
-
-
 def remember(dict before not None, list tasks not None, /):
     """Note the state of tasks that are not in `before`."""
     note_states(before, tasks)
 
 
 cdef int note_states(dict before, list tasks) except -1:
+    cdef TaskRecord task
+    cdef Before state
     for task in tasks:
         if task not in before:
-            before[task] = Before(task)
+            state = Before.__new__(Before)
+            state.place = None if task.row < 0 else placement(task.row, task.devices, task.began)
+            state.turn, state.since = task.turn, task.since
+            before[task] = state
     return 0
 
 
@@ -533,15 +510,25 @@ def moved(dict before not None, dict machines not None, out, /):
     """Tell an `Outcome` of the tasks that start, by their turns; return the other tasks that stop or move, in that order."""
     cdef dict placements = out.placements, gangs = out.gangs
     cdef list tasks = out.tasks, devices = out.devices, turns = out.turns, others = []
+    cdef list order = list(before)
     cdef TaskRecord task
     cdef Before state
-    group = gang = None
-    for task in sorted(before):
+    cdef int64_t turn = 0, row = -1
+    group = gang = machine = None
+    for task in order:
+        if task.turn < turn:
+            order.sort()
+            break
+        turn = task.turn
+    for task in order:
         state = before[task]
         if state.place is None:
             if task.row < 0:
                 continue
-            placements[task.id] = (<MachineRecord?> machines[task.row]).id
+            if task.row != row:
+                row = task.row
+                machine = (<MachineRecord?> machines[row]).id
+            placements[task.id] = machine
             if task.group is not group:
                 group = task.group
                 gang = None if group.job.job.gang is None else group.job.serial
@@ -576,8 +563,12 @@ def places(list tasks not None, list machines not None, list devices not None, t
 
 # -- moves of many tasks ----------------------------------------------------------------------------------------------------
 #
-# `columns_at` of an `Inventory` and of its `RunningTasks` are the addresses of columns, and the lengths of their axes: they
-# hold until the columns grow.  Lengths and indices are checked before any column changes.
+# `columns_at` of an `Inventory` and of its `RunningTasks` are the addresses of columns, and the lengths of their axes, as the
+# bytes of int64: they hold until the columns grow.  Lengths and indices are checked before any column changes.
+
+cdef const int64_t* numbers(bytes packed):
+    return <const int64_t*> <const char*> packed
+
 
 def alike(tuple tasks not None, tuple names not None, /):
     """Return the ends of the runs of objects whose attributes of these names are the same objects, or tuples of the same ones.
@@ -653,11 +644,11 @@ cdef int64_t span(list tasks) except -1:
     return most
 
 
-cdef tuple columns_for(running, list tasks, bint grow):
+cdef bytes columns_for(running, list tasks, bint grow):
     """The addresses of the columns of `RunningTasks` (row, class, turn, since, end); they have a place for each of the tasks."""
     cdef int64_t need = span(tasks)
-    cdef tuple at = running.columns_at
-    if need > <int64_t> at[5]:
+    cdef bytes at = running.columns_at
+    if need > numbers(at)[5]:
         if not grow:
             raise IndexError("a task has no place")
         running.grow(tasks=need)
@@ -665,8 +656,9 @@ cdef tuple columns_for(running, list tasks, bint grow):
     return at
 
 
-cdef int run(running, tuple at, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
+cdef int run(running, bytes columns, list tasks, int32_t row, int64_t class_id, tuple devices, since) except -1:
     """Let tasks run, each on these devices."""
+    cdef const int64_t* at = numbers(columns)
     cdef int64_t* rows = <int64_t*> <size_t> at[0]
     cdef int64_t* classes = <int64_t*> <size_t> at[1]
     cdef int64_t* turns = <int64_t*> <size_t> at[2]
@@ -686,8 +678,9 @@ cdef int run(running, tuple at, list tasks, int32_t row, int64_t class_id, tuple
     return 0
 
 
-cdef int run_no_more(running, tuple at, list tasks) except -1:
+cdef int run_no_more(running, bytes columns, list tasks) except -1:
     """Let tasks run no more."""
+    cdef const int64_t* at = numbers(columns)
     cdef int64_t* rows = <int64_t*> <size_t> at[0]
     cdef double* ends = <double*> <size_t> at[4]
     cdef TaskRecord task
@@ -712,7 +705,8 @@ def take(inventory, int64_t row, int64_t class_id, devices, int64_t count, /):
 
 
 cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t count) except -1:
-    cdef tuple at = inventory.columns_at
+    cdef bytes columns = inventory.columns_at
+    cdef const int64_t* at = numbers(columns)
     cdef int64_t* free = <int64_t*> <size_t> at[0]
     cdef int64_t* device = <int64_t*> <size_t> at[1]
     cdef int64_t* running = <int64_t*> <size_t> at[2]
@@ -756,7 +750,12 @@ cdef int take_room(inventory, int64_t row, int64_t class_id, devices, int64_t co
 
 def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
     """Return how many more tasks of the class, up to `most`, fit by slots and resources alone; 0 for a class with devices."""
-    cdef tuple at = inventory.columns_at
+    return spare(inventory, row, class_id, most)
+
+
+cdef int64_t spare(inventory, int64_t row, int64_t class_id, int64_t most) except -1:
+    cdef bytes columns = inventory.columns_at
+    cdef const int64_t* at = numbers(columns)
     cdef const int64_t* free = <const int64_t*> <size_t> at[0]
     cdef const int64_t* running = <const int64_t*> <size_t> at[2]
     cdef const int64_t* demand = <const int64_t*> <size_t> at[5]
@@ -779,7 +778,8 @@ def spare_room(inventory, int64_t row, int64_t class_id, int64_t most, /):
 def fetch(inventory, dict tasks not None, ids, /):
     """Fetch the memory of running tasks that are about to end, and of their machines: one by one, most of the time is waiting for it."""
     cdef list found = []
-    cdef tuple at = inventory.columns_at
+    cdef bytes columns = inventory.columns_at
+    cdef const int64_t* at = numbers(columns)
     cdef char* free = <char*> <size_t> at[0]
     cdef char* running = <char*> <size_t> at[2]
     cdef char* running_at = <char*> <size_t> at[3]
@@ -787,7 +787,8 @@ def fetch(inventory, dict tasks not None, ids, /):
     cdef int64_t resources = at[9], levels = at[11]
     cdef TaskRecord task
     cdef int which
-    at = inventory.tasks.columns_at
+    columns = inventory.tasks.columns_at
+    at = numbers(columns)
     cdef char* rows = <char*> <size_t> at[0]
     cdef char* ends = <char*> <size_t> at[4]
     for id in ids:
@@ -827,7 +828,7 @@ cdef int place(world, list tasks, int32_t row, tuple devices, since) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef Py_ssize_t count = len(tasks)
     cdef object running = inventory.tasks
-    cdef tuple at = columns_for(running, tasks, True)
+    cdef bytes at = columns_for(running, tasks, True)
     take_room(inventory, row, class_id, devices, count)
     (<MachineRecord?> machines[row]).tasks.extend(tasks)
     run(running, at, tasks, row, class_id, devices, since)
@@ -848,7 +849,7 @@ cdef int displace(world, list tasks) except -1:
     cdef dict on = group.on, machines = world.by_row
     cdef list began
     cdef object running = inventory.tasks
-    cdef tuple at = columns_for(running, tasks, False)
+    cdef bytes at = columns_for(running, tasks, False)
     take_room(inventory, first.row, group.cls.index, first.devices, -len(tasks))
     (<MachineRecord?> machines[row]).tasks.remove(tasks)
     run_no_more(running, at, tasks)
@@ -944,16 +945,43 @@ def restore(world, list tasks not None, list states not None, /):
 
     They are together at one place or wait, and were so before.
     """
+    put_back(world, tasks, states)
+
+
+cdef int put_back(world, list tasks, list states) except -1:
     cdef Before state = states[0]
+    cdef TaskRecord task
+    cdef Py_ssize_t i
     if (<TaskRecord> tasks[0]).row < 0:
         wait_no_more(world, tasks)
     else:
         displace(world, tasks)
-    turn_back(tasks, states)
+    for i in range(len(tasks)):
+        task, state = tasks[i], states[i]
+        task.turn, task.since = state.turn, state.since
     if state.place is None:
-        wait(world, sorted(tasks))
+        tasks.sort()
+        wait(world, tasks)
     else:
         place(world, tasks, state.place.row, state.place.devices, state.place.since)
+    return 0
+
+
+def undo(dict before not None, world, /):
+    """Take all tasks back to what was noted of them, the last ones first."""
+    cdef list tasks = [], states = []
+    cdef TaskRecord task, first = None
+    cdef Before state, earlier = None
+    for task, state in reversed(before.items()):
+        if tasks and not alike_twice(task, first, state, earlier):
+            put_back(world, tasks, states)
+            tasks, states = [], []
+        if not tasks:
+            first, earlier = task, state
+        tasks.append(task)
+        states.append(state)
+    if tasks:
+        put_back(world, tasks, states)
 
 
 def start_again(world, list tasks not None, list machines not None, list devices not None, int64_t run, now, /):
@@ -976,10 +1004,42 @@ def start_again(world, list tasks not None, list machines not None, list devices
 
 def try_start(dict before not None, world, list tasks not None, int32_t row, tuple devices not None, now, /):
     """As `start`; note in `before` the states of those tasks that are not in it.  An exception on the way leaves `world.moving` true."""
+    start_noted(before, world, tasks, row, devices, now)
+
+
+cdef int start_noted(dict before, world, list tasks, int32_t row, tuple devices, now) except -1:
     note_states(before, tasks)
     world.moving = True
     begin(world, tasks, row, devices, now)
     world.moving = False
+    return 0
+
+
+def start_rows(dict before not None, world, list tasks not None, Py_ssize_t done, list rows not None, Py_ssize_t full, now, /):
+    """As `try_start` on machine after machine; `rows` are pairs of a machine, and how many tasks it takes.
+
+    `done` tasks, and `full` machines, are behind.  Stops in front of the first machine with too little room, and of a task that
+    is in `before`.  Returns how many tasks and machines are behind now.
+    """
+    cdef list some
+    cdef tuple pair
+    cdef Py_ssize_t i, first
+    while full < len(rows):
+        pair = rows[full]
+        some = tasks[done:done + <Py_ssize_t> pair[1]]
+        if not some or spare(world.inventory, pair[0], (<TaskRecord> some[0]).group.cls.index, len(some)) < len(some):
+            break
+        for task in some:
+            if task in before:
+                return done, full
+        first = 0
+        for i in range(1, len(some) + 1):
+            if i == len(some) or (<TaskRecord> some[i]).group is not (<TaskRecord> some[first]).group:
+                start_noted(before, world, some[first:i], pair[0], (), now)
+                first = i
+        done += len(some)
+        full += 1
+    return done, full
 
 
 cdef dict touched(world, group):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from operator import ge
 from typing import Any, ClassVar
@@ -9,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-__all__ = ["Columns", "IdPool", "column", "grown", "view"]
+__all__ = ["Columns", "IdPool", "column", "grown", "packed", "view"]
 
 _START = 8
 """Length of an axis at first, unless `Columns` is told another one."""
@@ -27,6 +28,11 @@ def grown(array: NDArray[Any], *least: int, fill: float = 0) -> NDArray[Any]:
     )
     larger[tuple(slice(n) for n in array.shape)] = array
     return larger
+
+
+def packed(*numbers: int) -> bytes:
+    """Return whole numbers as int64, one after the other, for compiled code."""
+    return array("q", numbers).tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import flowsched._pairs as _pairs
 from flowsched.cluster._records import spare_room, take
 from flowsched.cluster.affinity import Affinity
 from flowsched.cluster.change_log import ChangeLog
-from flowsched.cluster.columns import IdPool, column, view
+from flowsched.cluster.columns import IdPool, column, packed, view
 from flowsched.cluster.devices import Asks, pick_devices
 from flowsched.cluster.limits import Blockers, CustomLimit, Limit, Reach, Reserved
 from flowsched.cluster.model import MICRO, UNLIMITED, Machine, Resources
@@ -53,7 +53,7 @@ class Inventory(ChangeLog):
         The bits of `room`.
     constraints : tuple of CustomLimit
         Those of the policy.
-    columns_at : tuple of int
+    columns_at : bytes
         Addresses of the columns that `take` changes, and the lengths of their axes: for `flowsched.cluster._records`.
     """
 
@@ -129,7 +129,7 @@ class Inventory(ChangeLog):
         super()._renew_views()
         arrays = self.free, self.devices, self.running, self.running_at, self.version, self.demand, self.level
         rows = min(*(len(array) for array in arrays[:5]), len(self.slots))
-        self.columns_at = (
+        self.columns_at = packed(
             *(array.ctypes.data for array in arrays),
             rows,
             min(len(self.demand), len(self.level)),

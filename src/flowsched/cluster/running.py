@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.columns import Columns, column
+from flowsched.cluster.columns import Columns, column, packed
 
 __all__ = ["RunningTasks"]
 
@@ -22,7 +22,7 @@ class RunningTasks(Columns):
     ----------
     estimated : int
         Running tasks with an estimate.
-    columns_at : tuple of int
+    columns_at : bytes
         Addresses of the five columns, and their length: for `flowsched.cluster._records`.
     """
 
@@ -41,7 +41,7 @@ class RunningTasks(Columns):
     def _renew_views(self) -> None:
         super()._renew_views()
         arrays = (self.row, self.class_id, self.turn, self.since, self.end)
-        self.columns_at = (*(array.ctypes.data for array in arrays), min(map(len, arrays)))
+        self.columns_at = packed(*(array.ctypes.data for array in arrays), min(map(len, arrays)))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "columns_at"}

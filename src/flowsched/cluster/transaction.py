@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from flowsched.cluster._records import remember, restore, together, try_start
+from flowsched.cluster._records import remember, start_rows, try_start, undo
 from flowsched.cluster.records import Before, TaskRecord
 from flowsched.cluster.state import Cluster
 
@@ -35,6 +35,28 @@ class Transaction:
         """Waiting tasks of one group run, each on these devices."""
         try_start(self.before, self.cluster, tasks, row, tuple(devices), self.now)
 
+    def start_rows(
+        self, tasks: list[TaskRecord], done: int, rows: list[tuple[int, int]], full: int
+    ) -> tuple[int, int]:
+        """Start waiting tasks of one class, on machine after machine, for which slots and resources are the only limits.
+
+        Parameters
+        ----------
+        tasks : list of TaskRecord
+        done : int
+            So many of them have started.
+        rows : list of (int, int)
+            Machines, and how many of the tasks each is to take.
+        full : int
+            So many of them have taken theirs.
+
+        Returns
+        -------
+        done, full : int
+            As they are now: up to the first machine with too little room, or the first task that is in `before`.
+        """
+        return start_rows(self.before, self.cluster, tasks, done, rows, full, self.now)
+
     def stop(self, task: TaskRecord) -> None:
         """A running task waits."""
         remember(self.before, [task])
@@ -53,8 +75,7 @@ class Transaction:
         if self.cluster.moving:
             return
         self.cluster.moving = True
-        for tasks, before in together(self.before):
-            restore(self.cluster, tasks, before)
+        undo(self.before, self.cluster)
         self.before.clear()
         self.cluster.moving = False
 

@@ -89,7 +89,7 @@ class AdmissionCheck:
             proposals = [proposal for proposal in within if proposal is not None]
         if self._contest is not None:
             found, self._contest = self._contest, None
-            fill(proposals, self.builder.classes, attempt.start_here, None, attempt.refuse)
+            fill(proposals, self.builder.classes, attempt.start_here, attempt.start_rows, None, attempt.refuse)
             if found.dropped:
                 attempt.refuse(found.dropped, found.row)
             return attempt.again
@@ -99,12 +99,12 @@ class AdmissionCheck:
             offers = self.builder.offers(np.array([p.cls.index for p in proposals]))
             progressive_fill(proposals, offers.sum(axis=1).tolist(), positions, attempt.start)
         elif len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-            start_all(proposals[0], attempt.start_here)
+            start_all(proposals[0], attempt.start_rows)
         else:
             for alike in self._together(proposals):
                 refuse = None if self.evicted_for else attempt.refuse  # a victim may find room where it ran
                 preempts = partial(self._preempts, alike[0].cls.priority)
-                fill(alike, self.builder.classes, attempt.start_here, preempts, refuse)
+                fill(alike, self.builder.classes, attempt.start_here, attempt.start_rows, preempts, refuse)
         return self.keep_shares(attempt.started) or again or attempt.again
 
     def _preempts(self, priority: int) -> bool:
@@ -385,6 +385,24 @@ class _Attempt:
         self.again |= again
         self.started.extend(tasks[:done])
         return done
+
+    def start_rows(self, tasks: list[TaskRecord], rows: list[tuple[int, int]], done: int) -> int:
+        """Start tasks of one class on machine after machine; return the position of the first one that is left."""
+        transaction, inventory, at = self.check.transaction, self.check.cluster.inventory, 0
+        if done == len(tasks):
+            return done
+        simple = inventory.rule is None and not inventory.constraints
+        simple = simple and not inventory.affinity.heeds(tasks[done].group.cls.index)
+        while True:
+            if simple:
+                first = done
+                done, at = transaction.start_rows(tasks, done, rows, at)
+                self.started += tasks[first:done]
+            if at == len(rows) or done == len(tasks):
+                return done
+            row, units = rows[at]
+            done += self.start_here(tasks[done : done + units], row)
+            at += 1
 
     def refuse(self, classes: Sequence[int], row: int) -> None:
         """Refuse tasks of classes at a machine."""

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from operator import attrgetter, itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ import flowsched._pairs as _pairs
 from flowsched.builder.class_arcs import ClassArcs
 from flowsched.builder.proposals import ClassFlow
 from flowsched.cluster.inventory import Inventory
-from flowsched.cluster.records import TaskRecord
+from flowsched.cluster.records import Group, TaskRecord
 
 __all__ = ["fill", "start_all"]
 
@@ -45,6 +46,10 @@ A small number keeps to the order of arrival, a great one starts more tasks.
 
 Start = Callable[[Sequence[TaskRecord], int], int]
 """Starts as many of some tasks as it can on a machine, the first ones, and returns their number."""
+
+StartRows = Callable[[list[TaskRecord], list[tuple[int, int]], int], int]
+"""Starts tasks from a position on, on machine after machine: as many as it can of so many each.  Returns the position of
+the first one that is left."""
 
 Refuse = Callable[[Sequence[int], int], None]
 """Refuses tasks of classes (by index) at a machine that has too little room for them."""
@@ -85,6 +90,10 @@ class _Queue:
         self._standing = None
         self.first += count
 
+    def start(self, rows: list[tuple[int, int]], start_rows: StartRows) -> None:
+        """Start the first tasks, so many on each machine."""
+        self.pop(start_rows(self.tasks, rows, self.first) - self.first)
+
 
 @dataclass(slots=True)
 class _Offer:
@@ -107,6 +116,7 @@ def fill(
     proposals: Sequence[ClassFlow],
     classes: ClassArcs,
     start: Start,
+    start_rows: StartRows,
     preempts: Callable[[], bool] | None,
     refuse: Refuse | None = None,
 ) -> None:
@@ -119,6 +129,8 @@ def fill(
     classes : ClassArcs
     start : callable
         See `Start`.
+    start_rows : callable
+        See `StartRows`.
     preempts : callable or None
         Returns True if tasks of worse priority may have to go for these.  None where these and others, which are refused,
         contest one machine.
@@ -127,92 +139,82 @@ def fill(
     """
     inventory = classes.cluster.inventory
     if len(proposals) == 1 and not proposals[0].near:  # no machine is contested
-        start_all(proposals[0], start)
+        start_all(proposals[0], start_rows)
         return
-    sent: list[tuple[int, _Offer]] = []
-    displacing: list[tuple[_Queue, list[int]]] = []
+    queues: list[tuple[_Queue, list[tuple[int, int]]]] = []
     for proposal in proposals:
         taken: dict[int, int] = {}
         for group, row, units, _ in proposal.near:
             first = taken.get(group.serial, 0)
             taken[group.serial] = first + units
-            sent.append((row, _Offer(_Queue(proposal, group.waiting[first : first + units]), units)))
-        if len(proposal.groups) == 1 and not taken:
-            ((group, units),) = proposal.groups
-            tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
-        else:
-            tasks = []
-            for group, units in proposal.groups:
-                first = taken.get(group.serial, 0)
-                tasks += group.waiting[first : first + units]
-            tasks.sort(key=attrgetter("turn"))
-        queue = _Queue(proposal, tasks)
-        for row, units in proposal.rows:
-            sent.append((row, _Offer(queue, units)))
-        if proposal.displacing:
-            displacing.append((queue, proposal.displacing))
-    offers: dict[int, list[_Offer]] = {}
-    for row, offer in sent:
-        offers.setdefault(row, []).append(offer)
-    contested, worse_leave = set(offers), False
+            queues.append((_Queue(proposal, group.waiting[first : first + units]), [(row, units)]))
+        queues.append((_Queue(proposal, _tasks_of(proposal.groups, taken)), proposal.rows))
+    rows = [row for _, there in queues for row, _ in there]
+    contested, worse_leave = set(rows), False
     if preempts is not None:
-        contested = {row for row, some in offers.items() if len(some) > 1 and _contested(some, row, inventory)}
+        contested = _contested(queues, inventory) if len(contested) < len(rows) else set()
         worse_leave = bool(contested) and preempts()
-        if contested and not _scarce(offers, classes, worse_leave):
+        if contested and not _scarce(queues, classes, worse_leave):
             contested = set()
-    for row, offer in sent:
-        if row not in contested:
-            offer.start(row, offer.units, start)
+    for queue, there in queues:
+        queue.start([(row, units) for row, units in there if row not in contested] if contested else there, start_rows)
     if contested:
-        some = [(row, offer) for row, offer in sent if row in contested]
+        some = [(row, _Offer(queue, units)) for queue, there in queues for row, units in there if row in contested]
         _fill_together(some, inventory, start, None if worse_leave else refuse)
-    for queue, rows in displacing:
-        for row in rows:
-            _Offer(queue, 1).start(row, 1, start)
+    for queue, _ in queues:
+        if queue.proposal.displacing:
+            queue.start([(row, 1) for row in queue.proposal.displacing], start_rows)
 
 
-def start_all(proposal: ClassFlow, start: Start) -> None:
+def start_all(proposal: ClassFlow, start_rows: StartRows) -> None:
     """Start the tasks of a proposal, none of them near their data, on the machines in their order."""
-    groups, rows = proposal.groups, proposal.rows
-    if len(groups) == 1:
-        ((group, units),) = groups
-        tasks = [group.waiting[0]] if units == 1 else group.waiting[:units]
-    else:
-        tasks = [task for group, units in groups for task in group.waiting[:units]]
-        tasks.sort(key=attrgetter("turn"))
+    rows = proposal.rows
     if proposal.displacing:
         rows = [*rows, *((row, 1) for row in proposal.displacing)]
-    first = 0
-    for row, units in rows:
-        if first == len(tasks):
-            break
-        first += start(tasks[first : first + units], row)
+    start_rows(_tasks_of(proposal.groups), rows, 0)
 
 
-def _contested(offers: Sequence[_Offer], row: int, inventory: Inventory) -> bool:
-    """Return True if the resources of a machine may not suffice for all of several offers."""
+def _tasks_of(groups: Sequence[tuple[Group, int]], taken: Mapping[int, int] = MappingProxyType({})) -> list[TaskRecord]:
+    """Return so many waiting tasks of each group by arrival, behind those of the group (by serial) that are taken."""
+    if len(groups) == 1 and not taken:
+        ((group, units),) = groups
+        return [group.waiting[0]] if units == 1 else group.waiting[:units]
+    tasks = []
+    for group, units in groups:
+        first = taken.get(group.serial, 0)
+        tasks += group.waiting[first : first + units]
+    tasks.sort(key=attrgetter("turn"))
+    return tasks
+
+
+def _contested(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], inventory: Inventory) -> set[int]:
+    """Return the machines of several proposals whose resources may not suffice for all of them."""
+    offers: dict[int, list[tuple[int, list[int]]]] = {}
+    for queue, there in queues:
+        demand = queue.proposal.cls.demand.tolist()
+        for row, units in there:
+            offers.setdefault(row, []).append((units, demand))
+    several = {row: some for row, some in offers.items() if len(some) > 1}
     if inventory.rule is not None:
-        return True
-    free = inventory.free[row].tolist()
-    for offer in offers:
-        for d, need in enumerate(offer.queue.proposal.cls.demand.tolist()):
-            free[d] -= offer.units * need
-            if free[d] < 0:
-                return True
-    return False
+        return set(several)
+    found = set()
+    for (row, some), free in zip(several.items(), inventory.free[list(several)].tolist(), strict=True):
+        for units, demand in some:
+            free = [amount - units * need for amount, need in zip(free, demand, strict=True)]
+        if min(free) < 0:
+            found.add(row)
+    return found
 
 
-def _scarce(offers: Mapping[int, Sequence[_Offer]], classes: ClassArcs, preempts: bool) -> bool:
+def _scarce(queues: Sequence[tuple[_Queue, list[tuple[int, int]]]], classes: ClassArcs, preempts: bool) -> bool:
     """Return True if all that is proposed asks for more of a resource than is free where any of it has room.
 
     What tasks of worse priority have counts as free where these may have to go.
     """
     inventory = classes.cluster.inventory
     units: dict[int, int] = {}
-    for some in offers.values():
-        for offer in some:
-            class_id = offer.queue.index
-            units[class_id] = units.get(class_id, 0) + offer.units
+    for queue, there in queues:
+        units[queue.index] = units.get(queue.index, 0) + sum([some for _, some in there])
     index = np.array(list(units), np.int64)
     demand = inventory.demand[index]
     asked = np.array(list(units.values())) @ demand
